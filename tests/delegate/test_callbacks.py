@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import chain, doubled, plain, run, with_delegate
+from test_foreign import Foreign
 from test_tflite_control_flow import lstm
 
 from isthmus.delegate import (
@@ -276,7 +277,8 @@ def test_profiling_tells_of_each_execution(backend, make) -> None:
 def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
     heard = []
     reporter = structures.ReportError(lambda address, text: heard.append(text))
-    context = structures.Context(report_error=reporter)
+    foreign_runtime = Foreign(report_error=reporter)
+    context = foreign_runtime.context
     address = ctypes.addressof(context)
     foreign = structures.Delegate(data=callbacks.DELEGATE)
     apply = structures.DelegatePrepare(functions().apply)
@@ -298,7 +300,8 @@ def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
 def test_a_long_message_is_cut_at_a_whole_character_and_ends_its_line() -> None:
     heard = []
     reporter = structures.ReportError(lambda address, text: heard.append(text))
-    context = structures.Context(report_error=reporter)
+    foreign_runtime = Foreign(report_error=reporter)
+    context = foreign_runtime.context
     callbacks.report(ctypes.addressof(context), ValueError("ä" * 5000))
     [text] = heard
     assert len(text) <= callbacks.MAX_MESSAGE + 1

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegate_harness import Told, chain, doubled, plain, run, with_delegate
+from support.exits import KEEPING
 from support.growth import growth
 from support.suites import long
 
@@ -238,9 +239,9 @@ EVERYTHING = """
 """
 
 
-def ends(code: str) -> None:
+def ends(code: str, last: str = "") -> None:
     paths = [str(SOURCE), str(Path(__file__).parent), str(Path(__file__).parents[1] / "frontends" / "tflite")]
-    program = textwrap.dedent(EVERYTHING).format(paths=paths) + textwrap.dedent(code)
+    program = textwrap.dedent(EVERYTHING).format(paths=paths) + textwrap.dedent(code) + last
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=120
     )
@@ -263,8 +264,10 @@ def test_a_process_that_lets_go_of_everything_says_nothing() -> None:
     """)
 
 
-def test_a_process_that_ends_with_everything_alive_says_nothing() -> None:
-    ends("""
+@pytest.mark.parametrize("last", ["", KEEPING], ids=["", "keeping"])
+def test_a_process_that_ends_with_everything_alive_says_nothing(last) -> None:
+    ends(
+        """
         import atexit
         kept = [go(backend) for backend in ("CPU", "HTP", "LPAI")]
         in_a_circle = [go("CPU")]
@@ -272,7 +275,9 @@ def test_a_process_that_ends_with_everything_alive_says_nothing() -> None:
         in_a_circle[0][1].delegate = in_a_circle
         atexit.register(lambda: kept[0][1].invoke())
         print("done")
-    """)
+    """,
+        last,
+    )
 
 
 def test_the_base_install_does_not_need_litert() -> None:

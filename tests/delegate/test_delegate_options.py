@@ -255,3 +255,21 @@ def test_without_a_log_lines_go_to_standard_error_and_that_of_the_runtime_once_a
     said = [line for line in ran.stderr.splitlines() if line.startswith("INFO: ")]
     assert said == ["INFO: Initialized TensorFlow Lite runtime.", *lines, *lines]
     assert ran.stdout.strip() == "2", "what a log is given goes nowhere else"
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "hint"),
+    [
+        ("", "log_levl", "Did you mean 'log_level'?"),
+        ("htp_options", "precison", "Did you mean 'precision'?"),
+        ("gpu_options", "performance_mod", "Did you mean 'performance_mode'?"),
+        ("skip_options", "skip_delegate_op", "Did you mean 'skip_delegate_ops'?"),
+        ("", "zzz", "Options are backend_type, library_path"),
+    ],
+)
+def test_an_attribute_that_is_no_option_is_refused_with_the_nearest_name(part, name, hint) -> None:
+    options = Options(BackendType.CPU)
+    setattr(getattr(options, part) if part else options, name, 1)
+    with pytest.raises(QnnError, match="there is no such option") as refused:
+        QnnDelegate(options)
+    assert hint in str(refused.value)

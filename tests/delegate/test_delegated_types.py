@@ -50,8 +50,11 @@ def test_sessions_and_the_delegate_have_one_answer(key: str, form: str, make, tm
         if taken == nodes:
             answers[f"delegate on {backend}"] = results
         else:
-            # HTP refuses some types of 16 bits, as the vendor's library does. LiteRT runs those nodes as it does.
-            assert (backend, form[:3]) == ("htp", "a16")
+            # HTP refuses some types of 16 bits and results of rank 0, as the vendor's library does. LiteRT runs those
+            # nodes as it does.
+            reasons = [reason for each in delegate.delegations for reason in each.staying.values()]
+            assert backend == "htp"
+            assert form.startswith("a16") or all("no tensors of rank 0" in reason for reason in reasons), reasons
             assert taken > 0
         del interpreter
     for road, found in answers.items():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 import pytest
 from delegate_harness import plain
 
-from isthmus.delegate import foreign, library, probe_model, structures
+from isthmus.delegate import callbacks, foreign, library, probe_model, structures
 from isthmus.delegate import interpreter as interpreters
 from isthmus.errors import Code, QnnError
 
 COUNT = len(probe_model.TENSORS)
+CONTEXT_FIELDS = [name for name, _ in structures.Context._fields_]
 
 
 class Foreign:
@@ -22,9 +24,11 @@ class Foreign:
     ----------
     more
         Fields that its structure of a tensor has before those that are known.
+    functions
+        Functions of the context; those that are not given end the process.
     """
 
-    def __init__(self, more: tuple[tuple[str, Any], ...] = ()) -> None:
+    def __init__(self, more: tuple[tuple[str, Any], ...] = (), **functions: Any) -> None:
         self.interpreter = plain(probe_model.content())
         self.interpreter.allocate_tensors()
         real = structures.Context.from_address(interpreters._context(self.interpreter))
@@ -46,6 +50,9 @@ class Foreign:
         self.thunks = structures.GetExecutionPlan(self.plan), structures.GetNodeAndRegistration(self.node)
         self.context = structures.Context(COUNT, get_execution_plan=self.thunks[0])
         self.context.get_node_and_registration = self.thunks[1]
+        for name in ("replace_node_subsets", "report_error", "acquire_subgraph_context", "release_subgraph_context"):
+            kind = dict(structures.Context._fields_)[name]
+            setattr(self.context, name, functions.get(name) or kind(lambda *_: os.abort()))
         self.context.tensors = ctypes.cast(self.tensors, ctypes.POINTER(structures.Tensor))
 
     def array(self, *values: int) -> int:
@@ -109,6 +116,45 @@ def test_structures_that_make_no_sense_are_refused_with_what_was_found(change, m
     made = Foreign()
     change(made)
     refused(made, match)
+
+
+@pytest.mark.parametrize("name", foreign._FUNCTIONS)
+@pytest.mark.parametrize("address", ["nowhere", "data"])
+def test_a_function_where_there_is_no_code_is_refused_before_anything_is_called(name, address):
+    made = Foreign()
+    field = ctypes.c_void_p.from_address(ctypes.addressof(made.context) + getattr(structures.Context, name).offset)
+    field.value = 0x10 if address == "nowhere" else ctypes.addressof(made.context)
+    refused(made, f"the function '{name}' would be at")
+
+
+SHIFTS = {
+    "a field first": ["new", *CONTEXT_FIELDS],
+    "a field after the tensors": [*CONTEXT_FIELDS[:3], "new", *CONTEXT_FIELDS[3:]],
+    "a field less": [name for name in CONTEXT_FIELDS if name != "impl"],
+    "no function for errors": [name for name in CONTEXT_FIELDS if name != "report_error"],
+    "functions in reverse order": CONTEXT_FIELDS[::-1],
+}
+"""Fields of contexts of other layouts, in order."""
+
+
+@pytest.mark.parametrize("fields", SHIFTS.values(), ids=SHIFTS)
+def test_a_delegate_calls_nothing_of_a_context_of_another_layout(fields, make, capfd):
+    made, delegate = Foreign(), make("CPU")
+    kinds = dict(structures.Context._fields_)
+
+    class Other(ctypes.Structure):
+        _fields_ = tuple((name, kinds.get(name, ctypes.c_void_p)) for name in fields)
+
+    other, room = Other(), (ctypes.c_char * 4096)()
+    for name in fields:
+        if name in kinds:
+            setattr(other, name, getattr(made.context, name))
+    ctypes.memmove(room, ctypes.addressof(other), ctypes.sizeof(other))
+    answer = ctypes.c_int64()
+    address = ctypes.addressof(delegate._state.structure)
+    callbacks._THUNKS[0](ctypes.addressof(room), address, ctypes.addressof(answer))
+    assert answer.value == 0
+    assert "its structures differ" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 46])

@@ -90,17 +90,49 @@ def test_nodes_on_the_skip_list_stay(make) -> None:
     assert sorted(delegate.delegations[0].staying) == [0, 2]
 
 
-def test_a_model_with_no_supported_node_is_refused_and_runs_without_the_delegate(make) -> None:
+def test_a_model_with_no_supported_node_stays_in_the_interpreter(make) -> None:
     tensors = [T("f32", (1, 4), name=name) for name in ("x", "y")]
     content = model(Subgraph(tensors, [Op("ATAN2", [0, 0], [1])], [0], [1]))
     delegate = make()
+    same(content, delegate, VECTOR)
     interpreter = plain(content)
-    with pytest.raises(RuntimeError, match="backend 'cpu' supports none of its 1 nodes: the operator is not supported"):
-        modify_graph_with_delegate(interpreter, delegate)
+    modify_graph_with_delegate(interpreter, delegate)
     interpreter.allocate_tensors()
     np.testing.assert_allclose(run(interpreter, VECTOR)[0], np.arctan2(VECTOR, VECTOR), rtol=1e-6)
-    with pytest.raises(RuntimeError, match="supports none"):
-        plain(content, experimental_delegates=[delegate])
+    assert delegate.taken == [(0, 1, 0)] * 2
+    reason = "the operator is not supported"
+    assert delegate.lines[:2] == [
+        "INFO: TfLiteQnnDelegate delegate: 0 nodes delegated out of 1 nodes with 0 partitions.",
+        f"WARN: The model stays in the interpreter: backend 'cpu' takes none of its 1 nodes: {reason}",
+    ]
+    assert delegate.stats.executions == 0
+
+
+def hybrid(*more: Op) -> bytes:
+    """A fully connected layer of floats with weights of 8 bits, which LiteRT computes in integers."""
+    random = np.random.default_rng(5)
+    tensors = [
+        T("f32", (2, 12), name="x"), T("i8", (7, 12), random.integers(-127, 128, (7, 12)), 0.02, name="weights"),
+        T("f32", (2, 7), name="product"), T("f32", (2, 7), name="y"),
+    ]  # fmt: skip
+    layer = Op("FULLY_CONNECTED", [0, 1], [2], options("FullyConnected"))
+    return model(Subgraph(tensors, [layer, *more], [0], [3 if more else 2]))
+
+
+@pytest.mark.parametrize(
+    ("more", "taken"), [((), (0, 1, 0)), ((Op("ABS", [2], [3]),), (1, 2, 1))], ids=["alone", "with others"]
+)
+def test_htp_leaves_hybrid_nodes_to_the_interpreter(more, taken, make) -> None:
+    content, x = hybrid(*more), np.random.default_rng(6).standard_normal((2, 12)).astype(np.float32)
+    delegate = make("HTP")
+    ours, theirs = with_delegate(content, delegate), plain(content)
+    theirs.allocate_tensors()
+    for _ in range(2):
+        np.testing.assert_array_equal(run(ours, x)[0], run(theirs, x)[0])
+        x = -2 * x
+    assert delegate.taken == [taken]
+    assert "HTP does not take in[1] SFIXED_POINT_8 here" in delegate.delegations[0].staying[0]
+    del ours
 
 
 def test_nodes_that_another_delegate_has_are_told_from_unsupported_ones(make) -> None:
@@ -469,9 +501,9 @@ def test_what_nobody_reads_is_computed_with_the_rest_or_stays(make) -> None:
     together, alone = make(), make(skip_options=SkipOptions(skip_delegate_ops=["ABS"]))
     same(content, together, VECTOR)
     assert together.taken == [(2, 2, 1)]
-    interpreter = plain(content)
-    with pytest.raises(RuntimeError, match="its results are not used"):
-        modify_graph_with_delegate(interpreter, alone)
+    same(content, alone, VECTOR)
+    assert alone.taken == [(0, 2, 0)]
+    assert alone.delegations[0].staying[0] == "its results are not used"
 
 
 def test_types_that_no_backend_has_stay(make) -> None:

@@ -1,24 +1,24 @@
 """The Python functions that LiteRT calls, shared by all delegates: each finds its object and lets no exception out.
 
-The functions are created once and live forever: the interpreter refers to them, and may be collected last, even during
-interpreter shutdown. They are called by compiled functions (`block.Functions`), because a signal handler may raise at
-the start of a Python function, before any `try` can catch it. Each function therefore reports its result in a word that
-it is given; if it has written nothing, it has failed.
+The functions are created once and live forever: the interpreter refers to them, and may be collected last. Compiled
+functions (`block.Functions`) call them, and only until Python's exit begins (`ownership`). One more reason for these: a
+signal handler may raise at the start of a Python function, before any `try` can catch it. Each function therefore
+reports its result in a word that it is given; if it has written nothing, it has failed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from isthmus.delegate import ownership, structures
+from isthmus.delegate import foreign, ownership, structures
 from isthmus.delegate.block import Answering
 from isthmus.engine.native.callback import ANSWERED, DELEGATE_WORDS
 from isthmus.errors import QnnError
+from isthmus.log import LogLevel, to_standard_error
 from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
@@ -37,10 +37,18 @@ partitions: dict[int, tuple[QnnDelegate, Partition]] = {}
 
 
 def report(context: int, problem: BaseException) -> None:
-    """Report an error through the interpreter, on one line; the interpreter raises it with its own error."""
+    """Report an error through the interpreter, on one line; the interpreter raises it with its own error.
+
+    Nothing of a context whose structure is unknown is called: its error goes to standard error.
+    """
     text = str(problem) if isinstance(problem, QnnError) else f"{type(problem).__name__}: {problem}"
     # Cut in bytes, without a broken character at the end.
     short = text.encode(errors="replace")[:MAX_MESSAGE].decode(errors="ignore")
+    try:
+        foreign.check(context)
+    except QnnError:
+        to_standard_error(LogLevel.ERROR, short)
+        return
     # The text is a C format string without arguments.
     message = short.replace("\0", "?").replace("%", "%%").encode() + b"\n"
     structures.Context.from_address(context).report_error(context, message)
@@ -110,11 +118,11 @@ def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
 
 
 def _free(context: int, block: int, answer: int) -> None:
-    """End the partition of a node that LiteRT frees, perhaps while Python ends."""
+    """End the partition of a node that LiteRT frees."""
     try:
         result = ctypes.c_int64.from_address(answer)
-        # Objects that ended with Python, or were given up before, need no further end.
-        known = None if sys.is_finalizing() else partitions.get(block)
+        # One that was given up before needs no further end.
+        known = partitions.get(block)
         if known is None:
             result.value = ANSWERED
             return

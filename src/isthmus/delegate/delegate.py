@@ -254,7 +254,7 @@ class QnnDelegate:
             )
             if not numbers:
                 if nodes.index == 0:
-                    self._refuse_idleness(nodes, findings)
+                    self._report_idleness(nodes, findings)
                 return structures.OK
             self._taking = _Taking(nodes, findings, parts)
             try:
@@ -337,22 +337,24 @@ class QnnDelegate:
         listed = code in self.settings.skipped_codes or operator.index in self.settings.skipped_nodes
         return "it is on a skip list" if listed else ""
 
-    def _refuse_idleness(self, nodes: view.Nodes, findings: Survey) -> None:
-        """Refuse a model if no node of any subgraph can be taken over; `findings` are those about the first."""
+    def _report_idleness(self, nodes: view.Nodes, findings: Survey) -> None:
+        """Warn if no node of any subgraph is taken over; refuse the model if another delegate has all nodes already.
+
+        `findings` are those about the first subgraph.
+        """
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
         if any(self._surveyed(each).accepted for each in others):
             return
-        reasons = sorted(set(findings.reasons.values()))
-        hint = "docs/delegate.md lists what stays in the interpreter, and why."
+        reasons = "; ".join(sorted(set(findings.reasons.values()))[:3]) or "it has no nodes"
+        rule = f"backend '{self.settings.backend}' takes none of its {len(nodes.operators)} nodes: {reasons}"
         if nodes.operators and len(nodes.delegated) == len(nodes.operators):
             hint = (
                 "Apply a delegate once. LiteRT applies XNNPACK by itself when tensors are allocated: pass "
                 "this delegate as experimental_delegates, or create the interpreter with "
                 "OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES."
             )
-        shown = "; ".join(reasons[:3]) or "it has no nodes"
-        rule = f"backend '{self.settings.backend}' supports none of its {len(nodes.operators)} nodes: {shown}"
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, "model", rule, hint)
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, "model", rule, hint)
+        self._log(LogLevel.WARN, f"The model stays in the interpreter: {rule}")
 
 
 _unwritten = ["Initialized TensorFlow Lite runtime."]

@@ -23,6 +23,13 @@ MAX_RANK = 32
 MAX_VERSION = 1 << 12
 
 
+_FUNCTIONS = (
+    "get_execution_plan", "get_node_and_registration", "replace_node_subsets", "report_error",
+    "acquire_subgraph_context", "release_subgraph_context",
+)  # fmt: skip
+"""The functions of a context that a delegate needs."""
+
+
 class _Misfit(Exception):
     """The error that a value found in memory cannot be what the layout says is there."""
 
@@ -41,6 +48,8 @@ def check(address: int) -> None:
         if library.has_code_at(_pointer(context, "get_execution_plan")):
             # The context is one of the LiteRT that `probe` has tested.
             return
+        for name in _FUNCTIONS:
+            memory.code(_pointer(context, name), f"the function '{name}'")
         _check_tensors(memory, context)
         _check_nodes(memory, context, address)
     except _Misfit as misfit:
@@ -77,8 +86,6 @@ def _check_tensors(memory: _Memory, context: structures.Context) -> None:
 
 def _check_nodes(memory: _Memory, context: structures.Context, address: int) -> None:
     """Check the inputs, outputs, operators and versions of all nodes."""
-    for name in ("get_execution_plan", "get_node_and_registration"):
-        memory.readable(_pointer(context, name), 1, f"the function '{name}'")
     plan = ctypes.c_void_p()
     if context.get_execution_plan(address, ctypes.byref(plan)) != structures.OK:
         raise _Misfit("it does not report its execution plan")
@@ -120,6 +127,12 @@ class _Memory:
                 return address
             index += 1
         raise _Misfit(f"{what} would be at {address or 0:#x}, where there is no memory")
+
+    def code(self, address: int, what: str) -> None:
+        """Check that an address may be called."""
+        self.readable(address, 1, what)
+        if not self._table[bisect.bisect_right(self._starts, address) - 1].executable:
+            raise _Misfit(f"{what} would be at {address:#x}, where there is no code")
 
     def structure(self, kind: Any, address: int | None, what: str) -> Any:
         """View the structure at an address."""

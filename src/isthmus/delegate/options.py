@@ -18,7 +18,7 @@ from isthmus.backends.htp.delegate import HtpOptions
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.facets import BackendOptions, DelegateFacet
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends.tflite.schema import OPERATORS
 from isthmus.memory.integers import is_int
 
@@ -181,6 +181,7 @@ def checked(options: Any) -> DelegateSettings:
     """Check options; an error names the option at fault."""
     if not isinstance(options, Options):
         raise _refusal("options", f"must be Options, are a {type(options).__name__}")
+    _check_names(options, "option ")
     own = {name: _own(getattr(options, name), kind, name) for name, kind in BACKEND_OPTIONS.items()}
     skip = _part(options.skip_options, SkipOptions, "skip_options")
     entry = _backend(options)
@@ -305,7 +306,17 @@ def _part(given: Any, kind: type[Any], name: str) -> Any:
     if not isinstance(given, kind):
         known = ", ".join(each.name for each in fields(kind))
         raise _refusal(f"option {name}", f"must be {kind.__name__} ({known}), is {given!r}")
+    _check_names(given, f"option {name}.")
     return given
+
+
+def _check_names(given: Any, prefix: str) -> None:
+    """Refuse attributes that are no options: names that were misspelt when they were set."""
+    known = [each.name for each in fields(given)]
+    for name in vars(given):
+        if name not in known:
+            hint = did_you_mean(name, known) or f"Options are {', '.join(known)}."
+            raise _refusal(f"{prefix}{name}", "there is no such option", hint)
 
 
 def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:

@@ -1,12 +1,15 @@
-"""A word that says whether this process may run its node blocks; any fork clears it, from Python or C.
+"""A word that says whether node blocks may run and call Python: a fork clears it, from Python or C, and Python's exit.
 
 An interpreter calls compiled functions that know only a block. In a forked child that block is a copy: its threads and
 the GIL are the parent's, and the accelerator's memory is shared with the parent. When Python forks, it runs a hook and
 can handle the child. When a C program forks, no hook runs, so the kernel wipes the word.
+
+An interpreter may also outlive our modules, or Python itself. The backends of all delegates end at Python's exit.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import mmap
 import os
@@ -34,3 +37,8 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _at_exit() -> None:
+    _word.value = 0

@@ -178,16 +178,30 @@ class BoundRunner(Runner):
             known = self._handles.get(index)
             if known is not None and known[0] != address:
                 self._unbind()
-                context.mem_deregister([self._handles.pop(index)[1]])
+                handle = self._handles.pop(index)[1]
+                if all(other is not handle for _, other, _ in self._handles.values()):
+                    context.mem_deregister([handle])
             if memory is not None and describe is not None and index not in self._handles:
-                custom = describe(memory.buffer, address - memory.address)
-                [handle] = context.mem_register(
-                    [MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)]
+                handle = self._handle_at(address, info) or self._registered(
+                    info, describe(memory.buffer, address - memory.address)
                 )
                 self._unbind()
                 self._handles[index] = address, handle, memory
                 registered.append(slot.tensor)
         return registered
+
+    def _handle_at(self, address: int, info: qnn.TensorInfo) -> qnn.MemHandle | None:
+        """Return the handle of a tensor that is like another one, and in the same memory."""
+        for index, (place, handle, _) in self._handles.items():
+            like = self.ready.infos[index]
+            if place == address and (like.dims, like.dtype) == (info.dims, info.dtype):
+                return handle
+        return None
+
+    def _registered(self, info: qnn.TensorInfo, custom: object) -> qnn.MemHandle:
+        """Register memory for a tensor, as the backend describes it."""
+        descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)
+        return self.ready.graph.context.mem_register([descriptor])[0]
 
     def execute(self, nodes: Nodes) -> None:
         addresses = self._addresses(nodes)
