@@ -57,13 +57,17 @@ def network(path: Path, seed: int = 0) -> Path:
     return tiny.save(path, nodes, {"x": [1, 3, 12, 12]}, {"y": [1, 18, 9]}, constants)
 
 
+def calibration() -> dict[str, np.ndarray]:
+    """The inputs by which the quantized network gets its ranges."""
+    return {"x": np.random.default_rng(5).uniform(-1, 1, (1, 3, 12, 12)).astype(np.float32)}
+
+
 QUANTIZED_WEIGHTS = ("conv1.w", "dw.w", "conv2.w", "mm.w")
 
 
 def quantized_network(path: Path, source: Path) -> Path:
     """The network with QuantizeLinear and DequantizeLinear behind every tensor, and weights of 8 bits."""
-    feeds = {"x": np.random.default_rng(5).uniform(-1, 1, (1, 3, 12, 12)).astype(np.float32)}
-    ranges = open_model(ModelSource(source)).reference(feeds)
+    ranges = open_model(ModelSource(source)).reference(calibration())
     model = onnx.load(source)
     graph = model.graph
     nodes, constants, renamed = [], [], {}
@@ -231,3 +235,20 @@ def clamped(step) -> dict:
     """A result that is limited although it must not be."""
     return {"clamp": (-0.05, 0.05)}
 
+
+def quantized_relu(path: Path, low: float, high: float) -> tuple[Path, Path]:
+    """A model that limits its input to the range of a quantizer, and that model without the quantizer."""
+    node = onnx.helper.make_node
+    scale = np.float32((high - low) / 255)
+    constants = {"scale": scale, "zero": np.uint8(round(-low / scale))}
+    operands = ["scale", "zero"]
+    nodes = [
+        node("QuantizeLinear", ["turn.y", *operands], ["q"], name="quantize"),
+        node("DequantizeLinear", ["q", *operands], ["d"], name="dequantize"),
+    ]
+    turn = node("Transpose", ["x"], ["turn.y"], name="turn", perm=[0, 2, 1])
+    shape = {"x": [1, 8, 64]}, {"y": [1, 64, 8]}
+    float_model = path.with_name("float.onnx")
+    tiny.save(float_model, [turn, node("Relu", ["turn.y"], ["y"], name="relu")], *shape, {})
+    tiny.save(path, [turn, *nodes, node("Relu", ["d"], ["y"], name="relu")], *shape, constants)
+    return path, float_model

@@ -104,12 +104,22 @@ def test_a_fault_in_a_file_is_found_by_comparing_with_the_original(models, tmp_p
 @pytest.mark.parametrize(("expected", "damage"), FLOAT_FAULTS, ids=[fault[0] for fault in FLOAT_FAULTS])
 def test_a_fault_in_a_quantized_file_is_found_by_comparing_with_the_float_model(models, tmp_path, expected, damage):
     broken = faults.damaged(tmp_path / "broken.onnx", models["quantized"], damage)
-    report = isthmus.compare(broken, models["network"], seed=5)
+    report = isthmus.compare(broken, models["network"], inputs=faults.calibration())
     assert expected in {report.first.operation.name, *(each.name for each in report.first.fused)}, report.text()
 
 
-def test_a_quantized_model_agrees_with_the_float_model(models):
-    report = isthmus.compare(models["quantized"], models["network"], seed=5)
+@pytest.mark.parametrize(("expected", "damage"), FLOAT_FAULTS, ids=[fault[0] for fault in FLOAT_FAULTS])
+def test_on_random_inputs_a_fault_is_named_or_the_quantizer_that_saturates_most(models, tmp_path, expected, damage):
+    broken = faults.damaged(tmp_path / "broken.onnx", models["quantized"], damage)
+    report = isthmus.compare(broken, models["network"], seed=5)
+    named = report.first or report.saturated[0]
+    assert expected in {named.operation.name, *(each.name for each in named.fused)}, report.text()
+    assert f"{named.operation.name} ({named.operation.kind}): " in report.text()
+
+
+@pytest.mark.parametrize("inputs", [None, faults.calibration()], ids=["random", "calibration"])
+def test_a_quantized_model_agrees_with_the_float_model(models, inputs):
+    report = isthmus.compare(models["quantized"], models["network"], inputs=inputs)
     assert report.agrees, report.text()
     assert len(report.compared) >= 20
 

@@ -15,10 +15,27 @@ from isthmus.backends.seam import registry
 from isthmus.comparison import tolerance
 from isthmus.comparison.execution import GraphRunner, keep, tensors_after_fusion, to_stored
 from isthmus.comparison.isolation import Group, groups, isolate
-from isthmus.comparison.reference import Reference, find_reference
+from isthmus.comparison.reference import Reference, find_reference, recompute
 from isthmus.comparison.report import ComparisonReport, Deviation, TensorRow, Verdict, deviation
-from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, Subject, open_model
-from isthmus.comparison.values import CONVERSIONS, ReferenceValues, distance, holders, numbers, reals, with_conversions
+from isthmus.comparison.saturation import Saturation, input_range, limit_to_range, own_quantizer, saturation
+from isthmus.comparison.subject import (
+    Arrays,
+    HybridWeights,
+    ModelComposition,
+    ModelOperation,
+    Subject,
+    open_model,
+)
+from isthmus.comparison.values import (
+    CONVERSIONS,
+    ReferenceValues,
+    distance,
+    holders,
+    numbers,
+    reals,
+    rounded_deviation,
+    with_conversions,
+)
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph, Tensor, TensorType
@@ -122,16 +139,19 @@ class _Alone:
     Parameters
     ----------
     from_reference
-        The difference from the reference, on the reference's inputs.
+        The difference from the reference, on the reference's inputs; both as far as quantizers can represent them.
     in_context
         The difference between its result in the model and its result alone on the same inputs.
     tolerance
         How large both may be.
+    saturation
+        The reference's results that its quantizer cannot represent, if they differ by more than the tolerance.
     """
 
     from_reference: Deviation
     in_context: Deviation
     tolerance: float
+    saturation: Saturation | None = None
 
     def verdict(self, in_model: Deviation) -> Verdict:
         """Decide about the operation; `in_model` is the difference of its result in the model from the reference."""
@@ -139,6 +159,8 @@ class _Alone:
             return Verdict.WRONG
         if self.in_context.max_abs > self.tolerance:
             return Verdict.IN_CONTEXT
+        if self.saturation is not None:
+            return Verdict.SATURATES
         return Verdict.PASSES_ON if in_model.max_abs > self.tolerance else Verdict.AGREES
 
 
@@ -171,25 +193,34 @@ class Comparison:
         self.graph: Graph = self.composition.graph
         self.stored = self.composition.stored
         self._held = holders(self.composition, subject.operations)
+        self._hybrids = _hybrid_weights(subject)
 
-    def run(self, inputs: Mapping[str, Any], seed: int) -> ComparisonReport:
-        """Compare, on these inputs and random ones where they are missing."""
+    def run(self, inputs: Mapping[str, Any], seed: int, are_real: bool | None = None) -> ComparisonReport:
+        """Compare, on these inputs and random ones where they are missing.
+
+        `are_real` says whether the inputs are like those that quantizers were calibrated for, so that a quantizer that
+        saturates is wrong; by default they are if none is random.
+        """
         self.feeds = checked_inputs(self.graph, inputs, seed)
+        self.are_real = all(name in inputs for name in self.feeds) if are_real is None else are_real
         after_fusion = tensors_after_fusion(self.graph)
         written = [name for name in self._held if name in after_fusion]
         self._say(STAGES[1])
         arrays = self.reference.run(self.feeds, written)
-        if self.reference.other is not None:
-            arrays = with_conversions(arrays, self.subject.operations)
+        self.origins: dict[str, str] = {}
         self.arrays: Arrays = arrays
-        self.values = ReferenceValues(self.composition, self._held, arrays)
+        if self.reference.other is not None:
+            self.arrays, self.origins = with_conversions(arrays, self.subject.operations)
+        self.values = ReferenceValues(self.composition, self._held, self.arrays)
         # Where the reference has floats, every rounding to fixed point is looked at by itself.
         rounded = {name for name in self._held if self.values.is_rounded(self.graph.tensors[name])}
         self.is_rounded = bool(rounded)
+        passed = _constants(self.graph) | (_only_quantized(self.graph) if rounded else set())
         self.kept = [
             name for name in self._held
             if (name in after_fusion or name in rounded) and self.values.stored(name) is not None
             and self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
+            and self.graph.tensors[name] not in passed
         ]  # fmt: skip
         if not self.kept:
             rule = "it has no tensor that the model has too, by name, so nothing can be compared"
@@ -199,7 +230,8 @@ class Comparison:
         self._say(STAGES[3])
         alone = self._run_alone(self.kept)
         rows = [row for operation in self.subject.operations for row in self._rows(operation, alone)]
-        suspects = [row for row in rows if row.is_wrong]
+        # Random inputs may exceed what quantizers were calibrated for; then saturation is no fault.
+        suspects = [row for row in rows if row.is_wrong or (self.are_real and row.verdict is Verdict.SATURATES)]
         self._say(STAGES[4])
         if not suspects:
             suspects = self._unobserved(rows)
@@ -208,7 +240,7 @@ class Comparison:
             suspects = self._narrowed(suspects)
         return ComparisonReport(
             self.subject.source.path.name, self.backend, self.reference.title, tuple(rows), tuple(suspects),
-            dict(self.feeds),
+            dict(self.feeds), tuple(name for name in self.feeds if name not in inputs),
         )  # fmt: skip
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -231,9 +263,21 @@ class Comparison:
         """Run the whole model with these tensors as additional outputs; return stored elements by tensor."""
         graph = self.subject.compose().graph
         keep(graph, kept)
-        feeds = {tensor.name: to_stored(self.feeds[tensor.name], tensor) for tensor in graph.inputs}
         with GraphRunner(graph, self.backend, self.config, self.threads) as runner:
-            return runner.run(feeds)
+            return runner.run(self._stored_feeds(graph))
+
+    def _stored_feeds(self, graph: Graph) -> dict[str, np.ndarray]:
+        """Return the inputs as a graph stores them."""
+        return {tensor.name: to_stored(self.feeds[tensor.name], tensor) for tensor in graph.inputs}
+
+    def operation_times(self, runs: int) -> dict[str, float]:
+        """Run the model as it is, without additional outputs, after `run`.
+
+        Return the median time of each operation of the prepared graph in microseconds, by its name.
+        """
+        graph = self.subject.compose().graph
+        with GraphRunner(graph, self.backend, self.config, self.threads) as runner:
+            return runner.operation_times(self._stored_feeds(graph), runs)
 
     def _run_alone(self, targets: Sequence[str], given: Iterable[str] | None = None) -> dict[str, _Alone]:
         """Run the operations that compute these tensors, each alone.
@@ -260,6 +304,7 @@ class Comparison:
             alone = runner.run(reference)
             nudges = changed(tolerance.nudged, NUDGES)
             steps = changed(tolerance.stepped, NUDGES) if self.is_rounded else []
+            steps += self._with_other_constants(found, reference) if self.is_rounded else []
             own = {isolated.inputs[name]: self._given(tensor, own=True) for name, tensor in sources.items()
                    if name in self.whole or tensor.type is not TensorType.NATIVE}  # fmt: skip
             in_context = runner.run(own) if len(own) == len(sources) else alone
@@ -270,12 +315,72 @@ class Comparison:
                 max((distance(target, run[made], alone[made]).max_abs for run in runs), default=0.0)
                 for runs in (nudges, steps)
             )
+            limit = self._tolerance(each, nudge, step)
+            difference, beyond = self.values.deviation(target, alone[made]), None
+            if self.is_rounded and difference.max_abs > limit:
+                difference, beyond = self._within_ranges(each, alone[made])
             results[target.name] = _Alone(
-                self.values.deviation(target, alone[made]),
+                difference,
                 distance(target, self.whole.get(target.name, in_context[made]), in_context[made]),
-                self._tolerance(each, nudge, step),
-            )
+                limit, beyond,
+            )  # fmt: skip
         return results
+
+    def _with_other_constants(
+        self, found: Sequence[Group], reference: Mapping[str, np.ndarray]
+    ) -> list[dict[str, np.ndarray]]:
+        """Run operations alone with every fixed-point constant changed by one step, up or down at random."""
+        generator = np.random.default_rng(0)
+
+        def stepped(constant: Tensor) -> np.ndarray | None:
+            return None if constant.data is None else tolerance.stepped(constant.data, constant, generator)
+
+        isolated = isolate(self.graph, found, stepped)
+        with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
+            return [runner.run(reference)]
+
+    def _within_ranges(self, each: Group, own: np.ndarray) -> tuple[Deviation, Saturation | None]:
+        """Compare the result of an operation alone with the reference, both as far as quantizers can represent them.
+
+        If an input exceeds the range of its quantizer, the reference computes the result again from the limited input.
+        The second result has what exceeds the range of the result's own quantizer.
+        """
+        target = each.target
+        wanted = self._recompute(each)
+        if wanted is None:
+            wanted = self.values.arranged(target.name)
+        assert wanted is not None
+        quantizer = own_quantizer(target, each.nodes)
+        if quantizer is None:
+            return rounded_deviation(target, own, wanted), None
+        beyond = saturation(quantizer, wanted)
+        return rounded_deviation(target, own, limit_to_range(quantizer, wanted)), beyond
+
+    def _recompute(self, each: Group) -> np.ndarray | None:
+        """Compute the reference's result from inputs that are limited to their quantizers' ranges.
+
+        Return None if no input exceeds its range, or if the reference cannot compute the result alone.
+        """
+        given: dict[str, np.ndarray] = {}
+        is_limited = False
+        for tensor in each.sources:
+            if tensor.name not in self._held or self.reference.other is None:
+                return None
+            name = self._held[tensor.name][0]
+            array = self.values.arranged(tensor.name)
+            if array is None:
+                return None
+            if self.values.is_rounded(tensor) and saturation(tensor, array) is not None:
+                array, is_limited = limit_to_range(tensor, array).astype(array.dtype), True
+            given[self.origins.get(name, name)] = self.stored[name].to_model(array)
+        if not is_limited:
+            return None
+        name = self._held[each.target.name][0]
+        wanted = self.origins.get(name, name)
+        result = given.get(wanted)
+        if result is None and self.reference.other is not None:
+            result = recompute(self.reference.other, wanted, given, self.arrays)
+        return None if result is None else self.stored[name].to_stored(result)
 
     def _tolerance(self, each: Group, nudge: float, step: float) -> float:
         """Return how far the result of an operation alone may be from the reference.
@@ -290,11 +395,21 @@ class Comparison:
         assert wanted is not None
         sources = {tensor.name: reals(tensor, self._given(tensor, own=False)) for tensor in each.sources}
         bound, largest = tolerance.bound(each.nodes, self.reference.unit), _reach([reals(target, wanted)])
-        limit = bound.tolerance(target, largest, nudge)
-        limit += tolerance.activation_step(each.nodes, sources)
+        scale = tolerance.step_size(own_quantizer(target, each.nodes) or target)
+        limit = bound.tolerance(scale, largest, nudge)
+        reach = _reach(sources.values())
+        written = {tensor.name for node in each.nodes for tensor in node.outputs}
+        hybrids = {name: weights for name, weights in self._hybrids.items() if name in written}
+        limit += max(
+            tolerance.activation_step(each.nodes, sources),
+            sum(tolerance.hybrid_step(weights, reach) for weights in hybrids.values()),
+        )
+        if self.reference.other is not None:
+            there = _hybrid_weights(self.reference.other)
+            limit += sum(tolerance.hybrid_rounding(hybrids[name], reach) for name in hybrids if name not in there)
         if self.is_rounded:
-            limit += step + tolerance.step_size(target) / 2
-            limit += tolerance.weight_rounding(each.nodes, _reach(sources.values()))
+            limit += step + scale / 2
+            limit += tolerance.weight_rounding(each.nodes, reach)
         return limit
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -306,9 +421,17 @@ class Comparison:
             if wanted is None or wanted.dtype.kind not in "fiub":
                 continue
             if name in self.composition.folded:
-                yield self._folded_row(operation, name, wanted)
+                if not self._is_quantized_constant(operation, name):
+                    yield self._folded_row(operation, name, wanted)
             elif name in self.stored:
                 yield self._row(operation, name, wanted, alone)
+
+    def _is_quantized_constant(self, operation: ModelOperation, name: str) -> bool:
+        """Return whether a constant is quantized only here; then the operation that reads it is judged."""
+        other = self.reference.other
+        if other is None or operation.kind not in CONVERSIONS:
+            return False
+        return not any(name in each.outputs for each in other.operations if each.kind in CONVERSIONS)
 
     def _folded_row(self, operation: ModelOperation, name: str, wanted: np.ndarray) -> TensorRow:
         """Compare a tensor that was computed when the model was loaded."""
@@ -337,7 +460,7 @@ class Comparison:
         found = alone[place.tensor]
         return TensorRow(
             operation, name, wanted.shape, dtype, found.verdict(in_model), in_model, found.from_reference,
-            found.tolerance, self._fused(operation, self.kept),
+            found.tolerance, self._fused(operation, self.kept), found.saturation,
         )  # fmt: skip
 
     def _view_row(self, operation: ModelOperation, name: str, wanted: np.ndarray, carrier: str) -> TensorRow:
@@ -466,6 +589,31 @@ def _reach(arrays: Iterable[np.ndarray]) -> float:
     return float(max(found, default=0.0))
 
 
+def _hybrid_weights(subject: Subject) -> dict[str, HybridWeights]:
+    """Return the weights of a model's hybrid operations by the names of their results."""
+    return {name: each.hybrid for each in subject.operations if each.hybrid is not None for name in each.outputs}
+
+
+def _constants(graph: Graph) -> set[Tensor]:
+    """Return the tensors that are computed from constants alone."""
+    found: set[Tensor] = set()
+    for node in graph.nodes:
+        known = all(tensor is None or tensor.is_static or tensor in found for tensor in node.inputs)
+        if known and not OPERATIONS[node.op].traits.varies:
+            found.update(node.outputs)
+    return found
+
+
+def _only_quantized(graph: Graph) -> set[Tensor]:
+    """Return the tensors that only quantizers read; these stand for activations that are left out before them."""
+    readers: dict[Tensor, set[str]] = {}
+    for node in graph.nodes:
+        for tensor in node.inputs:
+            if tensor is not None:
+                readers.setdefault(tensor, set()).add(node.op)
+    return {tensor for tensor, kinds in readers.items() if kinds == {"Quantize"} and tensor.type is TensorType.NATIVE}
+
+
 def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Return an array for every input of a graph: those given, checked, and random ones for the others."""
     known = {tensor.name: tensor for tensor in graph.inputs}
@@ -478,13 +626,17 @@ def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[s
     for name, tensor in known.items():
         kind, dims = tensor.dtype.numpy, tensor.dims
         if name in inputs:
-            array = np.asarray(inputs[name])
+            array = tensor.dtype.elements(np.asarray(inputs[name]))
             if array.shape != dims or array.dtype != kind:
                 rule = f"must be {kind}{list(dims)}, is {array.dtype}{list(array.shape)}"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule)
         elif tensor.dtype.is_float:
             # numpy has no type of its own for BFLOAT_16.
-            array = tensor.dtype.encode(random_array(generator, np.float64, dims))
+            within = input_range(graph, tensor) or (-1.0, 1.0)
+            array = tensor.dtype.encode(random_array(generator, np.float64, dims, within))
+        elif tolerance.fixed(tensor) and tensor.quantization is not None:
+            least, most = tensor.quantization.limits(kind)
+            array = np.asarray(generator.integers(least, most, dims, kind, endpoint=True))
         else:
             array = random_array(generator, kind, dims)
         arrays[name] = array

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from isthmus.graph import Graph, Node, Tensor, TensorType
 
@@ -79,8 +81,13 @@ def _group(graph: Graph, target: Tensor, given: set[str], writers: Mapping[Tenso
     return Group(target, tuple(node for node in graph.nodes if node.name in nodes), tuple(sources))
 
 
-def isolate(graph: Graph, groups: Iterable[Group]) -> IsolatedGraph:
-    """Compose a graph of groups, each of which reads its sources as graph inputs."""
+def isolate(
+    graph: Graph, groups: Iterable[Group], constant: Callable[[Tensor], np.ndarray | None] = lambda tensor: tensor.data
+) -> IsolatedGraph:
+    """Compose a graph of groups, each of which reads its sources as graph inputs.
+
+    `constant` returns the elements of a constant, by default those that it has.
+    """
     alone = Graph(f"{graph.name}/alone")
     alone.numerics = graph.numerics
     inputs: dict[Tensor, Tensor] = {}
@@ -88,7 +95,7 @@ def isolate(graph: Graph, groups: Iterable[Group]) -> IsolatedGraph:
     outputs: dict[str, str] = {}
 
     def copy(tensor: Tensor, type: TensorType) -> Tensor:
-        data = tensor.data if type is TensorType.STATIC else None
+        data = constant(tensor) if type is TensorType.STATIC else None
         return alone.create_tensor(
             alone.fresh(tensor.name), type, tensor.dtype, tensor.dims, tensor.quantization, data
         )

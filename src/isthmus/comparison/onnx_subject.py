@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from isthmus.frontends import ModelSource
 from isthmus.frontends.onnx import load_with_importer
 from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.schema import messages, parse_model
-from isthmus.frontends.onnx.tensors import FOUR_BITS, NUMPY, embed_data
+from isthmus.frontends.onnx.tensors import FOUR_BITS, NUMPY, ExternalData, embed_all_data
 from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
 
 _EXACT_PRODUCTS = "session.x64quantprecision"
@@ -107,8 +107,7 @@ class OnnxSubject(Subject):
         graph.node.extend(nodes)
         graph.initializer.extend(initializers)
         graph.sparse_initializer.extend(sparse)
-        for tensor in _stored_tensors(graph):
-            embed_data(tensor, self.source.path.parent)
+        embed_all_data(graph, ExternalData(self.source.path.parent))
         for name, array in given.items():
             entry = graph.input.add(name=name)
             tensor_type = entry.type.tensor_type
@@ -118,17 +117,6 @@ class OnnxSubject(Subject):
                 tensor_type.shape.dim.add(dim_value=size)
         graph.output.extend(messages().ValueInfoProto(name=name) for name in results)
         return bytes(model.SerializeToString())
-
-
-def _stored_tensors(graph: Any) -> Iterator[Any]:
-    """Yield the messages with the data of constants, including those in attributes and subgraphs."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    for attribute in (attribute for node in graph.node for attribute in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for inner in (attribute.g, *attribute.graphs):
-            yield from _stored_tensors(inner)
 
 
 def _known(graph: Any) -> set[str]:

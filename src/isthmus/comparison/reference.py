@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.backends.seam import registry
 from isthmus.comparison.execution import GraphRunner, keep, to_stored
-from isthmus.comparison.subject import Arrays, Subject, open_model
+from isthmus.comparison.subject import Arrays, ModelOperation, Subject, open_model, read_model
 from isthmus.comparison.tolerance import SINGLE, UNITS
 from isthmus.comparison.values import reals
 from isthmus.errors import Code, QnnError, did_you_mean
@@ -80,6 +80,40 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
         UNITS.get(entry.float_type, SINGLE),
         name=name,
     )
+
+
+def recompute(other: Subject, target: str, given: Arrays, known: Arrays) -> np.ndarray | None:
+    """Compute a tensor of another model from other values of some of its tensors.
+
+    Parameters
+    ----------
+    given
+        The values from which it is computed.
+    known
+        The values of the model's own run, for inputs that are needed besides.
+
+    Returns
+    -------
+    The tensor, or None if the model has no operation for it or its runtime cannot run this part alone.
+    """
+    writers = {name: each for each in other.operations for name in each.outputs}
+    needed: dict[int, ModelOperation] = {}
+    feeds: dict[str, np.ndarray] = {}
+    pending = [target]
+    while pending:
+        name = pending.pop()
+        if name != target and (name in given or (name not in writers and name in known)):
+            feeds[name] = given[name] if name in given else known[name]
+        elif name in writers and writers[name].index not in needed:
+            needed[writers[name].index] = writers[name]
+            pending += writers[name].inputs
+    if not needed:
+        return None
+    try:
+        data = other.extract([needed[index] for index in sorted(needed)], feeds, [target])
+        return read_model(replace(other.source, shapes=None), data).reference(feeds).get(target)
+    except QnnError:
+        return None
 
 
 def _check_inputs(subject: Subject, other: Subject) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from isthmus.comparison.saturation import Saturation
 from isthmus.comparison.subject import ModelOperation
 from isthmus.comparison.tolerance import fixed
 from isthmus.errors import counted, one_line
 from isthmus.graph import Tensor
+from isthmus.report import findings
+from isthmus.report.findings import beyond, finite_or_text, reasons, saturation_remark
 from isthmus.report.names import shorten
 
 LARGEST_ROWS = 10
 """How many rows a report prints if not all."""
+MOST_SATURATED = 3
+"""How many operations that saturate a report describes."""
 MAX_NAME = 32
 """The most characters of a name in a table."""
 MAX_LONE_NAME = 80
@@ -28,10 +34,12 @@ class Verdict(Enum):
 
     AGREES = "agrees"
     """Alone on the reference's inputs it computes the reference's result, within the tolerance."""
-    WRONG = "wrong by itself"
+    WRONG = findings.WRONG
     """Alone on the reference's inputs it computes something else."""
     IN_CONTEXT = "wrong in the model"
     """Alone it is right; in the model it computes something else from the same inputs."""
+    SATURATES = findings.SATURATES
+    """Alone it is right, but the reference's result exceeds the range of its quantizer."""
     PASSES_ON = "passes on a difference"
     """Alone it is right; in the model its result differs because its inputs do."""
     FUSED = "inside a fused operation"
@@ -100,6 +108,8 @@ class TensorRow:
         How far the result of the operation alone may be apart.
     fused
         The other operations that are computed in one step with it, in order.
+    saturation
+        The reference's values that its quantizer cannot represent, if that makes a difference.
     """
 
     operation: ModelOperation
@@ -111,6 +121,7 @@ class TensorRow:
     alone: Deviation | None = None
     tolerance: float = 0.0
     fused: tuple[ModelOperation, ...] = ()
+    saturation: Saturation | None = None
 
     @property
     def is_wrong(self) -> bool:
@@ -119,18 +130,16 @@ class TensorRow:
 
     def as_data(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        numbers = {
-            name: None if found is None else {
-                key: value if value is None or math.isfinite(value) else str(value)
-                for key, value in vars(found).items()
-            }
-            for name, found in (("in_model", self.in_model), ("alone", self.alone))
-        }  # fmt: skip
         return {
             "operation": self.operation.name, "kind": self.operation.kind, "tensor": self.tensor,
-            "shape": list(self.shape), "dtype": self.dtype, "verdict": self.verdict.value, **numbers,
+            "shape": list(self.shape), "dtype": self.dtype, "verdict": self.verdict.value,
             "tolerance": self.tolerance if math.isfinite(self.tolerance) else None,
             "fused": [operation.name for operation in self.fused],
+            **{
+                name: None if found is None else finite_or_text(vars(found))
+                for name in ("in_model", "alone", "saturation")
+                for found in (getattr(self, name),)
+            },
         }  # fmt: skip
 
 
@@ -149,6 +158,8 @@ class ComparisonReport:
         inside a fused one if one of them is wrong on its own, else the row of the fused one.
     inputs
         The arrays that the model ran on.
+    random_inputs
+        The names of those that were drawn at random.
     """
 
     model: str
@@ -157,6 +168,7 @@ class ComparisonReport:
     rows: tuple[TensorRow, ...]
     suspects: tuple[TensorRow, ...]
     inputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    random_inputs: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -174,6 +186,12 @@ class ComparisonReport:
         return tuple(row for row in self.rows if row.verdict is not Verdict.FUSED)
 
     @property
+    def saturated(self) -> tuple[TensorRow, ...]:
+        """The rows whose quantizers cannot represent all values, those that exceed their range most first."""
+        found = [row for row in self.rows if row.saturation is not None]
+        return tuple(sorted(found, key=lambda row: -row.saturation.span if row.saturation else 0.0))
+
+    @property
     def largest(self) -> tuple[TensorRow, ...]:
         """The rows with the largest differences in the model, by fraction of the reference's magnitude."""
         found = [row for row in self.compared if row.in_model is not None and row.in_model.max_abs > 0]
@@ -184,6 +202,7 @@ class ComparisonReport:
         return {
             "model": self.model, "backend": self.backend, "reference": self.reference, "agrees": self.agrees,
             "compared": len(self.compared), "fused": len(self.rows) - len(self.compared),
+            "saturated": len(self.saturated), "random_inputs": list(self.random_inputs),
             "first": None if self.first is None else self.first.operation.name,
             "suspects": [row.as_data() for row in self.suspects], "tensors": [row.as_data() for row in self.rows],
         }  # fmt: skip
@@ -200,6 +219,7 @@ class ComparisonReport:
             lines.append("  agrees: every operation alone computes what the reference computes")
         for row in self.suspects:
             lines += _suspect_lines(row, row is self.suspects[0])
+        lines += _saturation_lines([row for row in self.saturated if row not in self.suspects])
         rows = self.rows if every else self.largest[:LARGEST_ROWS]
         if rows:
             lines += ["", "  all tensors" if every else "  largest differences in the model", *_table(rows)]
@@ -214,24 +234,30 @@ class ComparisonReport:
 def _suspect_lines(row: TensorRow, first: bool) -> list[str]:
     """Describe one wrong operation."""
     lines = [f"  {'DIFFERS first' if first else 'differs also'} at {_short(row.operation)}: {row.verdict.value}"]
-    if row.verdict is Verdict.WRONG and row.alone is not None:
-        lines.append(f"    alone, on the reference's inputs: {_apart(row.alone)}; tolerance {row.tolerance:.3g}")
-    elif row.in_model is not None:
-        lines.append(f"    in the model: {_apart(row.in_model)}; tolerance alone {row.tolerance:.3g}")
+    lines += [f"    {reason}" for reason in reasons(row.as_data())]
     if row.fused:
         lines.append(f"    computed in one step with {', '.join(map(_short, row.fused))}")
     return lines
 
 
+def _saturation_lines(rows: Sequence[TensorRow]) -> list[str]:
+    """Describe operations that saturate on random inputs."""
+    if not rows:
+        return []
+    return [
+        f"  {saturation_remark(len(rows))}",
+        *(
+            f"    {_short(row.operation)}: {beyond(vars(row.saturation))}"
+            for row in rows[:MOST_SATURATED]
+            if row.saturation
+        ),
+        *([f"    and {len(rows) - MOST_SATURATED} more"] if len(rows) > MOST_SATURATED else []),
+    ]
+
+
 def _short(operation: ModelOperation) -> str:
     """Describe an operation; of names that a converter has joined, show the first."""
     return f"{shorten([operation.name], MAX_LONE_NAME)[0]} ({operation.kind})"
-
-
-def _apart(found: Deviation) -> str:
-    """Describe a deviation in words."""
-    steps = "" if found.steps is None else f", {counted(round(found.steps), 'step')} of its quantizer"
-    return f"up to {found.max_abs:.3g} apart ({found.relative:.2g} of the largest value){steps}"
 
 
 def _table(rows: tuple[TensorRow, ...]) -> list[str]:

@@ -25,6 +25,25 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
+class HybridWeights:
+    """Fixed-point weights of an operation with float activations, which are rounded to fixed point when it runs.
+
+    Parameters
+    ----------
+    step
+        The largest scale of the weights.
+    largest
+        The largest number that they can represent.
+    terms
+        The number of products that are added up for one result.
+    """
+
+    step: float
+    largest: float
+    terms: int
+
+
+@dataclass(frozen=True)
 class ModelOperation:
     """An operation of the model file.
 
@@ -36,6 +55,8 @@ class ModelOperation:
         The file's name for it (that of its first result if it has none), and its operator.
     inputs, outputs
         The names of its tensors; absent ones are left out.
+    hybrid
+        Its weights, if it is one of TFLite's hybrid operators.
     """
 
     index: int
@@ -43,6 +64,7 @@ class ModelOperation:
     kind: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    hybrid: HybridWeights | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind})"
@@ -161,9 +183,6 @@ def stored_as_named(graph: Graph) -> dict[str, StoredTensor]:
 
 def open_model(source: ModelSource) -> Subject:
     """Read the operations of a model file of any format."""
-    from isthmus.comparison.onnx_subject import OnnxSubject
-    from isthmus.comparison.tflite_subject import TfliteSubject
-
     path = Path(source.path)
     with path.open("rb") if path.is_file() else _missing(path) as stream:
         head = stream.read(8)
@@ -173,6 +192,14 @@ def open_model(source: ModelSource) -> Subject:
     data = frontends.contents(path)
     if not frontends.is_model(head):
         raise frontends.unknown_format(path, data)
+    return read_model(source, data)
+
+
+def read_model(source: ModelSource, data: bytes) -> Subject:
+    """Read the operations of the bytes of an ONNX or TFLite file."""
+    from isthmus.comparison.onnx_subject import OnnxSubject
+    from isthmus.comparison.tflite_subject import TfliteSubject
+
     return TfliteSubject(source, data) if frontends.is_tflite(data) else OnnxSubject(source, data)
 
 

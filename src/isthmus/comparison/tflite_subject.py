@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, Subject, stored_as_named
+from isthmus.comparison.subject import (
+    Arrays,
+    HybridWeights,
+    ModelComposition,
+    ModelOperation,
+    Subject,
+    stored_as_named,
+)
 from isthmus.frontends import ModelSource
 from isthmus.frontends import tflite as frontend
 from isthmus.frontends.runtimes import converted_errors, import_runtime
-from isthmus.frontends.tflite.model import ModelFile
+from isthmus.frontends.tflite.entries import OperatorEntry
+from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
+from isthmus.frontends.tflite.schema import ElementType
 
 _IDENTIFIER = b"TFL3"
+_WEIGHT_BITS = {ElementType.INT8: 8, ElementType.INT4: 4, ElementType.INT2: 2}
+"""The types of weights of hybrid operators, and their bits."""
+_HANDLES = (ElementType.RESOURCE, ElementType.VARIANT, ElementType.STRING)
+"""The types of tensors that have no numbers."""
 
 
 class TfliteSubject(Subject):
@@ -42,7 +56,7 @@ class TfliteSubject(Subject):
 
         super().__init__(source, [
             ModelOperation(entry.index, main.operator_name(entry), entry.code, named(entry.inputs),
-                           named(entry.outputs))
+                           named(entry.outputs), _hybrid_weights(main, entry))
             for entry in main.operators()
         ])  # fmt: skip
 
@@ -57,11 +71,14 @@ class TfliteSubject(Subject):
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
         module = import_runtime("ai_edge_litert.interpreter", "ai-edge-litert", "reference")
         what = f"model '{self.source.path.name}'"
+        # LiteRT runs hybrid operators in XNNPACK, which rounds activations by other ranges than its own kernels.
+        is_hybrid = any(operation.hybrid for operation in self.operations)
+        kinds = module.OpResolverType
         with converted_errors(what, "LiteRT cannot load it"):
             interpreter = module.Interpreter(
-                model_content=self.data,
-                experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-                experimental_preserve_all_tensors=True,
+                model_content=self._with_all_outputs() if is_hybrid else self.data,
+                experimental_op_resolver_type=kinds.AUTO if is_hybrid else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+                experimental_preserve_all_tensors=not is_hybrid,
                 num_threads=1,
             )
             inputs = {self._names[entry["index"]]: entry["index"] for entry in interpreter.get_input_details()}
@@ -74,7 +91,8 @@ class TfliteSubject(Subject):
             for name, index in inputs.items():
                 interpreter.set_tensor(index, feeds[name])
             interpreter.invoke()
-        results = {name for operation in self.operations for name in operation.outputs}
+        computed = self._computed() if is_hybrid else self.operations
+        results = {name for operation in computed for name in operation.outputs}
         # Handles of variables have no elements; LiteRT may crash if it is asked for them.
         details = interpreter.get_tensor_details()
         numbers = {entry["index"] for entry in details if np.dtype(entry["dtype"]).kind in "fiub"}
@@ -82,10 +100,34 @@ class TfliteSubject(Subject):
         with converted_errors(what, "LiteRT cannot return its tensors"):
             return {name: interpreter.get_tensor(index) for name, index in found.items()}
 
-    def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
+    def _computed(self) -> list[ModelOperation]:
+        """Return the operations that read an input; XNNPACK computes the others when it loads a model."""
+        main = ModelFile(self.data, self.source.path.stem).subgraph(0)
+        known = {name for index, name in self._names.items() if main.shared.buffer(main.tensor(index).buffer)}
+        found = []
+        for operation in self.operations:
+            if known.issuperset(operation.inputs):
+                known.update(operation.outputs)
+            else:
+                found.append(operation)
+        return found
+
+    def _with_all_outputs(self) -> bytes:
+        """Return the file with all results of operators as outputs: a delegate keeps no others."""
+        model = self._parsed()
+        main = model.subgraphs[0]
+        indices = {name: index for index, name in self._names.items()}
+        results = (indices[name] for operation in self._computed() for name in operation.outputs)
+        main.outputs = [index for index in dict.fromkeys(results) if main.tensors[index].type not in _HANDLES]
+        return _packed(model)
+
+    def _parsed(self) -> Any:
+        """Return the file as objects of its schema."""
         schema: Any = import_runtime("ai_edge_litert.schema_py_generated", "ai-edge-litert", "reference")
-        flatbuffers: Any = import_runtime("flatbuffers", "flatbuffers", "reference")
-        model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(self.data, 0))
+        return schema.ModelT.InitFromObj(schema.Model.GetRootAs(self.data, 0))
+
+    def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
+        model = self._parsed()
         main = model.subgraphs[0]
         indices = {name: index for index, name in self._names.items()}
         main.operators = [main.operators[operation.index] for operation in operations]
@@ -106,7 +148,29 @@ class TfliteSubject(Subject):
         for index, tensor in enumerate(main.tensors):
             if index not in kept:
                 tensor.buffer = 0
-        model.signatureDefs, model.metadata, model.metadataBuffer = [], [], None
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(model.Pack(builder), _IDENTIFIER)
-        return bytes(builder.Output())
+        return _packed(model)
+
+
+def _packed(model: Any) -> bytes:
+    """Return the bytes of a file that is given as objects of its schema, without signatures and metadata."""
+    flatbuffers: Any = import_runtime("flatbuffers", "flatbuffers", "reference")
+    model.signatureDefs, model.metadata, model.metadataBuffer = [], [], None
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), _IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _hybrid_weights(main: SubgraphEntry, entry: OperatorEntry) -> HybridWeights | None:
+    """Return the weights of a hybrid operator; None for other operators."""
+    operands = [main.tensor(index) for index in entry.inputs if index != -1]
+    results = [main.tensor(index) for index in entry.outputs]
+    if not operands or any(tensor.type is not ElementType.FLOAT32 for tensor in (operands[0], *results)):
+        return None
+    for tensor in operands[1:]:
+        is_constant = bool(main.shared.buffer(tensor.buffer))
+        if is_constant and tensor.type in _WEIGHT_BITS and tensor.scales.size and len(tensor.shape) > 1:
+            step = float(tensor.scales.max())
+            axis = tensor.quantized_dimension if 0 <= tensor.quantized_dimension < len(tensor.shape) else 0
+            terms = math.prod(tensor.shape) // max(tensor.shape[axis], 1)
+            return HybridWeights(step, step * 2 ** (_WEIGHT_BITS[tensor.type] - 1), terms)
+    return None

@@ -16,10 +16,11 @@ The bound for the elements of a tensor, in real numbers, is::
   deviations of n roundings. Operations that only move, select or limit elements add nothing: their results must be
   the same to the last bit.
 - *steps* is 1 for each operation that rounds to fixed point, since two roundings of nearly the same number may choose
-  neighbouring steps; *scale* is one step of the result.
+  neighbouring steps; *scale* is one step of the result, or of the quantizer inside the group that it comes from.
 - *rounding* is for fixed-point tensors whose reference has floats: the change of the result when every fixed-point
-  input changes by one step, half a step of the result, and for a sum of n products with fixed-point weights four
-  standard deviations of their rounding, 4 sqrt(n / 12) steps of the weights, times the largest input.
+  input or constant changes by one step, half a step of the result, and for a sum of n products with fixed-point weights
+  four standard deviations of their rounding, 4 sqrt(n / 12) steps of the weights, times the largest input. For a hybrid
+  operation whose reference has floats it is the same for the rounding of its weights and activations.
 - *activation* is for float activations with fixed-point weights, which are rounded to 255 steps while the operation
   runs: one of these steps times the largest weight.
 """
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.comparison.subject import HybridWeights
 from isthmus.graph import DataType, Node, Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.traits import ProductKind
@@ -69,9 +71,9 @@ class Bound:
     steps: int
     least: float = 0.0
 
-    def tolerance(self, target: Tensor, largest: float, sensitivity: float) -> float:
+    def tolerance(self, scale: float, largest: float, sensitivity: float) -> float:
         """Return the largest difference of real numbers that is allowed, without *activation* and *rounding*."""
-        return self.roundings * (sensitivity + self.unit * max(largest, self.least)) + self.steps * step_size(target)
+        return self.roundings * (sensitivity + self.unit * max(largest, self.least)) + self.steps * scale
 
 
 def fixed(tensor: Tensor) -> bool:
@@ -162,6 +164,17 @@ def activation_step(nodes: Iterable[Node], values: Mapping[str, np.ndarray]) -> 
     return step
 
 
+def hybrid_step(weights: HybridWeights, reach: float) -> float:
+    """Return what one step of an activation changes at most in a hybrid operation, for activations up to `reach`."""
+    return 2 * reach / ACTIVATION_STEPS * weights.largest
+
+
+def hybrid_rounding(weights: HybridWeights, reach: float) -> float:
+    """Return how far rounding weights and activations up to `reach` may change a hybrid operation's result."""
+    one_term = weights.step * reach + hybrid_step(weights, reach)
+    return SUM_DEVIATIONS * math.sqrt(weights.terms / 12) * one_term
+
+
 def weight_rounding(nodes: Iterable[Node], reach: float) -> float:
     """Return how far rounding weights to fixed point may change a group's products, for inputs up to `reach`."""
     sources = {node.outputs[0]: node.inputs[0] for node in nodes if node.op == "Dequantize"}
@@ -169,18 +182,17 @@ def weight_rounding(nodes: Iterable[Node], reach: float) -> float:
     for node in nodes:
         if OPERATIONS[node.op].traits.product is not None and len(node.inputs) > 1 and node.inputs[1] is not None:
             weights = sources.get(node.inputs[1], node.inputs[1])
-            if weights is not None and weights.is_static and fixed(weights) and weights.quantization is not None:
-                total += SUM_DEVIATIONS * math.sqrt(_terms(node) / 12) * max(weights.quantization.scales) * reach
+            if weights is not None and weights.is_static and fixed(weights):
+                total += SUM_DEVIATIONS * math.sqrt(_terms(node) / 12) * step_size(weights) * reach
     return total
 
 
 def stepped(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
     """Return stored fixed-point elements with each changed by one step, up or down at random; others as they are."""
-    if not fixed(tensor):
+    if not fixed(tensor) or tensor.quantization is None:
         return array
-    limits = np.iinfo(array.dtype)
     changed = array.astype(np.int32) + generator.integers(0, 2, array.shape) * 2 - 1
-    return np.clip(changed, limits.min, limits.max).astype(array.dtype)
+    return np.clip(changed, *tensor.quantization.limits(array.dtype)).astype(array.dtype)
 
 
 def nudged(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:

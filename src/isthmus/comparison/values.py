@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from isthmus.comparison.execution import to_stored
 from isthmus.comparison.report import Deviation, deviation
 from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation
-from isthmus.comparison.tolerance import fixed
+from isthmus.comparison.tolerance import fixed, step_size
 from isthmus.graph import Graph, Tensor
 
 CONVERSIONS = frozenset(("QuantizeLinear", "DequantizeLinear", "QUANTIZE", "DEQUANTIZE"))
@@ -26,14 +27,23 @@ def holders(composition: ModelComposition, operations: Iterable[ModelOperation])
     return held
 
 
-def with_conversions(values: Arrays, operations: Iterable[ModelOperation]) -> dict[str, np.ndarray]:
-    """Add values of quantized and dequantized tensors that the reference lacks: those of the tensors they stand for."""
-    found = dict(values)
-    for operation in operations:
-        if operation.kind in CONVERSIONS and operation.inputs[0] in found:
-            for name in operation.outputs:
-                found.setdefault(name, found[operation.inputs[0]])
-    return found
+def with_conversions(values: Arrays, operations: Sequence[ModelOperation]) -> tuple[Arrays, dict[str, str]]:
+    """Add values of quantized and dequantized tensors that the reference lacks: those of the tensors they stand for.
+
+    A tensor stands for the one that it is converted from. Quantizers rename the results before an output that keeps its
+    name, so a tensor also stands for the one that it is converted to. The second result has the names of those tensors.
+    """
+    origins: dict[str, str] = {}
+    conversions = [operation for operation in operations if operation.kind in CONVERSIONS]
+    for operation in conversions:
+        for name in operation.outputs:
+            if name not in values and (origin := origins.get(operation.inputs[0], operation.inputs[0])) in values:
+                origins[name] = origin
+    for operation in reversed(conversions):
+        name, result = operation.inputs[0], operation.outputs[0]
+        if name not in values and name not in origins and (origin := origins.get(result, result)) in values:
+            origins[name] = origin
+    return {**values, **{name: values[origin] for name, origin in origins.items()}}, origins
 
 
 def numbers(tensor: Tensor, stored: np.ndarray) -> np.ndarray:
@@ -51,6 +61,12 @@ def reals(tensor: Tensor, stored: np.ndarray) -> np.ndarray:
 def distance(tensor: Tensor, one: np.ndarray, other: np.ndarray) -> Deviation:
     """Measure how far two values of a tensor are apart, given as stored elements."""
     return deviation(numbers(tensor, one), numbers(tensor, other), tensor)
+
+
+def rounded_deviation(tensor: Tensor, own: np.ndarray, wanted: np.ndarray) -> Deviation:
+    """Measure how far stored elements of a tensor are from real numbers; in steps, too, if it is fixed point."""
+    found = deviation(reals(tensor, own), wanted)
+    return replace(found, steps=found.max_abs / step_size(tensor)) if fixed(tensor) else found
 
 
 class ReferenceValues:
@@ -76,7 +92,7 @@ class ReferenceValues:
     def stored(self, tensor: str) -> np.ndarray | None:
         """Return the reference's value of a graph's tensor as stored elements; None if it has none of that shape."""
         if tensor not in self._stored:
-            described, array = self._graph.tensors[tensor], self._arranged(tensor)
+            described, array = self._graph.tensors[tensor], self.arranged(tensor)
             usable = array is not None and array.shape == described.dims
             self._stored[tensor] = to_stored(array, described) if usable and array is not None else None
         return self._stored[tensor]
@@ -92,14 +108,11 @@ class ReferenceValues:
             stored = self.stored(tensor.name)
             assert stored is not None
             return distance(tensor, own, stored)
-        array = self._arranged(tensor.name)
+        array = self.arranged(tensor.name)
         assert array is not None
-        assert tensor.quantization is not None
-        found = deviation(tensor.quantization.dequantize(own), array)
-        steps = found.max_abs / max(tensor.quantization.scales)
-        return Deviation(found.max_abs, found.rms, found.relative, steps)
+        return rounded_deviation(tensor, own, array)
 
-    def _arranged(self, tensor: str) -> np.ndarray | None:
+    def arranged(self, tensor: str) -> np.ndarray | None:
         """Return the reference's array for a graph's tensor, in the stored axis order; None if it has none."""
         place = self._places[self._held[tensor][0]]
         array = self.arrays.get(self._held[tensor][0])
