@@ -14,12 +14,15 @@ from isthmus.report.page import (
     Bar,
     Bars,
     Column,
+    ErrorPoint,
+    ErrorProfile,
     Figure,
     Figures,
     Note,
     Notes,
     SideBySide,
     SortableTable,
+    Viewer,
     page,
 )
 
@@ -57,7 +60,8 @@ def sections(text):
     table = SortableTable(text, [Column(text), Column("n", "bytes", bar=True)], [(text, 1), (None, float("inf"))], text)
     figures, bars = Figures([Figure(text, text, note=text)]), Bars(text, [Bar(text, 2.0, 1.0, text)])
     notes = Notes(text, [Note(text, text)])
-    return [figures, bars, table, notes, SideBySide(text, (text, text), [notes], [table])]
+    profile = ErrorProfile(text, [ErrorPoint(text, [text], 0.5)])
+    return [figures, bars, table, notes, SideBySide(text, (text, text), [notes], [table]), profile]
 
 
 PLAIN = parsed(page("plain", sections("plain")))
@@ -81,6 +85,11 @@ def test_a_page_names_no_other_file():
     policy = dict(PLAIN.attributes)["http-equiv"], next(v for k, v in PLAIN.attributes if "default-src" in (v or ""))
     assert policy[0] == "Content-Security-Policy"
     assert policy[1].startswith("default-src 'none';")
+
+
+def test_only_the_viewer_has_the_script_that_opens_files():
+    assert "DOMParser" in page("a", [Viewer()])
+    assert "DOMParser" not in page("a", sections("a"))
 
 
 def test_the_parts_of_a_page_are_part_of_a_wheel():

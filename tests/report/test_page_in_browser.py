@@ -1,12 +1,13 @@
 """Pages in headless Chromium: they open without a complaint, and their map can be pointed at, zoomed and searched."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from support import chromium, tiny
 
 from isthmus.prepare.schedule import Plan, PlanRow
-from isthmus.report.page import Column, MemoryMap, SortableTable, page
+from isthmus.report.page import Column, ErrorPoint, ErrorProfile, MemoryMap, SortableTable, page
 from isthmus.tools.cli import main
 
 MAP = "document.querySelector('section.map').memoryMap"
@@ -47,7 +48,19 @@ def large(folder):
     rows = tensors(6000)
     live = [row for row in rows if row["first"] <= 3000 <= row["last"]]
     peak = {"step": 3000, "op": "Conv2d", "name": NAMES[0], "live_bytes": sum(row["bytes"] for row in live)}
-    report = {"model": "large", "steps": 6003, "scratch_bytes": 65536, "peak": peak, "tensors": rows}
+    order = [
+        {
+            "op": "Conv2d", "name": row["name"], "after": sorted({k - 1, k - 1 - k % 9} & set(range(k))),
+            "reads": [k - 1] if k else [], "writes": [k], "inputs": [] if k else [NAMES[0]],
+            "outputs": [] if k < len(rows) - 1 else [NAMES[1]],
+        }
+        for k, row in enumerate(rows)
+    ]  # fmt: skip
+    times = [{"name": f"Conv2d {row['name']}", "us": 1.0 + k % 5} for k, row in enumerate(rows)]
+    report = {
+        "model": "large", "steps": 6003, "scratch_bytes": 65536, "peak": peak, "tensors": rows, "order": order,
+        "operations": times,
+    }  # fmt: skip
     path = folder / "large.html"
     path.write_text(page("large", [MemoryMap("Map")], reports=[report]))
     return path
@@ -75,6 +88,70 @@ def place(browser, number):
         "const canvas = document.querySelector('canvas.blocks'); canvas.scrollIntoView({block: 'center'});"
         "const frame = canvas.getBoundingClientRect(); return [frame.left + x, frame.top + y]; })()"
     )
+
+
+@pytest.fixture
+def recording(browser):
+    """Let pages record the texts that they draw, and the pictures that they have before the first frame."""
+    source = """
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        window.texts = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+          const wide = this.measureText(text).width, left = this.textAlign === "right" ? x - wide : x;
+          if (this.canvas.className === "blocks") texts.push({ text, left, right: left + wide, y });
+          write.call(this, text, x, y);
+        };
+        const pictures = () => [...document.querySelectorAll("canvas")].map((canvas) => canvas.toDataURL());
+        addEventListener("DOMContentLoaded", () => { window.first = pictures(); });
+    """
+    script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=source)
+    yield
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", **script)
+
+
+def drawn_texts(browser):
+    """Draw the map again, and return its texts with where they are."""
+    browser.evaluate(f"texts.length = 0; {MAP}.paint()")
+    return browser.evaluate("texts")
+
+
+@pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
+def test_a_map_is_drawn_before_the_first_frame(browser, planned, recording, size):
+    browser.open(planned, size, touch=size == chromium.PHONE)
+    first = browser.evaluate("first")
+    assert len(first) == 2
+    # Neither an event of the window nor a pointer that comes and leaves changes the picture.
+    browser.evaluate("dispatchEvent(new Event('resize'))")
+    browser.mouse("mouseMoved", *place(browser, 0))
+    browser.mouse("mouseMoved", 2, 2)
+    browser.settle()
+    assert browser.evaluate("pictures()") == first
+
+
+def test_the_top_of_the_map_has_a_tick(browser, planned, recording):
+    browser.open(planned)
+    whole = drawn_texts(browser)
+    axis = {each["text"]: each["y"] for each in whole if each["right"] < 68}
+    top = browser.evaluate(f"size({MAP}.view.high)")
+    assert axis[top] == min(axis.values())
+    levels = sorted(level for text, level in axis.items() if text != "step")
+    assert all(high - low >= 14 for low, high in pairwise(levels))
+
+
+def test_no_label_of_a_block_is_under_the_line_of_the_peak(browser, folder, recording):
+    rows = [
+        {"name": f"stage_{k}/convolution", "bytes": 4096, "first": 0, "last": last, "offset": k * 4096}
+        for k, last in enumerate((19, 12, 9))
+    ]
+    peak = {"step": 1, "op": "Conv2d", "name": "c", "live_bytes": 12288}
+    report = {"model": "m", "steps": 20, "scratch_bytes": 12288, "peak": peak, "tensors": rows}
+    path = folder / "peak.html"
+    path.write_text(page("peak", [MemoryMap("Map")], reports=[report]))
+    browser.open(path)
+    labels = [each for each in drawn_texts(browser) if "convolution" in each["text"]]
+    line = browser.evaluate(f"{MAP}.place({{ first: 1, last: 1, offset: 0, end: 1 }})[0]")
+    assert len(labels) == 3
+    assert all(each["right"] < line or each["left"] > line for each in labels)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -169,12 +246,12 @@ def test_keys_choose_blocks_and_zoom(browser, planned):
 
 def test_every_control_is_reached_by_the_tab_key(browser, planned):
     browser.open(planned)
-    count = browser.evaluate("document.querySelectorAll('button, input, canvas.blocks, tr.pick').length")
+    count = browser.evaluate("document.querySelectorAll('button, input, canvas.blocks, .graph, tr.pick').length")
     seen = set()
     for _ in range(count + 2):
         browser.key("Tab")
         seen.add(browser.evaluate("document.activeElement.tagName + '.' + document.activeElement.className"))
-    assert {"BUTTON.theme", "INPUT.", "CANVAS.blocks", "TR.pick"} <= seen
+    assert {"BUTTON.theme", "INPUT.", "CANVAS.blocks", "DIV.graph", "TR.pick"} <= seen
 
 
 def test_the_colours_can_be_chosen(browser, planned):
@@ -190,6 +267,112 @@ def test_the_colours_can_be_chosen(browser, planned):
     assert browser.evaluate(ground) == light
 
 
+def row_place(browser, number):
+    """Return where a row of the graph is in the window, after it was scrolled there."""
+    return browser.evaluate(
+        f"(() => {{ const row = document.querySelectorAll('.node')[{number}]; row.scrollIntoView({{block: 'center'}});"
+        "const {left, top} = row.getBoundingClientRect(); return [left + 90, top + 15]; })()"
+    )
+
+
+def test_pointing_at_an_operation_shows_its_blocks(browser, planned, recording):
+    browser.open(planned)
+    names = browser.evaluate("[...document.querySelectorAll('.node .op')].map(each => each.textContent)")
+    assert (names[0], names[-1]) == ("input", "output")
+    browser.mouse("mouseMoved", *row_place(browser, 1))
+    browser.settle()
+    node = f"{MAP}.state.node"
+    assert browser.evaluate(f"{node}.step") == 0
+    own = browser.evaluate(f"[...{MAP}.state.own].map(each => each.name)")
+    order = browser.evaluate("JSON.parse(document.getElementById('facts').textContent).reports[0]")
+    step = order["order"][0]
+    assert own == [order["tensors"][each]["name"] for each in (*step["reads"], *step["writes"])]
+    shown = browser.evaluate("document.querySelector('.chosen-block').textContent")
+    assert shown.startswith(step["name"])
+    assert "step 0" in shown
+    assert browser.evaluate("document.querySelector('path.lit').getAttribute('d')").count("M") >= 2
+    browser.mouse("mouseMoved", 2, 2)
+    browser.settle()
+    assert browser.evaluate(f"{node} === null && document.querySelector('.node.active') === null")
+
+
+def test_pointing_at_a_block_marks_its_operations(browser, large):
+    browser.open(large)
+    browser.evaluate("document.querySelector('[aria-label=\"Go to the peak\"]').click()")
+    browser.settle()
+    browser.mouse("mouseMoved", *place(browser, 3000))
+    browser.settle()
+    marked = "[...document.querySelectorAll('.node.writes, .node.reads')]"
+    # Row 0 is the input, so step k is row k + 1. The block is written by step 3000 and read by the next one.
+    assert browser.evaluate(f"{marked}.map(each => +each.id.split('-')[2])") == [3001, 3002]
+    # The graph scrolls inside its own box to what is marked.
+    inside = "(({top, bottom}, box) => top >= box.top && bottom <= box.bottom)"
+    frames = f"{marked}[0].getBoundingClientRect(), document.querySelector('.graph').getBoundingClientRect()"
+    assert browser.evaluate(f"{inside}({frames})")
+    browser.mouse("mouseMoved", 2, 2)
+    browser.settle()
+    assert browser.evaluate(f"{marked}.length") == 0
+
+
+def test_keys_choose_operations_and_enter_shows_their_memory(browser, large):
+    browser.open(large)
+    browser.evaluate("document.querySelector('canvas.blocks').focus()")
+    browser.key("Tab")
+    assert browser.evaluate("document.activeElement.className") == "graph"
+    for key, step in (("ArrowDown", 0), ("ArrowDown", 1), ("PageDown", 11), ("ArrowUp", 10)):
+        browser.key(key)
+        assert browser.evaluate(f"{MAP}.state.node.step") == step
+        active = browser.evaluate("document.querySelector('.graph').getAttribute('aria-activedescendant')")
+        assert browser.evaluate(f"document.getElementById('{active}').classList.contains('active')")
+    browser.key("Enter")
+    assert browser.evaluate(f"{MAP}.state.chosen.name") == "stage/block_10/conv"
+    assert browser.evaluate("document.querySelector('.chosen-block').textContent").startswith("stage/block_10/conv")
+    browser.key("End")
+    assert browser.evaluate(f"{MAP}.state.node.kind") == "output"
+    browser.key("Tab")
+    assert browser.evaluate(f"{MAP}.state.node") is None
+
+
+def test_times_are_at_the_operations_and_in_the_map(browser, large):
+    browser.open(large)
+    assert browser.evaluate("document.querySelectorAll('.node')[5].querySelector('.amount').textContent") == "5.00 µs"
+    browser.evaluate(f"{MAP}.choose({MAP}.plan.blocks[4])")
+    assert "computed in 5.00 µs" in browser.evaluate("document.querySelector('.chosen-block').textContent")
+
+
+def test_a_search_dims_other_operations(browser, large):
+    browser.open(large)
+    browser.evaluate("document.querySelector('.map input').focus()")
+    browser.type("block_5990/")
+    browser.settle()
+    lit = "[...document.querySelectorAll('.node:not(.dim)')].map(each => each.querySelector('.name').textContent)"
+    # The operation itself, and the next one, which reads its result.
+    assert browser.evaluate(lit) == ["stage/block_5990/conv", "stage/block_5991/conv"]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
+def test_a_profile_shows_the_operation_at_a_bar(browser, folder, size, dark):
+    points = [
+        ErrorPoint(NAMES[k % 4], [f"line {k}"], 10.0 ** -(k % 7), 1e-7, "bad" if k == 5 else "") for k in range(1000)
+    ]
+    path = folder / "profile.html"
+    path.write_text(page("profile", [ErrorProfile("Differences", points)]))
+    browser.problems.clear()
+    browser.open(path, size, dark)
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    frame = "(({left, right, top}) => [left, right, top])(document.querySelector('canvas').getBoundingClientRect())"
+    left, right, top = browser.evaluate(frame)
+    browser.mouse("mouseMoved", left + 52 + (right - left - 52) * 0.5005, top + 60)
+    assert browser.evaluate("document.querySelector('.tip').textContent") == f"{NAMES[0]}line 500"
+    browser.evaluate("document.querySelector('canvas').focus()")
+    for key, name in (("Home", NAMES[0]), ("ArrowRight", NAMES[1]), ("End", NAMES[3])):
+        browser.key(key)
+        assert browser.evaluate("document.querySelector('.chosen-block strong').textContent") == name
+    assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
+    assert browser.problems == []
+
+
 def test_names_of_a_model_stay_text(browser, large):
     browser.problems.clear()
     browser.open(large)
@@ -197,7 +380,9 @@ def test_names_of_a_model_stay_text(browser, large):
         browser.evaluate(f"{MAP}.choose({MAP}.plan.blocks[{number}])")
         browser.settle()
         assert name in browser.evaluate("document.querySelector('.chosen-block').textContent")
-    assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
+    shown = browser.evaluate("[...document.querySelectorAll('.node .name')].slice(0, 5).map(each => each.textContent)")
+    assert shown[:3] == [NAMES[0], *NAMES[:2]]
+    assert browser.evaluate("document.querySelectorAll('main img, main b:not(:empty)').length") == 0
     assert browser.problems == []
 
 

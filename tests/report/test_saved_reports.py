@@ -17,7 +17,10 @@ REPORT = {
     "model": "a.onnx", "backend": "cpu", "target": None, "threads": 1, "steps": 2, "scratch_bytes": 64,
     "state_bytes": 0, "io_bytes": 8, "constant_bytes": 4, "status": "optimal", "lower_bound": 64, "greedy_bytes": 64,
     "backend_copied_bytes": 0, "latency_ms": {"p50": 1.5, "p99": 2.5}, "operations": [{"name": "Relu r", "us": 3.0}],
-    "order": [{"op": "Relu", "name": "r"}, {"op": "Relu", "name": "s"}],
+    "order": [
+        {"op": "Relu", "name": "r", "after": [], "reads": [], "writes": [0], "inputs": ["x"], "outputs": []},
+        {"op": "Relu", "name": "s", "after": [0], "reads": [0], "writes": [], "inputs": [], "outputs": ["y"]},
+    ],
     "regions": [{"tiles": 2, "first": 0, "last": 1}],
     "peak": {"step": 0, "op": "Relu", "name": "r", "live_bytes": 64, "live": [PLACE]},
     "tensors": [{**PLACE, "first": -1, "last": 2}],
@@ -42,6 +45,19 @@ def places(value, path=()):
 def test_a_report_is_read_as_it_was_written(text):
     assert saved_report(text, "it") == REPORT
     assert saved_report(json.dumps({**REPORT, "more": [1]}), "it") == REPORT
+
+
+def test_a_report_of_an_earlier_version_is_read_without_links():
+    earlier = {**REPORT, "order": [{"op": each["op"], "name": each["name"]} for each in REPORT["order"]]}
+    assert saved_report(json.dumps(earlier), "it") == earlier
+
+
+@pytest.mark.parametrize(("key", "value"), [("after", [1]), ("after", [-1]), ("reads", [1]), ("writes", [-1])])
+def test_links_to_what_is_not_there_are_refused(key, value):
+    changed = copy.deepcopy(REPORT)
+    changed["order"][1][key] = value
+    with pytest.raises(QnnError, match="it is damaged"):
+        saved_report(json.dumps(changed), "it")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "<p>", "[" * 10_000, page("a", []), '<script id="facts">', '"model"'])

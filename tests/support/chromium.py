@@ -20,6 +20,7 @@ import pytest
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 LAPTOP, PHONE = (1280, 800), (390, 844)
+WITHOUT_NETWORK = ("file:", "about:", "data:")
 SECONDS = 120
 """How long a page may take for anything, on a machine that is busy with other tests."""
 
@@ -83,7 +84,7 @@ class Page:
             self.problems.append(str(given["args"]))
         elif method == "Log.entryAdded" and given["entry"]["level"] in ("error", "warning"):
             self.problems.append(given["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not given["request"]["url"].startswith(("file:", "about:")):
+        elif method == "Network.requestWillBeSent" and not given["request"]["url"].startswith(WITHOUT_NETWORK):
             self.problems.append(f"request for {given['request']['url']}")
 
     def open(self, path: Path, viewport: tuple[int, int] = LAPTOP, dark: bool = False, touch: bool = False) -> None:

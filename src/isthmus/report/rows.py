@@ -10,15 +10,32 @@ from typing import Any
 Columns = Mapping[str, str]
 """The title of each column, by the key of its values in a row."""
 _GAP = "  "
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that spreadsheets compute."""
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
-    """Return the rows as CSV with a line of the columns' keys."""
+    """Return the rows as CSV with a line of the columns' keys, which no spreadsheet takes for formulas.
+
+    Examples
+    --------
+    >>> print(to_csv([{"model": "=1+1.onnx", "bytes": -2}], {"model": "model", "bytes": "bytes"}), end="")
+    model,bytes
+    '=1+1.onnx,-2
+    """
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(columns), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: row.get(name) for name in columns} for row in rows)
+    writer.writerows({name: _cell(row.get(name)) for name in columns} for row in rows)
     return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return a value for CSV: texts are valid Unicode, and those that would be formulas begin with an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = value.encode(errors="backslashreplace").decode()
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def to_table(rows: Sequence[Mapping[str, Any]], columns: Columns, problem: str = "problem") -> list[str]:

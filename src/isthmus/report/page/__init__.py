@@ -5,6 +5,8 @@ from isthmus.report.page.sections import (
     Bar,
     Bars,
     Column,
+    ErrorPoint,
+    ErrorProfile,
     Figure,
     Figures,
     Heading,
@@ -13,9 +15,10 @@ from isthmus.report.page.sections import (
     Notes,
     SideBySide,
     SortableTable,
+    Viewer,
 )
 
 __all__ = [
-    "Bar", "Bars", "Column", "Figure", "Figures", "Heading", "MemoryMap", "Note", "Notes", "SideBySide",
-    "SortableTable", "page",
+    "Bar", "Bars", "Column", "ErrorPoint", "ErrorProfile", "Figure", "Figures", "Heading", "MemoryMap", "Note", "Notes",
+    "SideBySide", "SortableTable", "Viewer", "page",
 ]  # fmt: skip

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.report.page.sections import Section, to_data
+from isthmus.report.page.sections import Section, Viewer, to_data
 
 FORMAT = "isthmus report 1"
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("elements.js", "map_facts.js", "memory_map.js", "sections.js", "start.js")
+_SCRIPTS = ("elements.js", "map_facts.js", "graph.js", "memory_map.js", "profile.js", "sections.js", "start.js")
 """The parts of the script, in order."""
+_VIEWING = ("saved.js", "viewer.js")
+"""The parts that only a page with a viewer has."""
 BEGIN, END = '<script type="application/json" id="facts">', "</script>"
 """What is around the facts in a page."""
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
@@ -50,11 +52,12 @@ def page(
         "sections": [to_data(section) for section in sections],
         "reports": list(reports),
     }
+    scripts = (*_VIEWING, *_SCRIPTS) if any(isinstance(each, Viewer) for each in sections) else _SCRIPTS
     filled = {
         "title": html.escape(_printable(title)),
         "style": (_FOLDER / "page.css").read_text(),
         "facts": embedded(facts),
-        "script": "\n".join((_FOLDER / name).read_text() for name in _SCRIPTS),
+        "script": "\n".join((_FOLDER / name).read_text() for name in scripts),
     }
     # Split, not replaced: what is filled in may itself contain the name of a field.
     parts = (_FOLDER / "page.html").read_text().split("@@")

@@ -15,6 +15,20 @@ function grouped(value) {
   return GROUPED.format(value);
 }
 
+const MAX_ROWS = 20000; // Elements of one list or table; a browser stops answering with a million.
+
+/** Return the largest of some values, of which there may be more than a call can have arguments. */
+function largest(values, least) {
+  return values.reduce((most, value) => Math.max(most, value), least);
+}
+
+/** Write a real number of any magnitude with three digits. */
+function real(value) {
+  const amount = Math.abs(value);
+  if (value === 0 || (amount >= 1e-3 && amount < 1e6)) return String(Number(value.toPrecision(3)));
+  return value.toExponential(2).replace(/\.?0+e/, "e");
+}
+
 /** Split bytes into an amount and its unit, with three digits. */
 function sizeParts(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -41,6 +55,7 @@ function valueParts(value, unit) {
     case "ms": return value >= 1000 ? [(value / 1000).toPrecision(3), "s"] : [value.toPrecision(3), "ms"];
     case "s": return [value.toFixed(2), "s"];
     case "times": return [value.toFixed(3), "×"];
+    case "real": return [real(value), ""];
     default: return [Number.isInteger(value) ? grouped(value) : value.toPrecision(4), ""];
   }
 }
@@ -55,6 +70,7 @@ function cellText(value, unit) {
     case "s": return value.toFixed(2);
     case "percent": return `${value.toFixed(1)} %`;
     case "times": return value.toFixed(3);
+    case "real": return real(value);
     default: return grouped(value);
   }
 }
@@ -71,6 +87,34 @@ function color(name) {
   probe.hidden = true;
   probe.style.color = `var(--${name})`;
   return getComputedStyle(probe).color;
+}
+
+/** Return the current values of several colours, by name. */
+function colors(...names) {
+  return Object.fromEntries(names.map((name) => [name, color(name)]));
+}
+
+/** Return the drawing context of a canvas, cleared, in units of CSS pixels. */
+function prepared(canvas) {
+  const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, tall = canvas.clientHeight;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(tall * ratio);
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, tall);
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return context;
+}
+
+/** Fill a tip with lines, the first of which is a name, and put it beside a point, inside `frame`. */
+function placeTip(tip, [name, ...lines], point, frame) {
+  tip.hidden = false;
+  tip.replaceChildren(element("strong", "mono", shortened(name, 160)), ...lines.map((line) => element("div", "", line)));
+  const right = frame.clientWidth - tip.offsetWidth - 4, below = point.y + 16 + tip.offsetHeight < frame.clientHeight;
+  tip.style.left = `${Math.max(Math.min(point.x + 14, right), 0)}px`;
+  tip.style.top = `${below ? point.y + 16 : Math.max(point.y - tip.offsetHeight - 12, 0)}px`;
 }
 
 /** Call functions after the colours have changed. */

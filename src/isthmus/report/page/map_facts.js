@@ -32,19 +32,19 @@ function fitted(context, name, width) {
 function planFacts(report) {
   const peak = report.peak ? report.peak.step : -1;
   const order = report.order || [];
-  const blocks = report.tensors.filter((tensor) => tensor.bytes > 0).map((tensor, index) => ({
+  const tensors = report.tensors.map((tensor) => ({
     ...tensor,
-    index,
     end: tensor.offset + tensor.bytes,
     atPeak: tensor.first <= peak && peak <= tensor.last,
     isWork: tensor.name.endsWith(" (work)"),
   }));
+  const blocks = tensors.filter((tensor) => tensor.bytes > 0);
   let cool = 0, warm = 0;
   for (const block of blocks) {
     block.color = block.atPeak ? WARM[warm++ % WARM.length] : block.isWork ? "work" : COOL[cool++ % COOL.length];
   }
   const begin = blocks.reduce((least, block) => Math.min(least, block.first), 0);
-  const end = blocks.reduce((most, block) => Math.max(most, block.last + 1), Math.max(report.steps, 1));
+  const end = blocks.reduce((most, block) => Math.max(most, block.last + 1), Math.max(report.steps || 0, 1));
   // The live bytes of each step, from what begins and ends there.
   const live = new Float64Array(end - begin + 1);
   for (const block of blocks) {
@@ -57,7 +57,11 @@ function planFacts(report) {
     if (step >= report.steps) return "after the last step";
     return order[step] ? `step ${step}, ${order[step].op} ${shortened(order[step].name, 60)}` : `step ${step}`;
   };
-  return { blocks, begin, end, peak, live, stepName, regions: report.regions || [] };
+  const nodes = graphNodes(report, (number) => (tensors[number].bytes > 0 ? tensors[number] : null));
+  for (const node of nodes) {
+    if (node.us !== undefined) for (const block of node.writes) if (!block.isWork) block.us ??= node.us;
+  }
+  return { blocks, begin, end, peak, live, stepName, nodes, regions: report.regions || [] };
 }
 
 /** Describe a block in lines; the first is its name. */
@@ -66,6 +70,7 @@ function blockLines(block, facts) {
     ? `lives in ${facts.stepName(block.first)}`
     : `lives from ${facts.stepName(block.first)} to ${facts.stepName(block.last)}`;
   const lines = [block.name, `${size(block.bytes)} (${grouped(block.bytes)} bytes) at ${grouped(block.offset)}`, lives];
+  if (block.us !== undefined) lines.push(`computed in ${valueParts(block.us, "us").join(" ")}`);
   if (block.atPeak) lines.push("live at the peak");
   return lines;
 }

@@ -1,6 +1,7 @@
 /* The memory map: steps from left to right, addresses from bottom to top, each block at its address and lifetime. */
 
 const MAP_LEFT = 68, MAP_RIGHT = 8, MAP_TOP = 22, MAP_BOTTOM = 24;
+const LABEL_HEIGHT = 14; // Labels of an axis are this far apart.
 const MIN_ZOOM_STEPS = 2; // The fewest steps that fill the map.
 const KEYS = "Arrow keys choose blocks, plus and minus zoom, 0 shows all, P goes to the peak.";
 
@@ -13,10 +14,11 @@ function drawMap(data, facts) {
     section.append(element("p", "muted", "No scratch memory is in use."));
     return section;
   }
-  const height = Math.max(data.bytes, report.scratch_bytes, ...plan.blocks.map((block) => block.end), 1);
+  const height = largest(plan.blocks.map((block) => block.end), Math.max(data.bytes, report.scratch_bytes, 1));
   const whole = { left: plan.begin, right: plan.end, low: 0, high: height };
   const view = { ...whole };
-  const state = { hover: null, chosen: null, text: "", matches: new Set() };
+  // `node` is the node of the graph that a reader points at, `own` has its blocks.
+  const state = { hover: null, chosen: null, text: "", matches: new Set(), node: null, own: new Set() };
 
   const blocks = element("canvas", "blocks");
   blocks.tabIndex = 0;
@@ -99,28 +101,19 @@ function drawMap(data, facts) {
 
   let pending = false, palette = {};
 
+  function paint() {
+    paintBlocks();
+    paintOverview();
+  }
+
+  /** Draw again before the next frame, once for all changes until then. */
   function redraw() {
     if (pending) return;
     pending = true;
     requestAnimationFrame(() => {
       pending = false;
-      paintBlocks();
-      paintOverview();
+      paint();
     });
-  }
-
-  /** Return the drawing context of a canvas, cleared, in units of CSS pixels. */
-  function prepared(canvas) {
-    const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, tall = canvas.clientHeight;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) {
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(tall * ratio);
-    }
-    const context = canvas.getContext("2d");
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, tall);
-    context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
-    return context;
   }
 
   function paintBlocks() {
@@ -131,14 +124,18 @@ function drawMap(data, facts) {
     context.textAlign = "right";
     context.strokeStyle = palette.line;
     context.lineWidth = 1;
-    for (const bytes of ticks(view.low, view.high, Math.max(tall / 70, 2), true)) {
+    // The top has a tick, and so has the plan's own size if the map is higher; round numbers keep clear of both.
+    const marks = [...new Set([view.high, report.scratch_bytes])].filter((bytes) => view.low < bytes && bytes <= view.high);
+    const rounds = ticks(view.low, view.high, Math.max(tall / 70, 2), true);
+    const isClear = (bytes) => marks.every((mark) => Math.abs(y(bytes) - y(mark)) > LABEL_HEIGHT);
+    for (const bytes of [...marks, ...rounds.filter(isClear)]) {
       const level = Math.round(y(bytes)) + 0.5;
       context.beginPath();
       context.moveTo(MAP_LEFT, level);
       context.lineTo(right, level);
       context.stroke();
       context.fillStyle = palette.muted;
-      context.fillText(size(bytes), MAP_LEFT - 8, Math.min(Math.max(level, MAP_TOP + 4), bottom));
+      context.fillText(size(bytes), MAP_LEFT - 8, Math.min(level, bottom));
     }
     context.textAlign = "center";
     for (const step of ticks(Math.max(view.left, 0), view.right, Math.max(width / 80, 2), false)) {
@@ -155,6 +152,7 @@ function drawMap(data, facts) {
     context.rect(MAP_LEFT, MAP_TOP, width, tall);
     context.clip();
     for (const block of plan.blocks) paintBlock(context, block);
+    paintNode(context, bottom);
     for (const block of [state.hover, state.chosen]) {
       if (block) outline(context, block, block === state.chosen ? 2.5 : 1.5);
     }
@@ -166,13 +164,13 @@ function drawMap(data, facts) {
   function paintBlock(context, block) {
     if (block.last + 1 < view.left || block.first > view.right || block.end < view.low || block.offset > view.high) return;
     const left = x(block.first), wide = x(block.last + 1) - left, top = y(block.end), tall = y(block.offset) - top;
-    context.globalAlpha = state.text && !state.matches.has(block) ? 0.18 : 1;
+    const isFaded = state.node ? !state.own.has(block) : state.text && !state.matches.has(block);
+    context.globalAlpha = isFaded ? 0.18 : 1;
     context.fillStyle = palette[block.color];
     // A gap of one pixel between neighbours, unless nothing would be left.
     context.fillRect(left, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), Math.max(tall - (tall > 3 ? 1 : 0), 0.5));
     if (wide > 46 && tall > 15) {
-      // The part of the block that is in view has its name.
-      const from = Math.max(left, MAP_LEFT), room = Math.min(left + wide, MAP_LEFT + box.width) - from;
+      const { from, room } = labelPlace(context, block.name, left, left + wide);
       const label = fitted(context, block.name, room - 12);
       if (label) {
         context.fillStyle = palette[block.atPeak ? "on-warm" : "on-cool"];
@@ -186,11 +184,31 @@ function drawMap(data, facts) {
     context.globalAlpha = 1;
   }
 
+  /** Return where the label of a block begins and how much room it has: in view, and clear of the line of the peak. */
+  function labelPlace(context, name, left, right) {
+    const from = Math.max(left, MAP_LEFT), to = Math.min(right, MAP_LEFT + box.width), line = peakLine();
+    const sides = from < line && line < to ? [{ from, room: line - from }, { from: line, room: to - line }] : [{ from, room: to - from }];
+    const wide = context.measureText(name).width + 12;
+    return sides.find((side) => side.room >= wide) || sides.sort((a, b) => b.room - a.room)[0];
+  }
+
   function outline(context, block, thickness) {
     context.strokeStyle = palette.text;
     context.lineWidth = thickness;
     const left = x(block.first), top = y(block.end);
     context.strokeRect(left, top, Math.max(x(block.last + 1) - left - 1, 1), Math.max(y(block.offset) - top - 1, 1));
+  }
+
+  /** Mark the step that a reader points at in the graph, and the blocks that it writes. */
+  function paintNode(context, bottom) {
+    if (!state.node || state.node.kind !== "step") return;
+    const left = x(state.node.step), wide = Math.max(x(state.node.step + 1) - left, 1.5);
+    context.fillStyle = palette.text;
+    context.globalAlpha = 0.14;
+    context.fillRect(left, MAP_TOP, wide, bottom - MAP_TOP);
+    context.globalAlpha = 1;
+    for (const block of state.node.reads) outline(context, block, 1);
+    for (const block of state.node.writes) outline(context, block, 2.5);
   }
 
   /** Mark the steps that are computed in tiles: equal tiles are drawn once. */
@@ -204,11 +222,16 @@ function drawMap(data, facts) {
     }
   }
 
+  /** Return where the line of the peak is; NaN if it is not in view. */
+  function peakLine() {
+    const right = MAP_LEFT + box.width;
+    if (plan.peak < 0 || x(plan.peak + 1) < MAP_LEFT || x(plan.peak) > right) return NaN;
+    return Math.min(Math.max(x(plan.peak + 0.5), MAP_LEFT), right);
+  }
+
   function paintPeak(context, bottom, right) {
-    if (plan.peak < 0) return;
-    const from = x(plan.peak), to = x(plan.peak + 1);
-    if (to < MAP_LEFT || from > right) return;
-    const middle = Math.min(Math.max((from + to) / 2, MAP_LEFT), right);
+    const middle = peakLine();
+    if (Number.isNaN(middle)) return;
     context.strokeStyle = context.fillStyle = palette.peak;
     context.lineWidth = 1.5;
     context.setLineDash([4, 3]);
@@ -252,19 +275,33 @@ function drawMap(data, facts) {
 
   function choose(block, bring = true) {
     state.chosen = block;
-    if (block) {
-      const [name, ...rest] = blockLines(block, plan);
-      chosen.replaceChildren(element("strong", "mono", name), element("div", "", rest.join(" · ")));
-      if (bring) reveal(block);
-    } else {
-      chosen.textContent = "Point at a block, or choose one, to see what it is.";
-    }
+    if (block && bring) reveal(block);
+    tell();
+    if (graph) graph.mark(block);
     redraw();
   }
+
+  /** Describe below the map what a reader points at in the graph, or the chosen block. */
+  function tell() {
+    const lines = state.node ? nodeLines(state.node) : state.chosen ? blockLines(state.chosen, plan) : null;
+    if (!lines) chosen.textContent = `Point at a block${graph ? " or an operation" : ""}, or choose one, to see what it is.`;
+    else chosen.replaceChildren(element("strong", "mono", lines[0]), element("div", "", lines.slice(1).join(" · ")));
+  }
+
+  const graph = plan.nodes.length ? drawGraph(plan.nodes, plan.peak, (node) => {
+    state.node = node;
+    state.own = new Set(node ? [...node.reads, ...node.writes] : []);
+    tell();
+    redraw();
+  }, (node) => {
+    const own = [...node.writes, ...node.reads].sort((a, b) => b.bytes - a.bytes);
+    if (own.length) choose(own[0]);
+  }) : null;
 
   function search(text) {
     state.text = text.trim().toLowerCase();
     state.matches = new Set(plan.blocks.filter((block) => state.text && block.name.toLowerCase().includes(state.text)));
+    if (graph) graph.search(state.text, state.matches);
     count.textContent = state.text ? `${grouped(state.matches.size)} of ${grouped(plan.blocks.length)}` : "";
     redraw();
   }
@@ -312,14 +349,8 @@ function drawMap(data, facts) {
   function hover(point) {
     state.hover = point && blockAt(point.x, point.y);
     tip.hidden = !state.hover;
-    if (state.hover) {
-      const [name, ...rest] = blockLines(state.hover, plan);
-      tip.replaceChildren(element("strong", "mono", shortened(name, 160)), ...rest.map((line) => element("div", "", line)));
-      const right = blocks.clientWidth - tip.offsetWidth - 4;
-      tip.style.left = `${Math.max(Math.min(point.x + 14, right), 0)}px`;
-      const below = point.y + 16 + tip.offsetHeight < blocks.clientHeight;
-      tip.style.top = `${below ? point.y + 16 : Math.max(point.y - tip.offsetHeight - 12, 0)}px`;
-    }
+    if (state.hover) placeTip(tip, blockLines(state.hover, plan), point, blocks);
+    if (graph) graph.mark(state.hover || state.chosen);
     redraw();
   }
   blocks.addEventListener("pointerdown", (event) => {
@@ -396,8 +427,8 @@ function drawMap(data, facts) {
   };
   const field = element("input");
   field.type = "search";
-  field.placeholder = "Search tensors";
-  field.setAttribute("aria-label", "Search tensors of the map; Enter goes to the next one");
+  field.placeholder = "Search names";
+  field.setAttribute("aria-label", "Search tensors and operations; Enter goes to the next tensor");
   field.addEventListener("input", () => search(field.value));
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter") next([...state.matches], event.shiftKey ? -1 : 1);
@@ -412,10 +443,13 @@ function drawMap(data, facts) {
     element("div", "tools", field, count, element("span", "space"),
       button("+", "Zoom in", () => zoom(0.6)), button("−", "Zoom out", () => zoom(1 / 0.6)),
       button("Peak", "Go to the peak", toPeak), button("All", "Show all", reset)),
-    element("div", "canvas", blocks, overview, tip),
+    graph ? element("div", "linked", element("div", "canvas", blocks, overview, tip), element("div", "graph-frame", graph.element))
+      : element("div", "canvas", blocks, overview, tip),
     element("div", "legend", key("warm-1", "live at the peak"), key("cool-1", "other tensors"),
       hasOther ? key("work", "work space of kernels") : "",
       plan.regions.length ? key("accent", "computed in tiles") : "",
+      graph && graph.nodes.length < plan.nodes.length
+        ? element("span", "", `The graph shows the first ${grouped(graph.nodes.length)} of ${grouped(plan.nodes.length)} inputs, operations and outputs.`) : "",
       element("span", "", "A block is a tensor: as high as its bytes, as long as its life. Drag to move, pinch or Ctrl + wheel to zoom.")),
     chosen,
     peakTable(report, plan, choose),
@@ -423,13 +457,13 @@ function drawMap(data, facts) {
   choose(null);
 
   const recolor = () => {
-    const names = [...COOL, ...WARM, "work", "on-cool", "on-warm", "line", "track", "muted", "text", "peak", "accent"];
-    palette = Object.fromEntries(names.map((name) => [name, color(name)]));
-    redraw();
+    palette = colors(...COOL, ...WARM, "work", "on-cool", "on-warm", "line", "track", "muted", "text", "peak", "accent");
+    // At once: the first picture must not wait for a frame, which a hidden tab or a printer never gets.
+    if (section.isConnected) paint();
   };
   themeListeners.push(recolor);
   new ResizeObserver(redraw).observe(blocks);
   // For tests and for a reader's console: what is shown, and where a block is on the canvas.
-  section.memoryMap = { view, state, plan, choose, paint: paintBlocks, place: (block) => [(x(block.first) + x(block.last + 1)) / 2, (y(block.offset) + y(block.end)) / 2] };
+  section.memoryMap = { view, state, plan, graph, choose, paint: paintBlocks, place: (block) => [(x(block.first) + x(block.last + 1)) / 2, (y(block.offset) + y(block.end)) / 2] };
   return section;
 }

@@ -53,7 +53,7 @@ def sections_of(report: Report, number: int | None = 0) -> list[Section]:
         found.append(_bounds(report))
     found.append(_pools(report))
     if report.get("operations"):
-        found.append(_operations(report))
+        found.append(operation_times(report))
     if "audit" in report:
         found += audit_sections(report["audit"])
     return found
@@ -203,7 +203,7 @@ def _pools(report: Report) -> Bars:
     return Bars("Pools", bars, note="Bytes of each pool; a mark shows a limit.")
 
 
-def _operations(report: Report) -> SortableTable:
+def operation_times(report: Report) -> SortableTable:
     """Return the time of each operation, the longest first."""
     times = sorted(report["operations"], key=lambda each: -each["us"])
     total = sum(each["us"] for each in times) or 1.0

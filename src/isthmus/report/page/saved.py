@@ -8,6 +8,7 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.report.page.builder import BEGIN, END, FORMAT
+from isthmus.report.page.sections import Viewer, to_data
 
 _Check = Callable[[Any], Any]
 """Returns a value if it is as it must be, and raises TypeError, ValueError or LookupError otherwise."""
@@ -36,6 +37,11 @@ def _record(**checks: _Check) -> _Check:
     return lambda value: {name: check(value[name]) for name, check in checks.items()}
 
 
+def _record_with(needed: Mapping[str, _Check], known: Mapping[str, _Check]) -> _Check:
+    """Make a check for an object that has all of the first keys and may have the others."""
+    return lambda value: _record(**needed, **{name: check for name, check in known.items() if name in value})(value)
+
+
 def _each(check: _Check) -> _Check:
     """Make a check for a list."""
 
@@ -52,6 +58,12 @@ def _optional(check: _Check) -> _Check:
     return lambda value: None if value is None else check(value)
 
 
+_MAX_STEPS = 1 << 20
+"""More steps than any model has; a map draws each of them."""
+_LINKS: Mapping[str, _Check] = {
+    **dict.fromkeys(("after", "reads", "writes"), _each(_integer)),
+    **dict.fromkeys(("inputs", "outputs"), _each(_text)),
+}
 _PLACE = {"name": _text, "bytes": _integer, "offset": _integer}
 _NEEDED: Mapping[str, _Check] = {
     "model": _text,
@@ -72,7 +84,7 @@ _KNOWN: Mapping[str, _Check] = {
     "backend_copied_bytes": _integer,
     "latency_ms": _record(p50=_number, p99=_number),
     "operations": _each(_record(name=_text, us=_number)),
-    "order": _each(_record(op=_text, name=_text)),
+    "order": _each(_record_with({"op": _text, "name": _text}, _LINKS)),
     "regions": _each(_record(tiles=_integer, first=_integer, last=_integer)),
     "peak": _optional(_record(step=_integer, op=_text, name=_text, live_bytes=_integer, live=_each(_record(**_PLACE)))),
     "tensors": _each(_record(**_PLACE, first=_integer, last=_integer)),
@@ -90,30 +102,50 @@ def saved_report(text: str, what: str) -> dict[str, Any]:
     def refuse(rule: str) -> QnnError:
         return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
 
-    begin = text.find(BEGIN)
-    if begin >= 0:
-        begin += len(BEGIN)
-        text = text[begin : text.find(END, begin)]
-    try:
-        report = json.loads(text)
-        if isinstance(report, dict) and report.get("format") == FORMAT:
+    report = _parsed(text)
+    if isinstance(report, dict) and report.get("format") == FORMAT:
+        try:
             report = report["reports"][0]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        report = None
+        except (LookupError, TypeError):
+            report = None
     if not isinstance(report, dict):
         raise refuse("it is neither a page of --html nor the output of --json")
     if not _NEEDED.keys() <= report.keys():
         raise refuse("it has no plan of memory")
     try:
-        checks = {**_NEEDED, **{name: check for name, check in _KNOWN.items() if name in report}}
-        found: dict[str, Any] = _record(**checks)(report)
+        found: dict[str, Any] = _record_with(_NEEDED, _KNOWN)(report)
         steps = max(found.get("steps", 0), 0)
+        if steps > _MAX_STEPS:
+            raise ValueError
         for each in found.get("tensors", ()):
             # Inputs and outputs may live one step before and after the others.
             if not (-1 <= each["first"] <= each["last"] <= steps and each["bytes"] >= 0 and each["offset"] >= 0):
+                raise ValueError
+        for number, each in enumerate(found.get("order", ())):
+            blocks = *each.get("reads", ()), *each.get("writes", ())
+            is_earlier = all(0 <= other < number for other in each.get("after", ()))
+            if not (is_earlier and all(0 <= other < len(found.get("tensors", ())) for other in blocks)):
                 raise ValueError
         if found.get("peak") is not None and not 0 <= found["peak"]["step"] < steps:
             raise ValueError
     except (TypeError, ValueError, LookupError):
         raise refuse("it is damaged") from None
     return found
+
+
+def is_viewer(text: str) -> bool:
+    """Return whether a text is a page without data, on which reports are opened."""
+    facts = _parsed(text) if BEGIN in text else None
+    return isinstance(facts, dict) and facts.get("format") == FORMAT and facts.get("sections") == [to_data(Viewer())]
+
+
+def _parsed(text: str) -> Any:
+    """Return the facts of a page, or what a text is as JSON; None if it is neither."""
+    begin = text.find(BEGIN)
+    if begin >= 0:
+        begin += len(BEGIN)
+        text = text[begin : text.find(END, begin)]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

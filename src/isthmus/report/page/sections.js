@@ -35,7 +35,7 @@ function drawFigures(data) {
 
 function drawBars(data) {
   const section = framed(data, "");
-  const most = Math.max(...data.bars.map((bar) => Math.max(bar.value, bar.limit || 0)), 1e-9);
+  const most = largest(data.bars.map((bar) => Math.max(bar.value, bar.limit || 0)), 1e-9);
   const grid = element("div", "bars");
   for (const bar of data.bars) {
     const over = bar.limit !== null && bar.value > bar.limit;
@@ -71,7 +71,7 @@ function drawTable(data, picked) {
   const head = element("tr");
   const state = { column: -1, sign: 1, text: "", all: false };
   const peaks = data.columns.map((column, k) =>
-    Math.max(...data.rows.map((row) => (typeof row[k] === "number" ? row[k] : 0)), 1e-12));
+    largest(data.rows.map((row) => (typeof row[k] === "number" ? row[k] : 0)), 1e-12));
   const isNumber = (column) => column.unit !== "text";
   const classes = data.columns.map((column, k) => isNumber(column) ? "number"
     : data.rows.every((row) => String(row[k] ?? "").length <= BRIEF) ? "text brief" : "text");
@@ -97,9 +97,9 @@ function drawTable(data, picked) {
     if (state.column >= 0) {
       order.sort((a, b) => compared(data.rows[a][state.column], data.rows[b][state.column], state.sign) || a - b);
     }
-    const shown = state.all ? order : order.slice(0, ROWS_AT_FIRST);
+    const shown = order.slice(0, state.all ? MAX_ROWS : ROWS_AT_FIRST);
     body.replaceChildren(...shown.map((index) => {
-      const row = element("tr", picked ? "pick" : "", ...data.columns.map((column, k) => cell(data.rows[index][k], column, k)));
+      const row = element("tr", picked ? "pick" : (data.tones || [])[index] || "", ...data.columns.map((column, k) => cell(data.rows[index][k], column, k)));
       if (picked) {
         row.tabIndex = 0;
         row.addEventListener("click", () => picked(index));
@@ -110,7 +110,9 @@ function drawTable(data, picked) {
       return row;
     }));
     more.hidden = shown.length === order.length;
-    more.textContent = `Show all ${grouped(order.length)}`;
+    more.disabled = state.all;
+    more.textContent = state.all ? `${grouped(shown.length)} of ${grouped(order.length)} are shown`
+      : `Show ${order.length > MAX_ROWS ? `${grouped(MAX_ROWS)} of` : "all"} ${grouped(order.length)}`;
   }
 
   data.columns.forEach((column, k) => {
@@ -169,9 +171,12 @@ const KINDS = {
   bars: drawBars,
   table: (data) => drawTable(data, null),
   notes: drawNotes,
+  profile: drawProfile,
   map: drawMap,
   heading: (data) => element("h2", "between", data.title),
   sides: drawSides,
+  viewer: () => drawViewer(),
+  columns: (data, facts) => drawColumns(data, facts),
 };
 
 /** Return the element of a section. */

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 BYTES, COUNT, MICROSECONDS, MILLISECONDS, SECONDS, TIMES, TEXT = "bytes", "count", "us", "ms", "s", "times", "text"
+REAL = "real"
 """The units of a value; they decide how it is written and aligned."""
 GOOD, BAD = "good", "bad"
 """The tones of a statement; by default it has none."""
@@ -73,13 +74,20 @@ class Column:
 
 @dataclass(frozen=True)
 class SortableTable:
-    """A table that a reader can sort and search. A cell is a text, a number, or None."""
+    """A table that a reader can sort and search. A cell is a text, a number, or None.
+
+    Parameters
+    ----------
+    tones
+        The tone of each row; none by default.
+    """
 
     kind: ClassVar[str] = "table"
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[float | str | None]]
     note: str = ""
+    tones: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,35 @@ class Notes:
     kind: ClassVar[str] = "notes"
     title: str
     notes: Sequence[Note]
+
+
+@dataclass(frozen=True)
+class ErrorPoint:
+    """An operation in a profile.
+
+    Parameters
+    ----------
+    label, lines
+        Its name, and what to know of it.
+    value, alone
+        Its value in the model, and alone; None if it has none.
+    """
+
+    label: str
+    lines: Sequence[str]
+    value: float | None = None
+    alone: float | None = None
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class ErrorProfile:
+    """Values of operations in order, on a logarithmic scale; the first with the tone BAD is marked."""
+
+    kind: ClassVar[str] = "profile"
+    title: str
+    points: Sequence[ErrorPoint]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +157,13 @@ class MemoryMap:
 
 
 @dataclass(frozen=True)
+class Viewer:
+    """A place on a page where a reader opens reports from files, which are drawn below it."""
+
+    kind: ClassVar[str] = "viewer"
+
+
+@dataclass(frozen=True)
 class Heading:
     """A heading above the sections that follow it."""
 
@@ -138,7 +182,7 @@ class SideBySide:
     right: Sequence[Section]
 
 
-Section = Figures | Bars | SortableTable | Notes | MemoryMap | Heading | SideBySide
+Section = Figures | Bars | SortableTable | Notes | ErrorProfile | MemoryMap | Viewer | Heading | SideBySide
 
 
 def to_data(section: Section) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from isthmus.report.page.sections import (
     SideBySide,
     SortableTable,
 )
-from isthmus.report.tradeoff import BOUNDED, too_little
+from isthmus.report.tradeoff import BOUNDED
 
 _TEXTS = ("model", "chip", "problem")
 _MAX_BARS = 24
@@ -46,7 +46,7 @@ def tradeoff_sections(report: Mapping[str, Any], reports: Sequence[Mapping[str, 
     chosen = next((point for point in points if (point["limit"] or "none") == advised), None)
     figures = [Figure("Without a limit", first["scratch_bytes"], BYTES, "scratch")]
     if chosen is None:
-        summary = f"Nothing fits: {too_little(report['room_bytes'])}."
+        summary = f"Nothing fits: {report['problem']}."
     elif chosen is first:
         summary = "Advised: no limit."
     else:
