@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from squares import square_in_pieces
 
+from isthmus.compiled import children
 from isthmus.errors import QnnError
 from isthmus.planning import attempt, machine, portfolio, search, solve, solver
 
@@ -18,6 +19,7 @@ HARD = square_in_pieces(40, seed=1)
 def fresh(tmp_path, monkeypatch):
     """As a process begins that has loaded nothing yet, with an empty cache."""
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(children, "_in_memory", {})
     machine.load.cache_clear()
     yield tmp_path / "cache"
     machine.load.cache_clear()

@@ -73,8 +73,7 @@ def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack):
         ([], "id,lower,upper,size\n", "problem.csv:1: no buffers"),
         ([], PROBLEM + "b6,4,2,1\n", "problem.csv:7: buffer 'b6': ends at 2"),
         ([], PROBLEM + "b1,4,5,1\n", "problem.csv:7: two buffers have the id 'b1'"),
-        (["--capacity", -1], PROBLEM, "capacity -1 is negative"),
-        (["--capacity", 10**30], PROBLEM, "above the limit"),
+        (["--capacity", "999999999999999GiB"], PROBLEM, "above the limit"),
         (["--align", 0], PROBLEM, "--align 0 is not an alignment"),
         (["--timeout", -1], PROBLEM, "--timeout -1.0 is not a number of seconds from 0 on"),
         (["--out", "/no/such/folder/solution.csv"], PROBLEM, "cannot be written: No such file"),
@@ -85,6 +84,14 @@ def test_bad_input_is_one_line_and_status_2(pack, options, text, message):
     assert (status, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("capacity", [-1, 10**30, "1.5KiB", "much"])
+def test_a_capacity_that_is_not_a_size_is_refused_with_the_usage_and_status_2(pack, capsys, capacity):
+    with pytest.raises(SystemExit) as ended:
+        pack(f"--capacity={capacity}")
+    assert ended.value.code == 2
+    assert f"argument --capacity: '{capacity}' is not a size: write bytes" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there(capsys):

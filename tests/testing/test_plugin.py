@@ -396,13 +396,12 @@ def test_the_package_declares_the_plugin() -> None:
 def test_the_example_passes_by_the_command_of_the_workflow(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "github-workflow.yml").read_text()
     commands = re.findall(r"^ +run: (.+)$", text, re.MULTILINE)
-    [command] = [each for each in commands if "pytest -n" in each]
-    assert command.startswith("python -m pytest ")
+    [command] = [each for each in commands if each.startswith("python -m pytest ")]
     folder = tmp_path / command.split()[-1]
     folder.mkdir()
     tiny.convolution(tmp_path / "model.onnx")
     (folder / "test_theirs.py").write_text((ROOT / "examples" / "test_zero_copy.py").read_text())
-    words = [sys.executable, *command.replace("-n auto", "-n 1").split()[1:], *LOADED]
+    words = [sys.executable, *command.split()[1:], *LOADED]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

@@ -37,7 +37,7 @@ def test_the_commands_are_listed(capsys):
         main(["--help"])
     text = capsys.readouterr().out
     for command in COMMANDS:
-        assert f"\n    {command}" in text
+        assert f"\n  {command} " in text
 
 
 LOADED = "import json, sys; from isthmus.tools.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"

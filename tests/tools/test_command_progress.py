@@ -16,14 +16,14 @@ GENERATOR = ["context-binary-generator", "--model", "m.onnx", "--backend", "libQ
         (["fit", "m.onnx", "--rounds", "1"], "] 1 of 1 rounds of measurement"),
         (["warm", "m.onnx"], "] 1 of 1 models"),
         (["sweep", "m.onnx", "--mode", "plan", "--state", "state", "--jobs", "1"], "] 1 of 1 jobs: m.onnx"),
-        (["split", "m.onnx", "tiles.onnx"], "] 1 of 3 stages: search for regions"),
-        (["split", "m.onnx", "tiles.onnx", "--check"], " stages: compare both files"),
+        (["split", "m.onnx", "--out", "tiles.onnx"], "] 1 of 3 stages: search for regions"),
+        (["split", "m.onnx", "--out", "tiles.onnx", "--check"], " stages: compare both files"),
         (["pack", "problem.csv", "--timeout", "7"], "] 1 of 3 stages: search for at most 7 s"),
         (GENERATOR, "] 1 of 2 stages: prepare the graphs"),
     ],
 )
 def test_a_terminal_shows_a_bar_that_is_erased(tmp_path, arguments, words):
-    tiny.convolution(tmp_path / "m.onnx")
+    tiny.wide(tmp_path / "m.onnx")
     (tmp_path / "problem.csv").write_text("id,lower,upper,size\na,0,2,3\nb,1,3,4\n")
     text = shown(tmp_path, arguments)
     assert words in re.sub(r", (about )?\d+ s( left)?", "", text)

@@ -14,7 +14,9 @@ from support import dlc_graphs, dlc_write, tiny
 
 import isthmus
 from isthmus.comparison.onnx_subject import OnnxSubject
+from isthmus.comparison.report import deviation
 from isthmus.errors import Code
+from isthmus.report.findings import apart
 from isthmus.system import progress
 from isthmus.tools.cli import main
 
@@ -194,3 +196,61 @@ def test_help_has_examples(capsys):
         main(["compare", "--help"])
     assert ended.value.code == 0
     assert "isthmus compare model.onnx --against fp16" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_times_of_operations_are_a_table_and_in_json(model, capsys):
+    assert main(["compare", str(model), "--profile"]) == 0
+    text = capsys.readouterr().out
+    times = [float(number.replace(",", "")) for number in re.findall(r"([\d.,]+) us +[\d.]+%", text)]
+    assert "time per operation" in text
+    assert times == sorted(times, reverse=True)
+    assert main(["compare", str(model), "--profile", "--json"]) == 0
+    operations = json.loads(capsys.readouterr().out)["operations"]
+    assert len(operations) == len(times) >= 1
+    assert all(each["us"] >= 0 and each["name"] for each in operations)
+
+
+@pytest.fixture
+def infinite(tmp_path):
+    """A quantized model, its float original, and inputs of which some are infinite."""
+    path, source = faults.quantized_relu(tmp_path / "quantized.onnx", 0.0, 0.5)
+    x = np.full((1, 8, 64), 0.25, np.float32)
+    x[0, 0, :3], x[0, 1, :2] = np.inf, -np.inf
+    np.savez(tmp_path / "in.npz", x=x)
+    return ["compare", str(path), "--against", str(source), "--inputs", str(tmp_path / "in.npz")]
+
+
+def refuse_constant(name):
+    raise ValueError(f"JSON has no {name}")
+
+
+def test_infinite_values_are_called_so(infinite, capsys):
+    assert main(infinite) == 1
+    assert (
+        "5 of 512 values exceed the range of its quantizer, 0 to 0.5, and some are infinite" in capsys.readouterr().out
+    )
+
+
+def test_the_report_of_infinite_values_is_strict_json(infinite, capsys):
+    assert main([*infinite, "--json", "--profile"]) == 1
+    report = json.loads(capsys.readouterr().out, parse_constant=refuse_constant)
+    [suspect] = report["suspects"]
+    assert suspect["in_model"] == dict.fromkeys(("max_abs", "rms", "relative", "steps"), "inf")
+    assert (suspect["saturation"]["count"], suspect["saturation"]["excess"], suspect["saturation"]["span"]) == (
+        5, "inf", "inf",
+    )  # fmt: skip
+
+
+def test_the_page_of_infinite_values_says_so(infinite, tmp_path, capsys):
+    assert main([*infinite, "--html", str(tmp_path / "page.html")]) == 1
+    text = (tmp_path / "page.html").read_text().partition('id="facts">')[2].partition("</script>")[0]
+    facts = json.loads(text, parse_constant=refuse_constant)
+    figures = {each["title"]: each["value"] for each in facts["sections"][0]["figures"]}
+    assert figures["Largest difference"] == "infinite"
+    [profile] = [each for each in facts["sections"] if each["kind"] == "profile"]
+    assert "in the model: infinitely far apart" in [line for point in profile["points"] for line in point["lines"]]
+
+
+def test_a_difference_from_zero_is_no_fraction():
+    found = deviation(np.float32([0.5, 0]), np.float32([0, 0]))
+    assert apart(vars(found)) == "up to 0.5 apart (the reference is 0)"

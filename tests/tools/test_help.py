@@ -1,8 +1,10 @@
 """Help, exit statuses, nearest matches and completion are the same for every command, and the examples run."""
 
+import itertools
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import shutil
@@ -19,8 +21,9 @@ from isthmus.backends.seam import registry
 from isthmus.backends.vendor.library import is_installed
 from isthmus.capi import installation
 from isthmus.tools import cli, completion
-from isthmus.tools.commands import COMMANDS, parser_of
+from isthmus.tools.commands import COMMANDS, QUESTIONS, parser_of
 from isthmus.tools.examples import EXAMPLES
+from isthmus.tools.limits import SIZES
 
 LINES = [pytest.param(command, line, id=line) for command, lines in EXAMPLES.items() for line in lines]
 THREADS = {
@@ -60,6 +63,8 @@ def prepared(tmp_path_factory):
         x.tofile(folder / "x.raw")
         (folder / "list.txt").write_text("x:=x.raw\n")
         (folder / "problem.csv").write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n")
+        assert run("isthmus samples samples") == 0
+        shutil.copy(folder / "samples" / "camera.tflite", folder)
         (folder / "net.dlc").write_bytes(dlc_write.dlc([dlc_graphs.convolution("first")]))
         (folder / "threads.json").write_text(json.dumps(THREADS))
         assert run("qnn-context-binary-generator --model model.onnx --backend libQnnHtp.so --output_dir .") == 0
@@ -97,8 +102,57 @@ def test_every_command_shows_its_examples_and_the_statuses(capsys):
         assert "exit status is 0 for success" in shown
 
 
+def test_the_help_groups_the_commands_by_the_question_that_they_answer(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run("isthmus --help") == 0
+    shown = capsys.readouterr().out
+    places = [shown.index(f"\n{question[:60]}") for question in QUESTIONS]
+    assert places == sorted(places)
+    for (begin, end), commands in zip(itertools.pairwise([*places, len(shown)]), QUESTIONS.values(), strict=True):
+        listed = re.findall(r"^  (\S+)", shown[begin:end], re.MULTILINE)
+        assert listed == list(commands)
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_our_options_have_hyphens():
+    qnns = {"context-binary-generator", "net-run", "throughput-net-run", "context-binary-utility", "profile-viewer"}
+    known_to_qnn = {name for command in qnns for name in parser_of(command, "isthmus")._option_string_actions}
+    for command in COMMANDS.keys() - qnns:
+        for name in parser_of(command, "isthmus")._option_string_actions:
+            assert "_" not in name or name in known_to_qnn, (command, name)
+            assert name.replace("_", "-") in parser_of(command, "isthmus")._option_string_actions
+
+
+def test_the_help_says_once_what_a_size_is(capsys):
+    for command in COMMANDS:
+        assert run(f"isthmus {command} --help") == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        has_sizes = any(word in shown for word in ("--tcm SIZE", "--capacity SIZE", "--max-copied SIZE", "a SIZE,"))
+        assert shown.count(SIZES) == has_sizes, command
+        assert "BYTES" not in shown
+
+
+def test_every_size_has_the_same_units(prepared, monkeypatch, capsys):
+    monkeypatch.chdir(prepared)
+    for size in ("2000", "2KB", "2kB", "2k"):
+        assert run(f"isthmus plan model.onnx --scratch-limit {size} --json") == 0
+        assert json.loads(capsys.readouterr().out)["scratch_limit_bytes"] == 2000
+        assert run(f"isthmus pack problem.csv --capacity {size} --json") == 0
+        assert json.loads(capsys.readouterr().out)["capacity"] == 2000
+        assert run(f"isthmus fit model.onnx --rounds 1 --budget {size} --json") in (0, 1)
+        assert json.loads(capsys.readouterr().out)["budget_bytes"] == 2000
+        assert run(f"isthmus plan model.onnx --backend lpai --tcm {size} --json") == 1
+        assert json.loads(capsys.readouterr().out)["lpai"]["tcm"]["pool_bytes"] == 2000
+
+
+def test_a_limit_on_scratch_is_echoed_in_bytes(prepared, monkeypatch, capsys):
+    monkeypatch.chdir(prepared)
+    assert run("isthmus plan model.onnx --scratch-limit 3KiB") == 0
+    assert "limit             3,072  of scratch" in capsys.readouterr().out
+
+
 def test_every_command_that_reports_figures_has_json():
-    others = {"capi", "completion", "context-binary-utility"}  # paths, a script, and JSON anyway
+    others = {"capi", "completion", "context-binary-utility", "view"}  # paths, a script, JSON anyway, a page
     for command in COMMANDS.keys() - others:
         assert "--json" in parser_of(command, "isthmus")._option_string_actions, command
 
@@ -107,7 +161,7 @@ def test_every_command_that_reports_figures_has_json():
     ("line", "keys"),
     [
         (EXAMPLES["net-run"][0], {"graph", "inferences", "seconds", "copied_bytes", "folder", "results"}),
-        (EXAMPLES["context-binary-generator"][0], {"file", "bytes", "backend", "graphs"}),
+        (EXAMPLES["context-binary-generator"][0], {"file", "bytes", "backend", "graphs", "open_shapes"}),
         (EXAMPLES["throughput-net-run"][0], {"total_us", "threads"}),
         (EXAMPLES["profile-viewer"][0], {"logs"}),
     ],
@@ -121,10 +175,10 @@ def test_qnns_tools_print_json_alone(prepared, monkeypatch, capsys, line, keys):
 @pytest.mark.parametrize("command", ["plan", "run", "split"])
 def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, monkeypatch, capsys, command):
     monkeypatch.chdir(prepared)
-    out = " out.onnx" if command == "split" else ""
-    assert run(f"isthmus {command} model.onnx{out} --scratch-limit 1") == 1
+    limit = "--live-limit" if command == "split" else "--scratch-limit"
+    assert run(f"isthmus {command} model.onnx {limit} 1") == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
-    assert run(f"isthmus {command} absent.onnx{out}") == 2
+    assert run(f"isthmus {command} absent.onnx") == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -134,7 +188,17 @@ def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, mon
         ("isthmus run model.onnx --graph modl", "model"),
         ("isthmus plan model.onnx --target avx3", "avx2"),
         ("isthmus plan model.onnx --shape xx=1,3,8,8", "x"),
-        ("isthmus run model.onnx --log_level debg", "debug"),
+        ("isthmus run model.onnx --log-level debg", "debug"),
+        ("isthmus run modle.onnx", "model.onnx"),
+        ("isthmus inspect modl.bin", "model.bin"),
+        ("isthmus run model.onnx --inputs inn.npz", "in.npz"),
+        ("isthmus sweep modle.onnx", "model.onnx"),
+        ("isthmus pack problm.csv", "problem.csv"),
+        ("isthmus plan model.onnx --backend lpai --config thread.json", "threads.json"),
+        ("qnn-net-run --model nte.dlc --backend libQnnCpu.so --input_list list.txt", "net.dlc"),
+        ("qnn-net-run --model model.onnx --backend libQnnCpu.so --input_list lst.txt", "list.txt"),
+        ("qnn-context-binary-utility --context_binary modl.bin", "model.bin"),
+        ("qnn-profile-viewer --input_log profil.log", "profile.log"),
         ("isthmus run model.onnx --backend htp --io memhandel", "memhandle"),
         ("isthmus tflite-benchmark model.tflite --backend hpt", "htp"),
         ("isthmus capi instal", "install"),
@@ -166,6 +230,7 @@ def completed(words, folder):
         (["isthmus", "pl"], ["plan"]),
         (["isthmus", "run", "m.onnx", "--backend", "h"], ["htp"]),
         (["/usr/bin/isthmus", "run", "--scr"], ["--scratch-limit"]),
+        (["isthmus", "run", "--log-level", "deb"], ["debug"]),
         (["isthmus", "run", "--log_level", "deb"], ["debug"]),
         (["isthmus", "completion", "z"], ["zsh"]),
         (["qnn-net-run", "--input_l"], ["--input_list"]),

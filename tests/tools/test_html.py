@@ -1,6 +1,8 @@
 """``--html``, ``--compare`` and ``--svg``: pages with what a command found, each written whole or not at all."""
 
 import json
+import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -8,8 +10,12 @@ import pytest
 from onnx import helper
 from support import tiny
 
+from isthmus.report.page.comparisons import comparison_sections
 from isthmus.tools.cli import main
 from isthmus.tools.sample_models import networks
+
+sys.path.append(str(Path(__file__).parents[1] / "comparison"))
+import fault_models as faults
 
 
 @pytest.fixture
@@ -178,6 +184,125 @@ def test_the_page_of_fit_has_the_plans_without_a_limit_and_as_advised(folder, ca
     points = section(found, "table", "Limits")["rows"]
     assert [row[1] for row in points] == [point["scratch_bytes"] for point in printed["points"]]
     assert found["reports"][0]["scratch_bytes"] == max(row[1] for row in points)
+
+
+@pytest.fixture
+def broken(folder):
+    """A model like small.onnx whose convolution has other weights."""
+    return faults.damaged(folder / "broken.onnx", folder / "small.onnx", faults.clipped("w"))
+
+
+def test_the_page_of_a_comparison_has_what_json_prints(folder, broken, capsys):
+    command = ["compare", "broken.onnx", "--against", "small.onnx", "--html", "compare.html", "--json"]
+    assert main([*command, "--reduce", "least.onnx"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    found = facts(folder / "compare.html")
+    assert found["reports"] == [printed]
+    figures = section(found, "figures")
+    assert figures["note"].startswith("conv_1 (Conv) is the first operation that is wrong. Alone")
+    values = {each["title"]: each["value"] for each in figures["figures"]}
+    assert (values["First wrong operation"], values["Wrong operations"], values["Tensors compared"]) == ("conv_1", 1, 1)
+    [suspect] = section(found, "notes", "Operations that are wrong")["notes"]
+    assert suspect["text"] == "conv_1 (Conv): wrong by itself"
+    table = section(found, "table", "Tensors")
+    titles = [column["title"] for column in table["columns"]]
+    rows = [dict(zip(titles, row, strict=True)) for row in table["rows"]]
+    assert [row["operation"] for row in rows] == ["conv_1 (Conv)", "relu_1 (Relu)"]
+    # The convolution is computed in one step with the relu, and has figures alone because it is wrong.
+    assert rows[0]["alone"] == printed["suspects"][0]["alone"]["max_abs"] > rows[0]["tolerance"]
+    assert rows[1]["relative"] == printed["tensors"][1]["in_model"]["relative"]
+    assert table["tones"] == ["bad", "bad"]
+    points = section(found, "profile")["points"]
+    assert [point["tone"] for point in points] == ["bad", "bad"]
+    assert "conv_1" in section(found, "notes", "Reduced model")["notes"][0]["text"]
+
+
+def test_the_page_of_a_model_that_agrees_says_so(folder, capsys):
+    assert main(["compare", "small.onnx", "--html", "compare.html"]) == 0
+    found = facts(folder / "compare.html")
+    assert section(found, "figures")["note"] == "Every operation alone computes what the reference computes."
+    assert not any(each.get("title") == "Operations that are wrong" for each in found["sections"])
+    assert set(section(found, "table", "Tensors")["tones"]) == {""}
+
+
+def test_the_page_of_a_comparison_says_what_saturates_as_its_text_does(folder, capsys):
+    path, source = faults.quantized_relu(folder / "quantized.onnx", 0.0, 0.5)
+    x = np.full((1, 8, 64), 0.25, np.float32)
+    x[0, 0, :3] = 1
+    np.savez("in.npz", x=x)
+    command = ["compare", str(path), "--against", str(source), "--html", "compare.html"]
+    assert main([*command, "--inputs", "in.npz"]) == 1
+    beyond = "3 of 512 values exceed the range of its quantizer, 0 to 0.5, by up to 0.5"
+    assert f"{beyond}; within it the operation is right" in capsys.readouterr().out
+    found = facts(folder / "compare.html")
+    [suspect] = section(found, "notes", "Operations that are wrong")["notes"]
+    assert suspect["detail"].startswith(f"{beyond}; within it the operation is right.")
+    assert section(found, "figures")["note"].endswith(f"{beyond}; within it the operation is right.")
+    assert not any(each.get("title") == "Operations that saturate" for each in found["sections"])
+    table = section(found, "table", "Tensors")
+    place = [column["title"] for column in table["columns"]].index("beyond")
+    assert [row[place] for row in table["rows"] if row[place]] == [3]
+
+
+def test_the_page_of_a_comparison_notes_what_saturates_on_random_inputs(folder):
+    rows = [row_that_saturates(number) for number in range(12)]
+    data = {"model": "m", "suspects": [], "tensors": rows, "fused": 0, "compared": 12, "random_inputs": ["x"]}
+    [notes] = [each for each in comparison_sections(data) if getattr(each, "title", "") == "Operations that saturate"]
+    texts = [note.text for note in notes.notes]
+    assert texts[0].startswith("12 operations saturate: no fault, since random inputs may exceed what was calibrated")
+    # Those that exceed their range most are first.
+    assert texts[1] == "op11 (Relu): 11 of 99 values exceed the range of its quantizer, 0 to 1, by up to 11"
+    assert texts[2:][-1] == "and 2 more, which the table of tensors has"
+    assert {note.tone for note in notes.notes} == {""}
+
+
+def row_that_saturates(number):
+    """A row of a comparison as JSON has it."""
+    differs = {"max_abs": 1.0, "rms": 1.0, "relative": 1.0, "steps": None}
+    range_and_excess = {"low": 0.0, "high": 1.0, "excess": float(number), "span": 1.0 + number}
+    return {
+        "operation": f"op{number}", "kind": "Relu", "tensor": f"t{number}", "shape": [99], "dtype": "float_32",
+        "verdict": "saturates", "in_model": differs, "alone": None, "tolerance": 0.0, "fused": [],
+        "saturation": {"count": number, "elements": 99, **range_and_excess},
+    }  # fmt: skip
+
+
+def test_the_page_of_a_comparison_has_the_times_of_operations(folder, capsys):
+    assert main(["compare", "small.onnx", "--profile", "--html", "compare.html", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    rows = section(facts(folder / "compare.html"), "table", "Time per operation")["rows"]
+    assert {row[0]: row[1] for row in rows} == {each["name"]: each["us"] for each in printed["operations"]}
+    assert main(["compare", "small.onnx", "--html", "compare.html"]) == 0
+    assert not any(each.get("title") == "Time per operation" for each in facts(folder / "compare.html")["sections"])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--html", "none/page.html"], "cannot be written"),
+        (["--html", "small.onnx"], "would overwrite 'small.onnx'"),
+        (["--html", "large.onnx", "--against", "large.onnx"], "would overwrite 'large.onnx'"),
+        (["--html", "least.onnx", "--reduce", "least.onnx"], "--html names the same file"),
+        (["--html", "least.npz", "--reduce", "least.onnx"], "--html names the same file"),
+    ],
+)
+def test_a_comparison_writes_no_page_over_another_file(folder, capsys, more, words):
+    assert main(["compare", "small.onnx", *more]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert words in line
+
+
+def test_the_viewer_has_no_data_and_is_written_whole_or_not_at_all(folder, capsys):
+    assert main(["view", "view.html"]) == 0
+    assert capsys.readouterr().err == "written: view.html\n"
+    found = facts(folder / "view.html")
+    assert (found["sections"], found["reports"]) == ([{"kind": "viewer"}], [])
+    assert "://" not in (folder / "view.html").read_text()
+    for path, words in (("none/view.html", "cannot be written"), (".", "cannot be written")):
+        assert main(["view", path]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert words in line
+    assert not (folder / "none").exists()
 
 
 def test_a_picture_is_xml_with_every_block(folder, capsys):

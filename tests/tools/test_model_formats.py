@@ -73,8 +73,8 @@ def test_all_commands_have_the_same_options(command):
     assert shared <= options_of(import_module(f"isthmus.tools.{command}").add_arguments)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_can_be_audited(capsys, command):
+@pytest.mark.parametrize("command", ["run", "fit"])
+def test_commands_that_execute_a_model_can_be_audited(capsys, command):
     assert main([command, "camera.tflite", "--audit", *(["--rounds", "1"] if command == "fit" else [])]) == 0
     assert "copied" in capsys.readouterr().err
 

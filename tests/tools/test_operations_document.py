@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from isthmus.backends.seam import registry
 from isthmus.frontends.onnx.builder import OnnxBuilder
 from isthmus.frontends.onnx.node import OnnxNode
 from isthmus.frontends.onnx.operators import CONVERTERS
+from isthmus.graph.acceptance import Acceptance
 from isthmus.graph.ops import OPERATIONS
 from isthmus.tools.operations import document, emitted
 
@@ -15,6 +20,14 @@ WRITTEN = Path(__file__).parents[2] / "docs" / "operations.md"
 
 def test_the_document_is_what_is_written() -> None:
     assert document() == WRITTEN.read_text(), "python -m isthmus.tools.operations > docs/operations.md"
+
+
+def test_the_document_is_the_same_with_backends_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = document()
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    registry.register(replace(registry.entry("cpu"), name="elsewhere", accepted=registry.entry("gpu").accepted))
+    registry.register(replace(registry.entry("cpu"), name="nowhere", accepted=Acceptance({})))
+    assert document() == before
 
 
 def test_every_operation_has_a_row_with_the_types_of_each_backend() -> None:

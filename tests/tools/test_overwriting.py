@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
         ("run m.onnx --config c.json --outputs c.json", "c.json"),
         ("fit m.onnx --html m.onnx", "m.onnx"),
         ("fit m.onnx --judge htp --out m.onnx", "m.onnx"),
-        ("split m.onnx link.onnx", "m.onnx"),
+        ("split m.onnx --out link.onnx", "m.onnx"),
         ("compare m.onnx --reduce m.onnx", "m.onnx"),
         ("compare link.onnx --reduce m.onnx", "link.onnx"),
         ("compare m.reference.onnx --reduce m.onnx", "m.reference.onnx"),
@@ -92,3 +92,37 @@ def test_two_outputs_in_one_file_are_refused_in_one_line(folder, capsys, argumen
 
 def test_a_device_takes_two_outputs(folder):
     assert main(["plan", "m.onnx", "--html", "/dev/null", "--svg", "/dev/null"]) == 0
+
+
+DROP = "isthmus view view.html, then drop {} on it"
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "hint"),
+    [
+        ("m.onnx", "must end in .html", DROP.format("pages of --html or the output of --json")),
+        ("other.json", "must end in .html", DROP.format("other.json")),
+        ("new.json", "must end in .html", DROP.format("new.json")),
+        ("new", "must end in .html", DROP.format("pages of --html or the output of --json")),
+        ("plan.html", "would overwrite 'plan.html'", DROP.format("plan.html")),
+        ("foreign.htm", "would overwrite 'foreign.htm'", DROP.format("foreign.htm")),
+        ("view.html", "would overwrite 'view.html'", "isthmus view other.html, then drop view.html on it"),
+    ],
+)
+def test_view_writes_over_no_file_that_may_be_meant_to_be_opened(folder, capsys, name, rule, hint):
+    assert main(["plan", "m.onnx", "--html", "plan.html"]) == 0
+    for foreign in ("foreign.htm", "view.html"):
+        (folder / foreign).write_text("<!doctype html><p>Notes")
+    capsys.readouterr()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert main(["view", name]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert rule in line
+    assert line.endswith(hint)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_view_writes_its_own_page_again(folder):
+    for path in ("view.html", "view.html", "VIEW.HTM", "/dev/null"):
+        assert main(["view", path]) == 0
+    assert (folder / "view.html").read_bytes() == (folder / "VIEW.HTM").read_bytes()

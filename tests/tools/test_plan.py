@@ -226,3 +226,91 @@ def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, me
         assert (section["fits"], section["tcm"]["fits"]) == (status == 0, side == 64)
     else:
         assert verdict in shown
+
+
+# -- the size of TCM ---------------------------------------------------------------------------------------------------
+
+
+def test_a_stated_size_of_tcm_has_verdict_and_exit_status(tmp_path, capsys):
+    path = tiny.convolution(tmp_path / "model.onnx")
+    need = json.loads(plan(capsys, path, "--backend", "lpai", "--json")[1])["lpai"]["tcm"]["bytes"]
+    assert plan(capsys, path, "--backend", "lpai", "--tcm", need)[0] == 0
+    status, out, _ = plan(capsys, path, "--backend", "lpai", "--tcm", need - 1)
+    assert status == 1
+    assert f"{need:,} bytes of {need - 1:,}: binary" in out
+    assert "does not fit: 1 byte too many" in out
+    config = tmp_path / "device.json"
+    config.write_text(json.dumps({"lpai_backend": {"tcm_size": "4KiB"}}))
+    for given in (["--tcm", "4KiB"], ["--set", "tcm=4KiB"], ["--config", config]):
+        status, out, _ = plan(capsys, path, "--backend", "lpai", *given, "--json")
+        assert status == 1
+        assert json.loads(out)["lpai"]["limits"][0]["limit"] == 4096
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp"])
+def test_a_backend_without_tcm_refuses_its_size(tmp_path, capsys, backend):
+    status, _, err = plan(capsys, tiny.convolution(tmp_path / "model.onnx"), "--backend", backend, "--tcm", "64KiB")
+    assert status == 2
+    assert f"--tcm 65536: backend '{backend}' has no TCM. These backends have it: lpai." in err
+
+
+@pytest.mark.parametrize("size", ["0", "4MiB"])
+@pytest.mark.parametrize("command", ["plan", "fit", "run", "sweep"])
+def test_a_size_that_no_tcm_has_is_refused_by_the_name_of_the_option(tmp_path, capsys, command, size):
+    path = tiny.convolution(tmp_path / "model.onnx")
+    assert main([command, str(path), "--backend", "lpai", "--tcm", size]) == 2
+    err = capsys.readouterr().err
+    assert f"--tcm {0 if size == '0' else 4 << 20}: must be a size such as 65536 or '64KiB', 1 to 2035712 bytes" in err
+    assert "lpai_backend" not in err
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        (["--tcm", "64KiB", "--set", "tcm=4KiB"], "--set tcm=4KiB: --tcm 65536 states another size"),
+        (["--tcm", "64KiB", "--set", "lpai_backend.tcm_size=4KiB"], "tcm_size=4KiB: --tcm 65536 states another size"),
+        (["--set", "tcm=1KiB", "--set", "lpai_backend.tcm_size=2KiB"], "--set tcm=1KiB states another size"),
+        (["--set", "lpai_backend.tcm_size=2KiB", "--set", "tcm=1KiB"], "tcm_size=2KiB states another size"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "sweep"])
+def test_two_sizes_of_tcm_are_refused(tmp_path, capsys, command, given, refused):
+    path = tiny.convolution(tmp_path / "model.onnx")
+    assert main([command, str(path), "--backend", "lpai", *given]) == 2
+    assert refused in capsys.readouterr().err
+
+
+def test_a_size_of_tcm_may_be_stated_twice_and_holds_for_the_model_to_compare_with(tmp_path, capsys):
+    path = tiny.convolution(tmp_path / "model.onnx")
+    sizes = ["--set", "tcm=64KiB", "--set", "lpai_backend.tcm_size=65536"]
+    pages = ["--html", tmp_path / "page.html", "--compare", path]
+    assert plan(capsys, path, "--backend", "lpai", *sizes, *pages)[0] == 0
+
+
+@pytest.mark.parametrize(("size", "status", "verdict"), [("64", 1, "does not fit: "), ("1MiB", 0, "fits, ")])
+def test_a_plan_in_stages_has_the_verdict_of_each_stage(tmp_path, capsys, size, status, verdict):
+    path = tiny.in_stages(tmp_path / "stages.onnx")
+    ended, out, _ = plan(capsys, path, "--backend", "lpai", "--tcm", size)
+    assert ended == status
+    assert "2 stages" in out
+    verdicts = [line for line in out.splitlines() if line.startswith("    TCM: binary and IO: ")]
+    assert [verdict in line for line in verdicts] == [True, True]
+    assert ("--set lpai_graph.execute.mem_type=ddr makes this a remark" in out) is (status == 1)
+    assert "each stage is judged alone" in out
+    ended, out, _ = plan(capsys, path, "--backend", "lpai", "--tcm", size, "--json")
+    assert ended == status
+    assert [stage["lpai"]["fits"] for stage in json.loads(out)["stages"]] == [status == 0] * 2
+    assert "judged" not in plan(capsys, path, "--backend", "htp")[1]
+
+
+def test_the_size_of_tcm_is_no_question_to_a_context_binary(tmp_path, capsys):
+    model = str(tiny.convolution(tmp_path / "model.onnx"))
+    made = ["--model", model, "--backend", "libQnnLpai.so", "--output_dir", str(tmp_path), "--binary_file", "model"]
+    assert main(["context-binary-generator", *made]) == 0
+    status, _, err = plan(capsys, tmp_path / "model.bin", "--tcm", "64KiB")
+    assert status == 2
+    assert "a context binary is judged when it is run. Plan the model that it was made from with --tcm, or run" in err
+    in_tcm = ["--direct-mode", "adsp", "--set", "lpai_graph.execute.mem_type=tcm", "--tcm"]
+    assert main(["run", str(tmp_path / "model.bin"), *in_tcm, "64KiB"]) == 0
+    assert main(["run", str(tmp_path / "model.bin"), *in_tcm, "4KiB"]) == 1
+    assert "4096 of 4096 are left" in capsys.readouterr().err

@@ -310,7 +310,8 @@ def test_an_option_of_the_viewer_without_effect_is_logged_once_by_name(folder, c
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (f"{RUN} --op_packages libOps.so:Provider", "--op_packages libOps.so:Provider: all operations are built in"),
+        (f"{RUN} --op_packages libOps.so:Provider", "op package 'libOps.so': it cannot be loaded"),
+        (f"{RUN} --op_packages libOps.so", "--op_packages libOps.so: it must be PATH:PROVIDER or PATH:PROVIDER:TARGET"),
         (f"{RUN} --binary_updates u.txt", "no sections"),
         (f"{RUN} --model_prefix 3-4", "--model_prefix 3-4: must be the beginning of a function's name"),
         (f"{RUN} --set_output_tensors add_1", "graph 'libqnn_model' has no such tensor"),

@@ -1,6 +1,7 @@
 """The command line runs models, prints what happened, and answers bad input with one line and status 2."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -191,3 +192,32 @@ def test_importing_the_package_loads_neither_numba_nor_llvm_nor_a_frontend():
     script = f"import sys, isthmus; print([m for m in {late} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_times_of_operations_are_a_table_and_in_json(model, capsys):
+    assert main(["run", str(model), "--profile"]) == 0
+    text = capsys.readouterr().out
+    times = [float(number.replace(",", "")) for number in re.findall(r"([\d.,]+) us +[\d.]+%", text)]
+    assert "time per operation" in text
+    assert times == sorted(times, reverse=True)
+    assert main(["run", str(model), "--profile", "--json"]) == 0
+    operations = json.loads(capsys.readouterr().out)["operations"]
+    assert len(operations) == len(times) >= 1
+    assert all(each["us"] >= 0 and each["name"] for each in operations)
+
+
+def test_the_profile_of_a_model_in_stages_says_why_it_has_no_times(tmp_path, capsys):
+    path = tiny.in_stages(tmp_path / "stages.onnx")
+    assert main(["run", str(path), "--profile"]) == 0
+    assert "times of operations are not measured, because the model runs in stages\n" in capsys.readouterr().out
+
+
+def test_the_size_of_tcm_has_no_effect_in_ddr_and_the_help_says_so(tmp_path, capsys):
+    path = str(tiny.convolution(tmp_path / "model.onnx"))
+    assert main(["run", path, "--backend", "lpai", "--tcm", "1KiB"]) == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "allocations in TCM are within it; it has no effect on a model in DDR" in shown
+    assert "the verdict" not in shown

@@ -17,15 +17,7 @@ from isthmus.tools.cli import main
 
 @pytest.fixture
 def model(tmp_path):
-    rng = np.random.default_rng(0)
-    constants = {"a": rng.standard_normal((32, 3, 3, 3)), "b": rng.standard_normal((4, 32, 3, 3))}
-    nodes = [
-        helper.make_node("Conv", ["x", "a"], ["wide"], name="first", pads=[1, 1, 1, 1]),
-        helper.make_node("Conv", ["wide", "b"], ["narrow"], name="second", pads=[1, 1, 1, 1]),
-        helper.make_node("MaxPool", ["narrow"], ["y"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
-    ]
-    floats = {name: array.astype(np.float32) for name, array in constants.items()}
-    return tiny.save(tmp_path / "wide.onnx", nodes, {"x": [1, 3, 64, 64]}, {"y": [1, 4, 32, 32]}, floats)
+    return tiny.wide(tmp_path / "wide.onnx")
 
 
 def wake_word_like(path):
@@ -55,7 +47,7 @@ def wake_word_like(path):
 
 def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, capsys):
     out = tmp_path / "out.onnx"
-    assert main(["split", str(model), str(out), "--scratch-limit", "50%", "--check", "--json"]) == 0
+    assert main(["split", str(model), "--out", str(out), "--live-limit", "50%", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["live_bytes_after"] <= report["live_bytes_before"] // 2
     assert report["same_bits"] == {"as written": True, "optimized": True}
@@ -65,12 +57,12 @@ def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, ca
 
 def test_the_check_is_one_line_that_states_how_far_results_are_apart(model, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out.onnx"
-    assert main(["split", str(model), str(out), "--check"]) == 0
+    assert main(["split", str(model), "--out", str(out), "--check"]) == 0
     assert capsys.readouterr().out.count("as written: the same bits; optimized: the same bits\n") == 1
     other = onnx.load(model)
     other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.zeros((4, 32, 3, 3), np.float32), "b"))
     monkeypatch.setattr(OnnxFile, "written", lambda *_: other.SerializeToString())
-    assert main(["split", str(model), str(out), "--check"]) == 1
+    assert main(["split", str(model), "--out", str(out), "--check"]) == 1
     [line] = [line for line in capsys.readouterr().out.splitlines() if "checked" in line]
     assert re.search(r"written: OTHER BITS, up to [\d.e+]+ apart where results reach [\d.e+]+; optimized: OTHER", line)
 
@@ -80,7 +72,7 @@ def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_p
     damaged = onnx.load(model)
     damaged.graph.node[1].input[0] = "nothing"
     monkeypatch.setattr(OnnxFile, "written", lambda *_: damaged.SerializeToString())
-    assert main(["split", str(model), str(out), "--check"]) == 2
+    assert main(["split", str(model), "--out", str(out), "--check"]) == 2
     said = capsys.readouterr().err
     assert "the split file: ONNX Runtime cannot load it" in said
     assert said.count("\n") == 1
@@ -90,12 +82,12 @@ def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_p
 def test_weights_in_other_files_are_found_by_the_check(model, tmp_path, capsys):
     beside = tmp_path / "beside.onnx"
     onnx.save(onnx.load(model), str(beside), save_as_external_data=True, location="weights", size_threshold=0)
-    assert main(["split", str(beside), str(tmp_path / "out.onnx"), "--check", "--json"]) == 0
+    assert main(["split", str(beside), "--out", str(tmp_path / "out.onnx"), "--check", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["largest_difference"] == {"as written": 0, "optimized": 0}
 
 
 def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys):
-    assert main(["split", str(model), str(tmp_path / "out.onnx")]) == 0
+    assert main(["split", str(model), "--out", str(tmp_path / "out.onnx")]) == 0
     text = capsys.readouterr().out
     assert "steps, first to" in text
     assert "has the most alive" in text
@@ -103,7 +95,7 @@ def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys):
 
 def test_a_plan_for_tflite_micro_is_put_in_the_split_file(tmp_path, capsys):
     model, out = wake_word_like(tmp_path / "two.tflite"), tmp_path / "out.tflite"
-    assert main(["split", str(model), str(out), "--embed", "--check", "--json"]) == 0
+    assert main(["split", str(model), "--out", str(out), "--embed-plan", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["runs"]
     assert report["embedded"]["planned"] == len(arena_tensors(ModelFile(out.read_bytes(), "out")))
@@ -115,28 +107,28 @@ def test_a_plan_for_tflite_micro_is_put_in_the_split_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "status", "message"),
     [
-        (["--scratch-limit", "100"], 1, "holds it up"),
-        (["--scratch-limit", "much"], 2, "must be a number of bytes"),
-        (["--embed"], 2, "only a TFLite file can hold a plan"),
+        (["--live-limit", "100"], 1, "holds it up"),
+        (["--live-limit", "much"], 2, "must be a number of bytes"),
+        (["--embed-plan"], 2, "only a TFLite file can hold a plan"),
     ],
 )
 def test_a_refusal_writes_nothing(model, tmp_path, capsys, more, status, message):
     out = tmp_path / "out.onnx"
-    assert main(["split", str(model), str(out), *more]) == status
+    assert main(["split", str(model), "--out", str(out), *more]) == status
     assert message in capsys.readouterr().err
     assert not out.exists()
 
 
 def test_the_model_itself_is_not_written_over(model, capsys):
     before = model.read_bytes()
-    assert main(["split", str(model), str(model)]) == 2
+    assert main(["split", str(model), "--out", str(model)]) == 2
     assert "would overwrite" in capsys.readouterr().err
     assert model.read_bytes() == before
 
 
 def test_a_file_is_not_written_under_the_name_of_the_other_format(model, tmp_path, capsys):
     for source, name in ((model, "out.tflite"), (wake_word_like(tmp_path / "two.tflite"), "out.onnx")):
-        assert main(["split", str(source), str(tmp_path / name)]) == 2
+        assert main(["split", str(source), "--out", str(tmp_path / name)]) == 2
         assert "and so is what is written" in capsys.readouterr().err
         assert not (tmp_path / name).exists()
 
@@ -145,16 +137,35 @@ def test_dimensions_that_the_model_leaves_open_are_reported(tmp_path, capsys):
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["a", "z"], ["y"])]
     inputs = {"x": [1, 4, "rows", 8], "z": [1, 4, 1, 8]}
     model = tiny.save(tmp_path / "open.onnx", nodes, inputs, {"y": [1, 4, "rows", 8]})
-    command = ["split", str(model), str(tmp_path / "out.onnx"), "--json"]
-    assert main(command) == main([*command, "--shape", "x=1,4,6,8"]) == 0
+    command = ["split", str(model), "--json"]
+    assert main(command) == main([*command, "--shape", "x=1,4,6,8"]) == 1
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [report["fixed_shapes"] for report in reports] == [{"x": [1, 4, 1, 8]}, {"x": [1, 4, 6, 8]}]
-    assert main(command[:-1]) == 0
+    assert main(command[:-1]) == 1
     assert "x at [1, 4, 1, 8], some of which the model leaves open (--shape)" in capsys.readouterr().out
 
 
 def test_what_is_no_model_is_refused(tmp_path, capsys):
     (tmp_path / "text").write_text("no model")
-    assert main(["split", str(tmp_path / "text"), str(tmp_path / "out")]) == 2
-    assert main(["split", str(tmp_path / "missing"), str(tmp_path / "out")]) == 2
+    assert main(["split", str(tmp_path / "text"), "--out", str(tmp_path / "out")]) == 2
+    assert main(["split", str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_cannot_be_split_is_not_written(tmp_path, capsys):
+    model, out = tiny.convolution(tmp_path / "small.onnx"), tmp_path / "out.onnx"
+    assert main(["split", str(model), "--out", str(out)]) == 1
+    assert "nothing is split, and nothing is written: no tiling needs less than the" in capsys.readouterr().out
+    assert main(["split", str(model), "--out", str(out), "--live-limit", "1GB", "--check", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["problem"].startswith("the limit of 1,000,000,000 allows the")
+    assert report["runs"] == []
+    assert report["out"] is None
+    assert not out.exists()
+
+
+def test_without_a_file_to_write_the_command_only_reports(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["split", str(model)]) == 0
+    assert capsys.readouterr().out.endswith("--out FILE writes it\n")
+    assert list(tmp_path.iterdir()) == [model]

@@ -84,16 +84,17 @@ def test_the_table_and_the_csv_have_the_same_rows(folder, capsys):
 
 
 def test_models_with_odd_names_are_swept(folder, capsys):
-    """A name may look like an option, or have bytes that are not UTF-8, which a table keeps as they are."""
+    """A name may look like an option or a formula, or have bytes that are not UTF-8, which are escaped in a table."""
     model = (folder / "camera.tflite").read_bytes()
-    names = [b"-dash.tflite", b"--help", b"bad\xff.tflite"]
+    names = [b"-dash.tflite", b"--help", b"=1+1.tflite", b"bad\xff.tflite"]
     for name in names:
         (folder / os.fsdecode(name)).write_bytes(model)
     arguments = ["--csv", "rows.csv", "--", *map(os.fsdecode, names)]
     assert main(["sweep", "--state", "state", *arguments]) == 0
     capsys.readouterr()
-    lines = (folder / "rows.csv").read_bytes().splitlines()
-    assert [line.split(b",")[0] for line in lines[1:]] == names
+    lines = (folder / "rows.csv").read_text(encoding="utf-8").splitlines()
+    shown = ["'-dash.tflite", "'--help", "'=1+1.tflite", "bad\\udcff.tflite"]
+    assert [line.split(",")[0] for line in lines[1:]] == shown
 
 
 def test_a_page_shows_the_rows_and_the_problems(folder, capsys):
@@ -140,7 +141,7 @@ def test_a_process_that_crashes_is_one_row_with_its_reason(folder, capsys, monke
 
 def test_a_row_that_takes_too_long_is_ended(folder, capsys, monkeypatch):
     monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["sleep", "1000"])
-    [row] = swept(capsys, "camera.tflite", "--limit", "0.2", status=1)["rows"]
+    [row] = swept(capsys, "camera.tflite", "--row-timeout", "0.2", status=1)["rows"]
     assert row["problem"] == "it took longer than 0.2 s"
 
 
@@ -418,7 +419,9 @@ def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does
         (["camera.tflite", "--set", "scratch-limit=some"], "must be a number of bytes, a percentage like '25%', or"),
         (["camera.tflite", "--set", "slower=0.1"], "there is no scratch limit. Give a scratch limit too."),
         (["camera.tflite", "--set", "target=avx3"], "target 'avx3': must be one of avx512-vnni"),
-        (["camera.tflite", "--backend", "lpai", "--set", "direct_mode=adps"], "Did you mean 'adsp'?"),
+        (["camera.tflite", "--backend", "lpai", "--set", "direct-mode=adps"], "Did you mean 'adsp'?"),
+        (["camera.tflite", "--backend", "lpai", "--set", "tcm=4KiB,1MiB", "--tcm", "4KiB"],
+         "--set tcm=1MiB: --tcm 4096 states another size. State one."),
         (["camera.tflite", "--mode", "run", "--set", "io=memhandel", "--backend", "htp"], "Did you mean 'memhandle'?"),
         (["camera.tflite", "--mode", "run", "--set", "timeout=-1"], "timeout: must be a number of seconds from"),
         (["camera.bin", "--set", "htp.precision=int3"], "'htp.precision': must be one of 'float32', 'float16'"),
@@ -426,8 +429,8 @@ def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does
          "on cpu backend 'cpu': it has no configuration; on htp configuration, key 'htp.precison': there is no such"),
         (["camera.tflite", "--shape", "x=0"], "--shape x=0: dimensions must be positive"),
         (["camera.tflite", "--repeat", "0"], "--repeat 0: must be at least 1"),
-        (["camera.tflite", "--limit", "-1"], "--limit: must be a number of seconds from 0.000001 to 1000000000"),
-        (["camera.tflite", "--limit", "nan"], "--limit: must be a number of seconds"),
+        (["camera.tflite", "--row-timeout", "-1"], "--row-timeout: must be a number of seconds from 0.000001 to 1000"),
+        (["camera.tflite", "--row-timeout", "nan"], "--row-timeout: must be a number of seconds"),
         (["camera.tflite", "--shard", "0/3"], "--shard 0/3: must look like 1/4, the first of four parts"),
         (["camera.tflite", "--mode", "device", "--set", "vtcm=99"], "VTCM of 99 MB: chip SM8750 has 8 MB"),
         (["camera.tflite", "--mode", "device", "--set", "hvx=x"], "argument --hvx: invalid int value: 'x'"),
@@ -446,12 +449,12 @@ def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys
     assert not (folder / "state").exists()
 
 
-@pytest.mark.parametrize("audit", ["--audit", "--max-copied 0"])
-def test_audits_are_refused(folder, capsys, no_process, audit):
-    assert main(["sweep", "camera.tflite", "--mode", "run", "--state", "state", *audit.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{audit}: rows are computed in processes of their own" in line
-    assert not (folder / "state").exists()
+def test_sizes_of_tcm_are_rows_or_the_same_for_all(folder, capsys):
+    sizes = swept(capsys, "model.tflite", "--backend", "lpai", "--set", "tcm=4KiB,1MiB", status=1)["rows"]
+    assert [(row["tcm"], row["fits"]) for row in sizes] == [("4KiB", False), ("1MiB", True)]
+    small, refused = swept(capsys, "model.tflite", "--backend", "lpai,cpu", "--tcm", "4KiB", status=1)["rows"]
+    assert small["fits"] is False
+    assert "backend 'cpu' has no TCM" in refused["problem"]
 
 
 @pytest.mark.parametrize("state", ["file", "file/state", "/proc/state"])

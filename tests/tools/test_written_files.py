@@ -42,7 +42,7 @@ GENERATOR = "context-binary-generator --backend libQnnCpu.so --model model.onnx 
         ("run model.onnx --outputs o.npz --html r.html --trace r.json --json",): ["r.json", "r.html", "o.npz"],
         ("plan model.onnx --html p.html --svg p.svg --json",): ["p.html", "p.svg"],
         ("plan camera.tflite --embed e.tflite --json",): ["e.tflite"],
-        ("split camera.onnx s.onnx --scratch-limit 80% --json",): ["s.onnx"],
+        ("split camera.onnx --out s.onnx --live-limit 80% --json",): ["s.onnx"],
         ("pack problem.csv --out solved.csv --json",): ["solved.csv"],
         ("sweep model.onnx --state kept --csv t.csv --html t.html --json",): ["t.csv", "t.html"],
         # Results are many; the line on standard output names their folder.
@@ -90,7 +90,7 @@ def test_one_of_anything_is_in_the_singular(samples, monkeypatch, capsys):
         "pack one.csv --capacity 1",
         "inspect model.onnx",
         "plan camera.tflite --scratch-limit 50%",
-        "split camera.onnx singular.onnx --scratch-limit 80%",
+        "split camera.onnx --out singular.onnx --live-limit 80%",
         f"{NET_RUN} --profiling_level basic",
         "profile-viewer --input_log results/qnn-profiling-data_0.log",
     ):

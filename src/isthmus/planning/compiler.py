@@ -6,7 +6,6 @@ of nodes to examine, and the address for the result.
 
 from __future__ import annotations
 
-import sys
 from types import FunctionType
 from typing import Any
 
@@ -15,15 +14,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from isthmus.compiled import objects
-from isthmus.compiled.ahead import compile_ahead
 from isthmus.planning import machine, search
 
-_OPTIONS: dict[str, Any] = {
-    "error_model": "numpy",
-    "boundscheck": False,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-}
 _PARTS = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
 """The functions that `search.advance` calls, each after those that it calls itself."""
 _MAY_CALL = frozenset(("memcpy", "memmove", "memset"))
@@ -67,10 +59,10 @@ def compile_search(triple: str) -> bytes:
     """
     scope = dict(vars(search))
     for name in _PARTS:
-        scope[name] = njit(forceinline=True, **_OPTIONS)(FunctionType(scope[name].__code__, scope, name))
-    advance = njit(**_OPTIONS)(FunctionType(search.advance.__code__, scope, "advance"))
+        scope[name] = njit(forceinline=True, **objects.OPTIONS)(FunctionType(scope[name].__code__, scope, name))
+    advance = njit(**objects.OPTIONS)(FunctionType(search.advance.__code__, scope, "advance"))
 
-    @njit(**_OPTIONS)
+    @njit(**objects.OPTIONS)
     def entry(table: int, nodes: int, answer: int, unused: int) -> None:
         # `objects.intermediate` takes functions of four integers; this one needs only three.
         _store(answer, advance(_state_at(table), nodes))  # type: ignore[call-arg]
@@ -81,5 +73,6 @@ def compile_search(triple: str) -> bytes:
     return target.emit_object(objects.optimised(text, name, machine.SYMBOL, target, _MAY_CALL))
 
 
-if __name__ == "__main__":
-    sys.exit(compile_ahead(machine.SEARCH, lambda name, triple: compile_search(triple), sys.argv[1:]))
+def compile_job(function: str, architecture: str) -> tuple[str, bytes]:
+    """Return the key and the object file of the search, for an architecture."""
+    return machine.SEARCH.compile_job(lambda name, triple: compile_search(triple), function, architecture)

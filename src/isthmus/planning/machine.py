@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from isthmus.compiled import image
 from isthmus.compiled.ahead import Ahead
-from isthmus.compiled.image import Image
 from isthmus.planning.search import Advance, State
 
 SYMBOL = "isthmus_planning_search"
@@ -29,9 +29,7 @@ SEARCH = Ahead(
 @lru_cache(maxsize=1)
 def load() -> Advance:
     """Load the search as machine code. A user's first call compiles."""
-    image = Image()
-    addresses = image.add(SEARCH.objects(), [SYMBOL])
-    return _Search(image, addresses[SYMBOL])
+    return _Search(image.load(SEARCH.objects(), [SYMBOL])[SYMBOL])
 
 
 class _Search:
@@ -39,14 +37,11 @@ class _Search:
 
     Parameters
     ----------
-    image
-        The loaded code, which must live as long as the function.
     address
         The address of the function.
     """
 
-    def __init__(self, image: Image, address: int) -> None:
-        self._image = image
+    def __init__(self, address: int) -> None:
         # The address of the table of pointers, the number of nodes, the address for the result, and an unused word.
         words = [ctypes.c_int64] * 4
         self._function = ctypes.CFUNCTYPE(None, *words)(address)

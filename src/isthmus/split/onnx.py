@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.layout import OnnxValue as Imported
-from isthmus.frontends.onnx.schema import messages, parse_model
+from isthmus.frontends.onnx.schema import OnnxContents, messages
 from isthmus.split.network import Key, Network, SplitStep, SplitValue, constant_nodes
 from isthmus.split.onnx_nodes import (
     all_names,
@@ -64,7 +64,7 @@ class OnnxFile:
     def __init__(
         self, data: bytes, name: str, folder: Path | None = None, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> None:
-        importer = Importer(parse_model(data, name), name, folder)
+        importer = Importer(OnnxContents.parse(data, name, folder), name)
         graph = importer.convert(shapes or {}, {})
         self._values: dict[str, Imported | None] = dict(importer.values)
         """What the frontend knows about each name: shape, type, and whether it is a constant."""

@@ -5,38 +5,61 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
 from isthmus import __version__
 from isthmus.errors import DoesNotFit, QnnError, counted, did_you_mean, one_line, with_cause
 from isthmus.tools.examples import EXAMPLES
+from isthmus.tools.limits import SIZES, size
 
-COMMANDS = {
-    "run": "run a model and report times, copies and memory",
-    "plan": "report and draw the memory that a model needs, without running it",
-    "fit": "report how far a model's scratch can be reduced, and what that costs",
-    "split": "rewrite a model file in tiles, so that any runtime needs less memory",
-    "compare": "compare every operation of a model with a reference and name the first that is wrong",
-    "device": "report the memory of models on chips, by Qualcomm's own compiler",
-    "sweep": "plan, run or compile many models with many settings, as one table",
-    "pack": "solve a memory packing problem",
-    "inspect": "describe a model or a context binary",
-    "context-binary-generator": "compile models for a backend into a context binary",
-    "net-run": "run a model or a context binary on raw files",
-    "throughput-net-run": "run models on several threads and count inferences",
-    "context-binary-utility": "write the description of a context binary as JSON, with QNN's names",
-    "profile-viewer": "show a profile log of net-run or the generator",
-    "capi": "install the libraries that C clients of QNN load",
-    "warm": "compile ahead what models need, so that their first run starts at once",
-    "samples": "write the small models that README and the documents use",
-    "doctor": "report what this machine has, what works and what to install",
-    "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
-    "completion": "print a script that completes command lines in bash, zsh or fish",
+QUESTIONS: Mapping[str, Mapping[str, str]] = {
+    "How do I begin?": {
+        "doctor": "report what this machine has, what works and what to install",
+        "samples": "write the small models that README and the documents use",
+        "warm": "compile ahead what models need, so that their first run starts at once",
+        "completion": "print a script that completes command lines in bash, zsh or fish",
+    },
+    "How much memory does my model need, and how can it need less?": {
+        "plan": "report and draw the memory that a model needs, without running it",
+        "fit": "report how far a model's scratch can be reduced, and what that costs",
+        "split": "rewrite a model file in tiles, so that any runtime needs less memory",
+        "device": "report the memory of models on chips, by Qualcomm's own compiler",
+        "view": "write a page on which plans are opened by drag and drop, and compared",
+        "sweep": "plan, run or compile many models with many settings, as one table",
+        "pack": "solve a memory packing problem",
+    },
+    "Does my model run, how fast, and are its results right?": {
+        "run": "run a model and report times, copies and memory",
+        "compare": "compare every operation of a model with a reference and name the first that is wrong",
+        "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
+    },
+    "What is in this file?": {
+        "inspect": "describe a model or a context binary",
+    },
+    "How do I use QNN's own command lines and C clients? (the tools are also installed as qnn-net-run and so on)": {
+        "context-binary-generator": "compile models for a backend into a context binary",
+        "net-run": "run a model or a context binary on raw files",
+        "throughput-net-run": "run models on several threads and count inferences",
+        "context-binary-utility": "write the description of a context binary as JSON, with QNN's names",
+        "profile-viewer": "show a profile log of net-run or the generator",
+        "capi": "install the libraries that C clients of QNN load",
+    },
 }
+"""The commands by the question that they answer, each with a summary."""
+COMMANDS = {name: summary for group in QUESTIONS.values() for name, summary in group.items()}
+_REPLACED: Mapping[str, Mapping[str, str]] = {
+    "isthmus split": {"--scratch-limit": "--live-limit limits what is alive.", "": "--out FILE writes the result."},
+    "isthmus sweep": {"--limit": "--row-timeout limits the time of a row."},
+}
+"""What replaces former options of commands, by their names; an empty name is that of an argument without one."""
+AUDITED = ("run", "fit", "compare", "tflite-benchmark", "net-run", "throughput-net-run")
+"""The commands that execute models, which can be audited."""
 _STATUSES = "The exit status is 0 for success, 1 if the answer is no (it does not fit, say), and 2 for bad input."
 _STANDARD_ERROR = 2
 _MAX_NAME = 120
@@ -44,11 +67,11 @@ _MAX_NAME = 120
 
 
 class _Paragraphs(argparse.HelpFormatter):
-    """A help formatter that wraps each paragraph separately, and leaves those that begin with spaces as they are."""
+    """A help formatter that wraps each paragraph separately, and leaves those with indented lines as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = (
-            part if part.startswith(" ") else super(_Paragraphs, self)._fill_text(part, width, indent)
+            part if part.startswith(" ") or "\n  " in part else super(_Paragraphs, self)._fill_text(part, width, indent)
             for part in text.split("\n\n")
         )
         return "\n\n".join(parts)
@@ -74,13 +97,18 @@ def run(command_line: Sequence[str]) -> int:
     _prepare_streams()
     parser = CommandParser(
         prog="isthmus",
+        usage="isthmus [-h] [--version] COMMAND ...",
         description="Run, size and debug code for Qualcomm's NPUs on any Linux machine.",
-        epilog=f"{_STATUSES} `isthmus COMMAND --help` has examples.",
+        epilog="\n\n".join((*_questions(), f"{_STATUSES} `isthmus COMMAND --help` has examples.")),
+        formatter_class=_Paragraphs,
     )
     parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary)
+    # The epilog lists the commands.
+    subparsers = parser.add_subparsers(
+        prog="isthmus", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
+    for name in COMMANDS:
+        subparser = subparsers.add_parser(name)
         # Only the module of the subcommand that will run is loaded.
         if name in arguments[:1]:
             _describe(subparser, name)
@@ -89,6 +117,17 @@ def run(command_line: Sequence[str]) -> int:
         parser.error(f"there is no command '{arguments[0]}'. {hint}")
     options = _parsed(parser, arguments, subparsers.choices.get(arguments[0] if arguments else ""))
     return _carry_out(f"isthmus {options.command}", options.command, options)
+
+
+def _questions() -> Iterator[str]:
+    """Yield the questions that commands answer, each with its commands, as wide as the terminal."""
+    columns, indent = shutil.get_terminal_size().columns - 2, max(map(len, COMMANDS)) + 4
+    for question, commands in QUESTIONS.items():
+        lines = textwrap.wrap(question, columns)
+        for name, summary in commands.items():
+            start = f"  {name:<{indent - 2}}"
+            lines += textwrap.wrap(summary, columns, initial_indent=start, subsequent_indent=" " * indent)
+        yield "\n".join(lines)
 
 
 def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
@@ -110,14 +149,16 @@ def parser_of(command: str, prog: str) -> CommandParser:
 def _parsed(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, command: argparse.ArgumentParser | None
 ) -> argparse.Namespace:
-    """Parse the arguments; an error about an unknown option names the nearest one of `command`."""
+    """Parse the arguments; an error about an unknown option names what replaced it, or the nearest one of `command`."""
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = command or parser
         known = [option for action in command._actions for option in action.option_strings]
         option = unknown[0].partition("=")[0]
-        owners = _commands_with(option)
-        hint = f"It is an option of {', '.join(owners)}." if owners else did_you_mean(option, known)
+        hint = _REPLACED.get(command.prog, {}).get(option if option.startswith("-") else "", "")
+        if not hint:
+            owners = _commands_with(option)
+            hint = f"It is an option of {', '.join(owners)}." if owners else did_you_mean(option, known)
         command.error(f"unrecognized arguments: {' '.join(unknown)}{f'. {hint}' if hint else ''}")
     return options
 
@@ -149,25 +190,20 @@ def _describe(parser: argparse.ArgumentParser, command: str) -> None:
     parser.description = f"{summary[0].upper()}{summary[1:]}."
     text = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'").strip()
     examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
-    parser.epilog = "\n\n".join(filter(None, (text, "Examples:", examples, _STATUSES)))
-    parser.formatter_class = _Paragraphs
     module.add_arguments(parser)
-    _add_audit_options(parser)
+    if command in AUDITED:
+        _add_audit_options(parser)
+    has_sizes = any("SIZE" in f"{action.metavar} {action.help}" for action in parser._actions)
+    parser.epilog = "\n\n".join(filter(None, (text, SIZES * has_sizes, "Examples:", examples, _STATUSES)))
+    parser.formatter_class = _Paragraphs
 
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every command has, for audits."""
+    """Add the options of commands that execute models, for audits."""
     text = "print what was allocated, registered, copied and why, and mistakes, to standard error"
     parser.add_argument("--audit", action="store_true", help=text)
     text = "audit; the exit status is 1 if executions copied more bytes than this"
-    parser.add_argument("--max-copied", type=_bytes, metavar="BYTES", help=text)
-
-
-def _bytes(text: str) -> int:
-    """Convert a number of bytes from the command line."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes")
-    return int(text)
+    parser.add_argument("--max-copied", type=size, metavar="SIZE", help=text)
 
 
 def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
@@ -199,7 +235,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
     try:
         with shown(getattr(options, "log_level", None)):
             main = _module(command).main
-            if options.audit or options.max_copied is not None:
+            if command in AUDITED and (options.audit or options.max_copied is not None):
                 status = _audited(main, options)
             else:
                 status = main(options)

@@ -23,12 +23,14 @@ from isthmus.comparison.reduction import ModelReduction, files, possible_files, 
 from isthmus.comparison.reference import FLOAT_TYPES
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
+from isthmus.report.page.comparisons import comparison_sections, comparison_subtitle
 from isthmus.system.progress import stages
-from isthmus.tools.files import file_name, refuse_overwrite, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, written_whole
 from isthmus.tools.library import backend_config
 from isthmus.tools.messages import add_log_argument, print_line
-from isthmus.tools.run import read_arrays, write_arrays
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.report_options import add_html_argument, check_report_options, write_page
+from isthmus.tools.run import TIMED_RUNS, print_operation_times, read_arrays, write_arrays
+from isthmus.tools.shapes import add_shape_argument, add_strict_argument, open_shapes, parse_shape, refused_shapes
 
 _REDUCING = "reduce the model"
 
@@ -44,14 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(registry.names())
     parser.add_argument("--backend", default=registry.DEFAULT, help=f"where the model runs: {known}")
     add_shape_argument(parser)
+    add_strict_argument(parser)
     parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random inputs (default 0)")
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
+    parser.add_argument(
+        "--profile", action="store_true", help=f"measure the time of each operation, in {TIMED_RUNS} runs more"
+    )
     parser.add_argument("--all", action="store_true", help="list all tensors, not only the largest differences")
     parser.add_argument(
         "--reduce", type=file_name, metavar="OUT", help="write the smallest model that differs, and its inputs (.npz)"
     )
+    add_html_argument(parser, compare="", shown="the wrong operations and every difference")
     add_log_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -61,26 +68,44 @@ def main(options: argparse.Namespace) -> int:
     if options.reduce is not None and options.reduce.suffix != options.model.suffix:
         rule = f"must have the suffix of the model, '{options.model.suffix}'"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--reduce {options.reduce}", rule)
+    against = None if options.against is None else Path(options.against)
     for path in () if options.reduce is None else possible_files(options.reduce):
-        against = None if options.against is None else Path(options.against)
         refuse_overwrite(f"--reduce {path}", path, options.model, options.inputs, options.config, against)
+    check_report_options(options, options.model, options.inputs, options.config, against)
+    for path in () if options.reduce is None else possible_files(options.reduce):
+        refuse_shared({"--html": options.html, "--reduce": path})
     if options.seed < 0:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--seed {options.seed}", "must not be negative")
     arrays = read_arrays(options.inputs) if options.inputs else {}
+    if refused_shapes(options, options.model):
+        return 1
     source = ModelSource(options.model, dict(map(parse_shape, options.shape)), None, options.graph)
     config = backend_config(registry.entry(options.backend), options.config)
     with stages((*STAGES, _REDUCING) if options.reduce else STAGES) as begin:
         comparison = open_comparison(source, options.against, options.backend, config, options.threads, begin)
         report = comparison.run(arrays, options.seed)
+        operations = None
+        if options.profile:
+            times = comparison.operation_times(TIMED_RUNS)
+            operations = [{"name": name, "us": time} for name, time in times.items()]
         reduction = None
         if options.reduce is not None and not report.agrees:
             begin(_REDUCING)
             reduction = reduce_model(comparison, report)
+    open_inputs = open_shapes(options, options.model)
     written = [] if reduction is None else _write(options.reduce, reduction)
+    data = report.as_data() | {"reduced": _described(reduction, written), "open_shapes": open_inputs}
+    if operations is not None:
+        data["operations"] = operations
+    if options.html is not None:
+        title, subtitle = options.model.name, comparison_subtitle(data)
+        write_page(options.html, title, comparison_sections(data), subtitle, [data])
     if options.json:
-        print(json.dumps(report.as_data() | {"reduced": _described(reduction, written)}))
+        print(json.dumps(data))
     else:
         print(report.text(options.all))
+        if operations is not None:
+            print_operation_times(operations)
         if reduction is not None:
             names = ", ".join(map(str, reduction.operations))
             print_line(f"  reduced to {counted(len(reduction.operations), 'operation')}: {names}")

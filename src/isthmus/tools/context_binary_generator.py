@@ -19,7 +19,7 @@ from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.shapes import add_shape_argument, add_strict_argument, open_shapes, parse_shape, refused_shapes
 
 _COMPOSING, _PREPARING = "compose the models", "prepare the graphs"
 """The stages of the command, for its progress."""
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser: those of QNN's tool, and ours."""
     qnn_options.add_options(parser, qnn_options.GENERATOR)
     add_shape_argument(parser)
+    add_strict_argument(parser)
     add_limit_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each file")
 
@@ -53,8 +54,11 @@ def main(options: argparse.Namespace) -> int:
         paths.append(_path(options.output_dir, options.backend_binary, models, "backend_binary"))
         refuse_shared({"--binary_file": paths[0], "--backend_binary": paths[1]})
     config = backend_config(entry, options.config_file)
+    if refused_shapes(options, *models):
+        return 1
     with qnn.Backend(entry.name, config) as backend, stages((_COMPOSING, _PREPARING)) as begin:
         begin(_COMPOSING)
+        qnn_options.register_op_packages(backend, options.op_packages)
         context = backend.create_context()
         # Without the option, the memory types that a model library embeds apply.
         embedded = options.input_output_tensor_mem_type is None
@@ -77,11 +81,13 @@ def main(options: argparse.Namespace) -> int:
         graphs = list(context.graphs.values())
         kinds = dict.fromkeys(info.mem_type.name.lower() for graph in graphs for info in graph.info.tensors)
         recorder.write(options.output_dir, qnn_options.GENERATOR, entry.name)
+    open_inputs = open_shapes(options, *models)
     write_together(Path(), [(str(path), content) for path in paths])
     for path in paths:
         if options.json:
             names = [graph.name for graph in graphs]
-            print(json.dumps({"file": str(path), "bytes": len(content), "backend": entry.name, "graphs": names}))
+            written = {"file": str(path), "bytes": len(content), "backend": entry.name, "graphs": names}
+            print(json.dumps({**written, "open_shapes": open_inputs}))
             continue
         print_line(
             f"{path}: {len(content):,} bytes, {counted(len(graphs), 'graph')} for {entry.name}, {' and '.join(kinds)}"

@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_target_arguments(parser: argparse._ActionsContainer) -> None:
     """Add the options that select chips and compiler options to a parser."""
     parser.add_argument("--soc", metavar="CHIP,...", help=f"chips by name or number (default {DEFAULT_CHIP})")
-    parser.add_argument("--vtcm", metavar="MB,...", help="VTCM sizes in MB (default: all that a chip has)")
+    what = "VTCM sizes in MB, which are 1,048,576 bytes as in QNN (default: all that a chip has)"
+    parser.add_argument("--vtcm", metavar="MB,...", help=what)
     levels = ",".join(map(str, DEFAULT_LEVELS))
     parser.add_argument("--level", metavar="N,...", help=f"optimization levels, 1 to 3 (default {levels})")
     parser.add_argument("--precision", choices=list(PRECISIONS), help="of floats (default: the library's)")
@@ -92,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
     rows = report["rows"]
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
-            stream.write(to_csv(rows).encode(errors="surrogateescape"))
+            stream.write(to_csv(rows).encode())
     if options.html is not None:
         note = f"Compiled by Qualcomm's library, build {report['library']}"
         write_page(options.html, "Memory on the chip", device_sections(rows), note, [{"rows": rows}])

@@ -7,28 +7,31 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "isthmus run model.onnx",
         "isthmus run model.onnx --backend htp --repeat 100 --audit",
         "isthmus run model.onnx --inputs in.npz --outputs out.npz --json",
+        "isthmus run model.onnx --profile",
     ),
     "plan": (
         "isthmus plan model.onnx",
-        "isthmus plan model.onnx --backend lpai --json",
+        "isthmus plan model.onnx --backend lpai --tcm 64KiB",
         "isthmus plan model.onnx --scratch-limit least --table",
     ),
     "fit": (
         "isthmus fit model.onnx --rounds 1",
-        "isthmus fit model.onnx --backend lpai --budget 300KiB --rounds 1",
+        "isthmus fit model.onnx --budget 300KiB --rounds 1",
+        "isthmus fit model.onnx --backend lpai --tcm 64KiB --rounds 1",
     ),
     "split": (
-        "isthmus split model.onnx smaller.onnx",
-        "isthmus split model.onnx smaller.onnx --scratch-limit 1MiB --json",
+        "isthmus split camera.tflite",
+        "isthmus split camera.tflite --out smaller.tflite --live-limit 500KB --json",
     ),
     "device": (
         "isthmus device --chips",
         "isthmus device model.onnx --soc SM8750 --level 2",
         "isthmus device model.onnx --soc SM8650,SM8750 --csv memory.csv",
     ),
+    "view": ("isthmus view view.html",),
     "pack": (
         "isthmus pack problem.csv",
-        "isthmus pack problem.csv --capacity 16 --out solution.csv",
+        "isthmus pack problem.csv --capacity 1KiB --out solution.csv",
     ),
     "inspect": (
         "isthmus inspect model.bin",
@@ -54,6 +57,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "capi": (
         "isthmus capi install libraries",
+        "isthmus capi install --sdk qnn-sdk",
         "isthmus capi include",
     ),
     "warm": (
@@ -64,6 +68,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sweep": (
         "isthmus sweep model.onnx --backend cpu,lpai",
         "isthmus sweep model.onnx --mode run --set threads=1,2 --csv sweep.csv",
+        "isthmus sweep model.onnx --backend lpai --set tcm=64KiB,128KiB",
     ),
     "compare": (
         "isthmus compare model.onnx",

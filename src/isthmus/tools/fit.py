@@ -4,8 +4,10 @@ With ``--judge htp``, Qualcomm's own compiler is the judge: the model is split i
 variant is compiled for a chip. Only a variant that needs less there is advised, and ``--out`` writes it.
 
 Otherwise the model is prepared with one limit after the other. All variants are run alternately, so that times can be
-compared. Without a budget the least scratch within ``--slower`` is advised; with one, the mildest limit that fits it.
-All variants give bit-identical results.
+compared; noise is how far rounds of measurement differ. Without a budget the least scratch within ``--slower`` is
+advised; with one, the mildest limit that fits it. All variants give bit-identical results.
+
+With ``--tcm``, only what also fits TCM is advised. The exit status is 1 if nothing fits.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ import numpy as np
 
 from isthmus.backends.vendor.judge import JUDGE
 from isthmus.errors import Code, QnnError, counted
+from isthmus.frontends import NeedsStages
+from isthmus.graph import Graph
 from isthmus.graph.random_arrays import random_array
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.page.tradeoffs import tradeoff_sections
@@ -34,9 +38,20 @@ from isthmus.system.progress import progress
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name
+from isthmus.tools.library import add_tcm_argument
+from isthmus.tools.limits import size
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
-from isthmus.tools.report_options import add_html_argument, check_report_options, describe_plan, write_page
+from isthmus.tools.plan_stages import EACH_ALONE, graphs_of_stages, plan_graphs
+from isthmus.tools.report_options import (
+    add_html_argument,
+    check_report_options,
+    describe_plan,
+    limit_line,
+    limits_of,
+    write_page,
+)
+from isthmus.tools.shapes import open_shapes, refused_shapes
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 """The limits to try, from the mildest."""
@@ -48,9 +63,11 @@ MAX_COLUMNS = 120
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     add_model_options(parser)
+    add_tcm_argument(parser)
     # A limit is the most scratch to advise: by default any, within what --slower permits.
     parser.set_defaults(scratch_limit="least")
-    parser.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
+    what = "memory for scratch, state, inputs and outputs together; with --tcm, or in TCM, also for the model binary"
+    parser.add_argument("--budget", type=size, metavar="SIZE", help=what)
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
     add_html_argument(parser, compare="")
     judged = parser.add_argument_group("with a judge")
@@ -63,11 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     check_report_options(options, options.model, options.config)
+    if refused_shapes(options, options.model):
+        return 1
     if options.judge is not None:
+        _refuse_with_judge(options)
         return fit_judged.main(options)
     if options.rounds < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
-    budget = _budget(options)
     request = requested(options)
     if request.binary is not None:
         rule, hint = "it is a context binary: its plan is fixed", "Fit the model that it was made from."
@@ -77,7 +96,8 @@ def main(options: argparse.Namespace) -> int:
     request = replace(request, limit=None)
     with ExitStack() as stack:
         sessions = [stack.enter_context(_session(request, None))]
-        room = _room(sessions[0], budget, most)
+        judge = MemoryJudge(request, sessions[0], options.budget)
+        room = judge.room(most)
         # The limit of each session; those with equal scratch are the same plan and are measured once.
         limits = [""]
         refusal, bounded = "", False
@@ -100,10 +120,13 @@ def main(options: argparse.Namespace) -> int:
                 if all(session.info.memory.scratch_bytes != other.info.memory.scratch_bytes for other in sessions):
                     sessions.append(session)
                     limits.append(limit)
-        points = _points(limits, sessions, options.rounds)
+        points = [judge.judged(point, slower) for point in _points(limits, sessions, options.rounds)]
         plans = {session.info.memory.scratch_bytes: (session.plan, session.info) for session in sessions}
     chosen = choose(points, slower, room)
-    report = _described(request, points, chosen, room, refusal) | {"search_bounded": bounded}
+    report = _described(request, points, chosen, room, refusal)
+    report |= {"search_bounded": bounded, "open_shapes": open_shapes(options, options.model)}
+    report |= {"budget_bytes": options.budget, "beside_scratch": judge.beside}
+    report |= {"limits": judge.limits_of(chosen or points[0]), "problem": judge.problem(points, room) * (not chosen)}
     if options.html is not None:
         shown = [plans[point.scratch_bytes] for point in dict.fromkeys((points[0], chosen or points[-1]))]
         described = [describe_plan(plan, info) for plan, info in shown if plan is not None]
@@ -118,31 +141,92 @@ def main(options: argparse.Namespace) -> int:
     return 0 if chosen is not None else 1
 
 
-def _budget(options: argparse.Namespace) -> int | None:
-    """Return the bytes that the options allow for scratch, state, inputs and outputs; None for no budget."""
-    if options.budget is None:
-        return None
+def _refuse_with_judge(options: argparse.Namespace) -> None:
+    """Refuse sizes of memory that Qualcomm's compiler is not asked about."""
+    for name in ("budget", "tcm"):
+        if getattr(options, name) is not None:
+            rule, hint = "a judge decides by spill-fill and total RAM of the chip", "--vtcm is its memory on the chip."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{name} {getattr(options, name)}", rule, hint)
+
+
+class MemoryJudge:
+    """Judges variants of a model by a budget, and by memory of the device that the configuration states.
+
+    Parameters
+    ----------
+    whole
+        The model without a limit.
+    budget
+        The bytes for scratch, state, inputs and outputs, and for the model binary if it is in such memory.
+    """
+
+    def __init__(self, request: ModelRequest, whole: Session, budget: int | None) -> None:
+        self._request, self._whole, self._budget = request, whole, budget
+        # Only a backend with such memory is asked, since its answer is another plan.
+        self._graphs = _graphs(request) if request.entry.memory_sizes else []
+        self._limits: dict[str, list[dict[str, Any]]] = {"": self._stated(None)}
+        if not self._limits[""]:
+            self._graphs = []
+        io_inside = whole.plan is not None and whole.plan.io_inside
+        # State, inputs and outputs that are not in scratch.
+        self._beside = whole.info.memory.state_bytes + (0 if io_inside else whole.info.io_bytes)
+
+    def room(self, limit: ScratchLimit) -> int | None:
+        """Return the most scratch that may be advised: what the budget leaves for it, and not above a limit."""
+        left = None if self._budget is None else self._budget - self._beside - self._binary_bytes("")
+        most = limit.bytes_of(self._whole.info.memory.scratch_bytes)
+        return min((room for room in (left, most) if room is not None), default=None)
+
+    def judged(self, point: Point, slower: float) -> Point:
+        """Return a variant with what it takes besides scratch, and why it does not fit."""
+        if point.limit and self._graphs:
+            limit = ScratchLimit.of(point.limit, slower if point.limit == "least" else None)
+            self._limits[point.limit] = self._stated(limit)
+        beside = self._beside + self._binary_bytes(point.limit)
+        problems = [f"{each['name']}: {each['note']}" for each in self.limits_of(point) if not each["fits"]]
+        if self._budget is not None and point.scratch_bytes + beside > self._budget:
+            problems.append(f"{counted(point.scratch_bytes + beside - self._budget, 'byte')} more than the budget")
+        return replace(point, beside_bytes=beside, problem="; ".join(problems))
+
+    def limits_of(self, point: Point) -> list[dict[str, Any]]:
+        """Return the limits of memory that a variant is judged by."""
+        return self._limits.get(point.limit, [])
+
+    def problem(self, points: Sequence[Point], room: int | None) -> str:
+        """Return why no variant fits; `room` is the most scratch that may be advised."""
+        if room is not None and all(point.scratch_bytes > room for point in points):
+            return too_little(room, self.beside)
+        return points[0].problem
+
+    @property
+    def beside(self) -> str:
+        """What a budget counts besides scratch, in words."""
+        return ", ".join(["state", "inputs", "outputs", *["model binary"] * bool(self._limits[""])])
+
+    def _stated(self, limit: ScratchLimit | None) -> list[dict[str, Any]]:
+        """Return the limits of memory that the configuration states, for the model with a limit on scratch.
+
+        A model in stages has those of each stage.
+        """
+        plans = plan_graphs(self._graphs, replace(self._request, limit=limit))
+        return [
+            {**each, "name": f"stage {number}: {each['name']}" if len(plans) > 1 else each["name"]}
+            for number, plan in enumerate(plans, 1)
+            for each in limits_of(plan)
+            if each["stated"] and each["applies"]
+        ]
+
+    def _binary_bytes(self, limit: str) -> int:
+        """Return the bytes of the model binary in such memory."""
+        return sum(each["binary_bytes"] for each in self._limits.get(limit, []))
+
+
+def _graphs(request: ModelRequest) -> list[Graph]:
+    """Return the graph of a model, or the graphs of its stages."""
     try:
-        budget = ScratchLimit.of(options.budget).bytes
-    except QnnError:
-        budget = None
-    if budget is None:
-        rule = "must be a number of bytes, such as 1200000, 300KiB or 2MiB"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--budget {options.budget}", rule)
-    return budget
-
-
-def _beside_scratch(session: Session) -> int:
-    """Return the bytes of state, inputs and outputs that are not in scratch."""
-    io_inside = session.plan is not None and session.plan.io_inside
-    return session.info.memory.state_bytes + (0 if io_inside else session.info.io_bytes)
-
-
-def _room(whole: Session, budget: int | None, limit: ScratchLimit) -> int | None:
-    """Return the most scratch that may be advised: what a budget leaves for it, and not above a limit."""
-    left = None if budget is None else budget - _beside_scratch(whole)
-    most = limit.bytes_of(whole.info.memory.scratch_bytes)
-    return min((room for room in (left, most) if room is not None), default=None)
+        return [request.load()]
+    except NeedsStages:
+        return graphs_of_stages(request)
 
 
 def _session(request: ModelRequest, limit: ScratchLimit | None) -> Session:
@@ -175,10 +259,23 @@ def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> 
             state.step()
     points = []
     for limit, session, times in zip(limits, sessions, seconds, strict=True):
-        ratio = statistics.median(limited / unlimited for limited, unlimited in zip(times, seconds[0], strict=True))
+        ratios = [limited / unlimited for limited, unlimited in zip(times, seconds[0], strict=True)]
         regions = len(session.plan.regions) if session.plan is not None else 0
-        points.append(Point(limit, session.info.memory.scratch_bytes, ratio, regions))
+        ratio = statistics.median(ratios)
+        points.append(Point(limit, session.info.memory.scratch_bytes, ratio, regions, _noise(ratios)))
     return sorted(points, key=lambda point: -point.scratch_bytes)
+
+
+def _noise(ratios: Sequence[float]) -> float | None:
+    """Return how far the ratios of half of all rounds are from their median; None for one round.
+
+    Examples
+    --------
+    >>> round(_noise([1.0, 1.01, 1.02, 1.03, 1.5]), 3), _noise([1.0])
+    (0.01, None)
+    """
+    middle = statistics.median(ratios)
+    return statistics.median(abs(ratio - middle) for ratio in ratios) if len(ratios) > 1 else None
 
 
 def _described(
@@ -206,10 +303,34 @@ def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None
         print_line(f"below that: {report['held_up']}")
     if report["search_bounded"]:
         print(f"the search {BOUNDED}")
+    for each in report["limits"]:
+        print_line(limit_line(each))
+    if len(report["limits"]) > 1:
+        print(EACH_ALONE)
+    if report["budget_bytes"] is not None:
+        beside = report["beside_scratch"]
+        print(f"budget: {report['budget_bytes']:,} bytes for scratch and what is beside it ({beside})")
     if chosen is None:
-        print(f"nothing fits: {too_little(report['room_bytes'])}")
+        print_line(f"nothing fits: {report['problem']}")
     elif not chosen.limit:
         print("advised: no limit")
     else:
         size = counted(chosen.scratch_bytes, "byte")
         print(f"advised: --scratch-limit {chosen.limit} ({size}, {chosen.times:.3f} times)")
+    if len(points) > 1:
+        print(_about_noise(points, chosen))
+
+
+def _about_noise(points: Sequence[Point], chosen: Point | None) -> str:
+    """Return which differences in time mean nothing."""
+    limited = [point for point in points if point.limit]
+    if any(point.noise is None for point in limited):
+        return "noise: one round of measurement cannot tell it; --rounds 9 does"
+    if all(point.is_noise for point in limited):
+        return "noise: all differences in time are within it, so no limit is known to be slower or faster than none"
+    if chosen is not None and chosen.limit and chosen.is_noise:
+        return "noise: the difference in time of the advised limit is within it"
+    within = [point.limit for point in limited if point.is_noise]
+    if not within:
+        return "noise: no difference in time is within it"
+    return f"noise: within it are the differences in time of {', '.join(within)}"

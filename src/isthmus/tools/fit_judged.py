@@ -25,7 +25,7 @@ from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.report_options import write_page
-from isthmus.tools.shapes import parse_shape
+from isthmus.tools.shapes import open_shapes, parse_shape
 
 LIMITS = (95, 90, 85, 80, 75, 70, 65, 60, 55, 50, 45, 40, 35, 30, 25, 20, 16, 13, 10)
 """The limits at which the model is split, in percent of its live bytes."""
@@ -113,7 +113,7 @@ def main(options: argparse.Namespace) -> int:
         # Tiles can only save spill-fill: they add operations, and constants stay as they are.
         _split(judging, options.model, data, shapes)
     chosen = best(judging.variants)
-    report = _described(options, judging, chosen, plain)
+    report = _described(options, judging, chosen, plain) | {"open_shapes": open_shapes(options, options.model)}
     if options.out is not None and chosen is not None and chosen.title:
         with written_whole(options.out, f"'{options.out}'") as stream:
             stream.write(judging.files[chosen.title].content)

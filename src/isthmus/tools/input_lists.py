@@ -53,7 +53,8 @@ def read_list(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Inpu
         lines = reading.contents(path, MAX_LIST_BYTES).decode("utf-8").splitlines()
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or problem
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {why}") from None
+        hint = reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {why}", hint) from None
     chosen: tuple[str, ...] = ()
     inferences = []
     for number, line in enumerate(lines, 1):

@@ -17,11 +17,10 @@ _NAMES = {number: level.name for level, number in PYTHON_LEVELS.items()}
 
 def add_log_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option that sets the log level to a parser."""
-    parser.add_argument(
-        "--log_level",
-        choices=[level.name.lower() for level in LogLevel],
-        help="show the backend's messages up to a level (default: warn)",
-    )
+    levels = [level.name.lower() for level in LogLevel]
+    what = f"show the backend's messages up to a level: {', '.join(levels)} (default: warn)"
+    # The second spelling is that of QNN's tools.
+    parser.add_argument("--log-level", "--log_level", choices=levels, metavar="LEVEL", help=what)
 
 
 def print_line(line: str) -> None:

@@ -21,21 +21,21 @@ from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import LIBRARY_MAGIC, ModelSource
 from isthmus.graph import BinaryInfo, Graph, GraphInfo
 from isthmus.log import Log
-from isthmus.prepare.tiling import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit, parse_size
 from isthmus.system import reading
 from isthmus.tools.files import file_name
-from isthmus.tools.library import add_mode_argument, backend_config
-from isthmus.tools.limits import add_limit_arguments
+from isthmus.tools.library import add_mode_argument, backend_config, memory_config, nested
+from isthmus.tools.limits import add_limit_arguments, size
 from isthmus.tools.messages import add_log_argument
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.shapes import add_bound_argument, add_shape_argument, add_strict_argument, parse_bound, parse_shape
 
 if TYPE_CHECKING:
     from isthmus.session import Session
 
 KINDS = "a .onnx, .tflite or .dlc file, a model library (.so) or a context binary (.bin)"
 SETTABLE: Mapping[str, Callable[[str], Any]] = {
-    "threads": int, "scratch-limit": str, "slower": float, "direct_mode": str, "io": str, "timeout": float,
-    "target": str, "repeat": int,
+    "threads": int, "scratch-limit": str, "slower": float, "tcm": size, "direct-mode": str, "io": str,
+    "timeout": float, "target": str, "repeat": int,
 }  # fmt: skip
 """The options that ``--set`` can set, where a command has them, and how their values are converted."""
 
@@ -51,6 +51,8 @@ def add_model_options(parser: argparse.ArgumentParser, many: bool = False) -> No
     text = f"{known}, or the name of a library (default: {registry.DEFAULT}, or that of a context binary)"
     parser.add_argument("--backend", help=text)
     add_shape_argument(parser)
+    add_strict_argument(parser)
+    add_bound_argument(parser)
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     what = "an option of this command, or a key of the backend's configuration such as htp.precision; may be repeated"
     value = "KEY=VALUE,..." if many else "KEY=VALUE"
@@ -78,6 +80,8 @@ class ModelRequest:
         The limit on scratch.
     binary
         The description of a context binary; None for a model that is yet to be prepared.
+    bounds
+        The greatest values of tensors inside the model that decide shapes, by name.
     """
 
     source: ModelSource
@@ -86,6 +90,7 @@ class ModelRequest:
     threads: int = 1
     limit: ScratchLimit | None = None
     binary: BinaryInfo | None = None
+    bounds: Mapping[str, Sequence[float]] | None = None
 
     def session(
         self, io: str | None = None, timeout: float | None = None, limit: ScratchLimit | None = None
@@ -95,7 +100,7 @@ class ModelRequest:
 
         return Session(
             self.source.path, self.entry.name, self.source.shapes, self.threads, config=self.config, io=io,
-            timeout=timeout, graph=self.source.graph, scratch_limit=limit or self.limit,
+            timeout=timeout, graph=self.source.graph, scratch_limit=limit or self.limit, bounds=self.bounds,
         )  # fmt: skip
 
     def load(self) -> Graph:
@@ -147,15 +152,33 @@ def request_for(
     """
     from isthmus.backends.seam.native import checked_threads  # not loaded for a command's help
 
+    _refuse_two_sizes(options, entry)
     settings = apply_settings(options)
+    if getattr(options, "tcm", None) is not None:
+        settings.append(memory_config(entry, "tcm", options.tcm))
     shapes = dict(parse_shape(text) for text in options.shape)
     config = backend_config(entry, options.config, options.direct_mode)
     if settings:
         given = config if isinstance(config, list) else [config] if config is not None else []
         config = [*given, *settings]
     limit = ScratchLimit.if_any(options.scratch_limit, options.slower)
-    source = ModelSource(path, shapes or None, graph=options.graph)
-    return ModelRequest(source, entry, config, checked_threads(options.threads), limit, binary)
+    source = ModelSource(path, shapes or None, graph=options.graph, whole_rows=True)
+    bounds = dict(map(parse_bound, options.bound))
+    return ModelRequest(source, entry, config, checked_threads(options.threads), limit, binary, bounds or None)
+
+
+def _refuse_two_sizes(options: argparse.Namespace, entry: BackendEntry) -> None:
+    """Refuse a command line that states several sizes of TCM: as options, and by keys of the configuration."""
+    stated = getattr(options, "tcm", None)
+    first = "" if stated is None else f"--tcm {stated}"
+    for text in options.set:
+        key, value = split_setting(text)
+        if key not in ("tcm", entry.memory_sizes.get("tcm")):
+            continue
+        nbytes = parse_size(value)
+        if first and nbytes != stated:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", f"{first} states another size", "State one.")
+        first, stated = f"--set {text}", nbytes
 
 
 def default_backend(path: Path) -> str:
@@ -195,11 +218,11 @@ def apply_settings(options: argparse.Namespace) -> list[dict[str, Any]]:
         if key in SETTABLE and hasattr(options, name):
             try:
                 setattr(options, name, SETTABLE[key](value))
-            except ValueError:
-                rule = f"'{value}' is not a number"
+            except (ValueError, argparse.ArgumentTypeError) as problem:
+                rule = f"'{value}' is not a number" if isinstance(problem, ValueError) else str(problem)
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule) from None
         elif "." in key:
-            configs.append(_nested(key.split("."), _value(value)))
+            configs.append(nested(key.split("."), _value(value)))
         else:
             known = [each for each in SETTABLE if hasattr(options, each.replace("-", "_"))]
             rule = f"must be one of {', '.join(known)}, or a key of the backend's configuration such as htp.precision"
@@ -221,12 +244,6 @@ def split_setting(text: str) -> tuple[str, str]:
     key = key.strip()
     known = (each for each in SETTABLE if each.replace("-", "_") == key.replace("-", "_"))
     return next(known, key), value.strip()
-
-
-def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a value under a path of keys, as a configuration has it."""
-    first, *rest = keys
-    return {first: _nested(rest, value) if rest else value}
 
 
 def _value(text: str) -> Any:

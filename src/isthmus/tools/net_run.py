@@ -121,6 +121,7 @@ def _run_all(
     reports: list[dict[str, Any]] = []
     try:
         with qnn.Backend(entry.name, config) as backend:
+            qnn_options.register_op_packages(backend, options.op_packages)
             signal = time_limit(backend, None if options.timeout is None else options.timeout * 1e-6)
             if options.retrieve_context is not None:
                 context = backend.create_context_from_binary(options.retrieve_context)

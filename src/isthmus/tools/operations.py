@@ -22,7 +22,7 @@ from isthmus.graph.operation import QTI, Operation
 from isthmus.graph.ops import OPERATIONS
 
 _FRONTENDS = "isthmus.frontends."
-_OPERANDS = frozenset({"array", "constant", "literal", "plain", "dequantize"})
+_OPERANDS = frozenset({"array", "constant", "dequantize", "literal", "need", "need_all", "plain"})
 """Methods that provide operands; what they emit belongs to the operators that made these."""
 _FAMILIES = ("i", "u", "sq", "uq")
 """Kinds of data types that are written with a star if all their widths are accepted."""
@@ -39,6 +39,8 @@ to it. `python -m isthmus.tools.operations > docs/operations.md` writes this pag
   operation. Validation refuses them too, and types of operands that the library does not take together
   ([htp.md](htp.md#validation)).
 - An operator is listed with all operations that its converter may use, not only with the one that is like it.
+- `NonZero` and `NonMaxSuppression` have room for the most rows; rows of -1 follow the last real one, as QNN's own
+  operations have it. ONNX models read the real rows only ([dynamic-shapes.md](dynamic-shapes.md)).
 """
 
 
@@ -132,9 +134,9 @@ def _accepted(accepted: Acceptance, op: str) -> str:
 
 
 def _columns() -> dict[str, Acceptance]:
-    """Return the columns of the table: backends that accept the same share one."""
+    """Return the columns of the table, of this package's backends: those that accept the same share one."""
     columns: dict[str, Acceptance] = {}
-    for name in registry.names():
+    for name in registry.BUILT_IN:
         accepted = registry.entry(name).accepted
         if accepted is None:
             continue

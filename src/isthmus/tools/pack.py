@@ -24,7 +24,9 @@ from isthmus.planning import (
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
 from isthmus.system.progress import stages
+from isthmus.system.reading import nearest_file
 from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.limits import size
 from isthmus.tools.report_options import check_report_options
 
 # What a status says about the layout, for the report.
@@ -47,10 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROBLEM.csv",
         help="one buffer a row: id, lower, upper, size, and where needed alignment, gaps, offset",
     )
-    parser.add_argument("--capacity", type=int, metavar="N", help="bytes to fit into; the smallest layout if not given")
-    parser.add_argument("--align", type=int, metavar="A", help="alignment of buffers for which the file gives none")
+    what = "what to fit into; the smallest layout if not given"
+    parser.add_argument("--capacity", type=size, metavar="SIZE", help=what)
+    what = "alignment of buffers for which the file gives none"
+    parser.add_argument("--align", type=size, metavar="SIZE", help=what)
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="S", help="seconds that all of it may take (default 10)"
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="how long all of it may take (default 10)"
     )
     parser.add_argument("--out", type=file_name, metavar="SOLUTION.csv", help="write the problem with its offsets here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -81,7 +85,8 @@ def main(options: argparse.Namespace) -> int:
     except PlanningError as error:
         return _refuse(str(error))
     except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}")
+        hint = nearest_file(options.problem)
+        return _refuse(f"{error.filename}: {error.strerror}{f'. {hint}' if hint else ''}")
     if solution.greedy is None and solution.stopped_by == "proof" and count_conflicts(problem) <= MAX_CONFLICTS:
         # The planner saw that the capacity is too small without placing anything.
         solution = replace(solution, greedy=_peak(problem, greedy_by_size(problem)))

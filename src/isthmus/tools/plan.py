@@ -18,7 +18,7 @@ from typing import Any
 from isthmus.backends.seam.entry import PlanReport
 from isthmus.backends.seam.native import check_target
 from isthmus.errors import Code, QnnError, counted
-from isthmus.frontends import contents
+from isthmus.frontends import NeedsStages, contents
 from isthmus.graph import GraphInfo
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
@@ -26,8 +26,10 @@ from isthmus.report.picture import draw_svg
 from isthmus.report.tradeoff import BOUNDED
 from isthmus.system import reading
 from isthmus.tools.files import file_name, refuse_overwrite, written_whole
+from isthmus.tools.library import add_tcm_argument
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
+from isthmus.tools.plan_stages import print_stages
 from isthmus.tools.report_options import (
     add_html_argument,
     check_report_options,
@@ -36,6 +38,7 @@ from isthmus.tools.report_options import (
     read_saved,
     write_report,
 )
+from isthmus.tools.shapes import open_shapes, refused_shapes
 
 MAX_COLUMNS = 160
 FLOATS_SHOWN = 5
@@ -45,6 +48,7 @@ FLOATS_SHOWN = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     add_model_options(parser)
+    add_tcm_argument(parser)
     what = "instruction set to plan for, of any machine; plans for simulated devices do not depend on it"
     parser.add_argument("--target", metavar="NAME", help=what)
     add_html_argument(parser)
@@ -65,10 +69,17 @@ def main(options: argparse.Namespace) -> int:
     check_report_options(options, options.model, options.config)
     request = requested(options)
     check(options, request)
+    if refused_shapes(options, options.model):
+        return 1
     stored = request.prepared()
     if stored is not None:
         return _print_stored(options, request.entry.name, stored)
-    report, prepared = _planned(options, request)
+    columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
+    try:
+        report, prepared = _planned(options, request)
+    except NeedsStages:
+        return print_stages(options, request, columns)
+    report["open_shapes"] = open_shapes(options, options.model)
     plan, section = prepared.plan, prepared.section
     if options.html is not None:
         write_report(options.html, report, _other(options))
@@ -81,7 +92,6 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report))
         return status
-    columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     print_report(report, plan, columns)
     if section is not None:
         print("\n" + "\n".join(section.lines()))
@@ -101,6 +111,10 @@ def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) ->
     if drawn:
         rule, hint = "a context binary has sizes, but no map of its memory", "Draw the model that it was made from."
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"{drawn} of '{options.model}'", rule, hint)
+    if options.tcm is not None:
+        rule = "a context binary is judged when it is run"
+        hint = "Plan the model that it was made from with --tcm, or run the binary in TCM with --tcm."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--tcm of '{options.model}'", rule, hint)
     sizes = {
         "scratch_bytes": info.memory.scratch_bytes,
         "state_bytes": info.memory.state_bytes,
@@ -168,6 +182,8 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         ("constant", "weights, packed for the kernels" if report["target"] else "weights, as the model stores them"),
     ):
         print(f"  {name + 's' * (name == 'constant'):<10}{report[f'{name}_bytes']:>13,}  {note}")
+    if "scratch_limit_bytes" in report:
+        print(f"  limit     {report['scratch_limit_bytes']:>13,}  of scratch (--scratch-limit)")
     print("  instead of scratch:")
     for name, note in (("unshared", "without sharing"), ("greedy", "greedy by size")):
         print(f"  {'':10}{report[f'{name}_bytes']:>13,}  {note}{_ratio(report[f'{name}_bytes'], scratch)}")

@@ -75,7 +75,7 @@ def read_log(path: Path) -> tuple[str, list[ProfiledCall]]:
     try:
         content: Any = json.loads(reading.contents(path, _MAX_BYTES).decode("utf-8"))
     except OSError as problem:
-        raise refuse(f"cannot be read: {problem.strerror}") from None
+        raise refuse(f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -6,13 +6,12 @@ Examples: qnn-profile-viewer --input_log output/qnn-profiling-data_0.log --outpu
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError, counted
+from isthmus.report.rows import to_csv
 from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite, write_file
 from isthmus.tools.messages import print_line
@@ -35,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
     logs = {path: read_log(Path(path)) for path in paths}
     calls = [call for _, found in logs.values() for call in found]
     if options.output is not None:
-        write_file(options.output, _table(calls).encode(errors="surrogateescape"))
+        write_file(options.output, _table(calls).encode())
     if options.json:
         content = {path: [asdict(each) for each in statistics(found)] for path, (_, found) in logs.items()}
         print(json.dumps({"logs": content}))
@@ -54,10 +53,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _table(calls: list[ProfiledCall]) -> str:
     """Return all events as CSV, one a row, with the number of its call."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("call", "number", "graph", "event", "value", "unit"))
-    for number, call in enumerate(calls):
-        for event in call.events:
-            writer.writerow((call.call, number, call.graph, event.name, event.value, event.unit))
-    return text.getvalue()
+    columns = ("call", "number", "graph", "event", "value", "unit")
+    rows = (
+        (call.call, number, call.graph, event.name, event.value, event.unit)
+        for number, call in enumerate(calls)
+        for event in call.events
+    )
+    return to_csv([dict(zip(columns, row, strict=True)) for row in rows], dict(zip(columns, columns, strict=True)))

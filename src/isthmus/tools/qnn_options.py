@@ -10,13 +10,16 @@ import argparse
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.config import PERF_PROFILES
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
 from isthmus.tools.files import file_name
+
+if TYPE_CHECKING:
+    from isthmus.qnn import Backend
 
 NET_RUN, GENERATOR, VIEWER = "net-run", "context-binary-generator", "profile-viewer"
 _BOTH = (NET_RUN, GENERATOR)
@@ -167,8 +170,8 @@ OPTIONS = (
     Option("log_level", _BOTH, f"show messages up to a level: {', '.join(LOG_LEVELS)} (default: warn)", "LEVEL",
            OneOf(LOG_LEVELS)),
     Option("model_prefix", _BOTH, "the prefix of a model library's functions (default: QnnModel)", "PREFIX"),
-    Option("op_packages", _BOTH, "libraries with operations", "PATH:PROVIDER[,...]",
-           refused="all operations are built in, and libraries for another processor cannot be loaded"),
+    Option("op_packages", _BOTH, "libraries with operations of their own, the functions that provide their interfaces "
+           "and, if wanted, their targets", "PATH:PROVIDER[:TARGET][,...]"),
     Option("binary_updates", (NET_RUN,), "updates of weights in a binary", "FILE",
            refused="binaries have no sections that can be replaced"),
     Option("data_format_config", (GENERATOR,), "data formats of inputs and outputs", "FILE",
@@ -220,6 +223,16 @@ def check_given(options: argparse.Namespace, tool: str) -> None:
     for option in given:
         if option.unused:
             Log()(LogLevel.WARN, f"--{option.name}: accepted, but without effect here: {option.unused}")
+
+
+def register_op_packages(backend: Backend, text: str | None) -> None:
+    """Register the op packages that ``--op_packages`` names, in their order."""
+    for item in filter(None, (text or "").split(",")):
+        path, *others = item.split(":")
+        if not path or len(others) not in (1, 2) or not all(others):
+            rule = "it must be PATH:PROVIDER or PATH:PROVIDER:TARGET"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--op_packages {item}", rule)
+        backend.register_op_package(path, *others)
 
 
 def exclusive(options: argparse.Namespace, *names: str) -> None:

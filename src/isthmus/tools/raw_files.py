@@ -46,7 +46,8 @@ def check_size(path: Path, info: TensorInfo, native: bool, where: str) -> None:
             size = os.fstat(stream.fileno()).st_size
     except OSError as problem:
         rule = f"cannot be read: {problem.strerror}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{where}: input file '{path}'", rule) from None
+        what, hint = f"{where}: input file '{path}'", reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint) from None
     _check_bytes(size, path, info, native, where)
 
 
@@ -69,7 +70,8 @@ def read_tensor(path: Path, info: TensorInfo, native: bool, where: str) -> np.nd
             content = stream.read(needed + 1)
     except OSError as problem:
         rule = f"cannot be read: {problem.strerror}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{where}: input file '{path}'", rule) from None
+        what, hint = f"{where}: input file '{path}'", reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint) from None
     _check_bytes(len(content), path, info, native, where)
     array = np.frombuffer(content, _element(info, native)).reshape(info.dims)
     if native:

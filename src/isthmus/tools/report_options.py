@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.report.links import step_links
 from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, refuse_unwritable, written_whole
 
 if TYPE_CHECKING:
+    from isthmus.backends.seam.entry import PlanReport
     from isthmus.graph import GraphInfo
     from isthmus.memory.auditing import AuditLog
     from isthmus.prepare.schedule import Plan
@@ -25,9 +28,19 @@ SAVED = (".html", ".htm", ".json")
 """The endings of saved reports; any other file that ``--compare`` names is a model."""
 
 
-def add_html_argument(parser: argparse.ArgumentParser, compare: str = ANY) -> None:
-    """Add ``--html``, and ``--compare`` to a parser; `compare` says with what, empty if the command cannot compare."""
-    parser.add_argument("--html", type=file_name, metavar="FILE", help="write a page with figures and the memory map")
+def add_html_argument(
+    parser: argparse.ArgumentParser, compare: str = ANY, shown: str = "figures and the memory map"
+) -> None:
+    """Add ``--html`` and ``--compare`` to a parser.
+
+    Parameters
+    ----------
+    compare
+        With what ``--compare`` compares, empty if the command cannot compare.
+    shown
+        What the page has.
+    """
+    parser.add_argument("--html", type=file_name, metavar="FILE", help=f"write a page with {shown}")
     if compare:
         text = f"with --html: show {compare} side by side"
         parser.add_argument("--compare", type=file_name, metavar="OTHER", help=text)
@@ -66,7 +79,8 @@ def read_saved(path: Path) -> dict[str, Any]:
     try:
         text = reading.contents(path, MAX_REPORT).decode(errors="replace")
     except OSError as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {problem.strerror}") from None
+        rule, hint = f"cannot be read: {problem.strerror}", reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint) from None
     return saved_report(text, what)
 
 
@@ -91,6 +105,16 @@ def write_report(path: Path, report: Mapping[str, Any], other: Mapping[str, Any]
     is_drawn = bool(report.get("tensors") and other.get("tensors"))
     sections = [*compared(report, other), *sections_of(report, None if is_drawn else 0)]
     write_page(path, " and ".join(names_of(report, other)), sections, subtitle(report), [report, other])
+
+
+def limits_of(prepared: PlanReport) -> list[dict[str, Any]]:
+    """Return the limits of memory in the backend's own section of a plan."""
+    return [] if prepared.section is None else prepared.section.to_json().get("limits", [])
+
+
+def limit_line(limit: Mapping[str, Any]) -> str:
+    """Return what a plan takes of a limited memory, and whether it fits, as a line of text."""
+    return f"{limit['name']}: {limit['bytes']:,} bytes of {limit['limit']:,}: {limit['note']}"
 
 
 def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
@@ -136,11 +160,17 @@ def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
         "rematerialized": list(plan.rematerialized),
         "search_bounded": plan.bounded,
         "plan_seconds": plan.seconds,
-        "order": [{"op": op, "name": name} for op, name in plan.steps],
+        "order": _described_steps(plan),
         "tensors": [
             {"name": r.name, "bytes": r.bytes, "first": r.first, "last": r.last, "offset": r.offset} for r in plan.rows
         ],
     }
+
+
+def _described_steps(plan: Plan) -> list[dict[str, Any]]:
+    """Return the steps as plain data: what each computes, after which steps, and which blocks of scratch it uses."""
+    links = [asdict(each) for each in step_links(plan)] or [{} for _ in plan.steps]
+    return [{"op": op, "name": name, **more} for (op, name), more in zip(plan.steps, links, strict=True)]
 
 
 def describe_audit(log: AuditLog) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ import numpy as np
 from isthmus.errors import Code, QnnError, counted, one_line
 from isthmus.graph.random_arrays import random_array
 from isthmus.memory.auditing import suspended
-from isthmus.qnn import GraphConfig, Profile, ProfileLevel
-from isthmus.qnn.profile import OPERATION
+from isthmus.qnn import Profile, ProfileLevel
+from isthmus.qnn.profile import median_times
 from isthmus.session import Session, checked_seconds
 from isthmus.system import reading
 from isthmus.system.progress import progress
 from isthmus.tools.files import file_name, written_whole
-from isthmus.tools.library import add_timeout_argument
+from isthmus.tools.library import add_tcm_argument, add_timeout_argument
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import (
@@ -37,6 +37,7 @@ from isthmus.tools.report_options import (
     read_saved,
     write_report,
 )
+from isthmus.tools.shapes import open_shapes, refused_shapes
 from isthmus.tools.trace import TraceRecord, add_trace_argument, recorded
 
 MAX_INPUT_BYTES = 1 << 32
@@ -48,10 +49,14 @@ TIMED_RUNS = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     add_model_options(parser)
+    add_tcm_argument(parser, "allocations in TCM are within it; it has no effect on a model in DDR")
     parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
     parser.add_argument("--outputs", type=file_name, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
+    parser.add_argument(
+        "--profile", action="store_true", help=f"measure the time of each operation, in {TIMED_RUNS} runs more"
+    )
     add_timeout_argument(parser)
     add_html_argument(parser)
     add_trace_argument(parser)
@@ -63,10 +68,13 @@ def main(options: argparse.Namespace) -> int:
     check(options, request)
     check_report_options(options, options.model, options.inputs, options.config)
     arrays = read_arrays(options.inputs) if options.inputs else {}
+    if refused_shapes(options, options.model):
+        return 1
     if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)
     else:
         report, results = _run_recorded(options, request, arrays, options.trace)
+    report["open_shapes"] = open_shapes(options, options.model)
     if options.html is not None:
         other = None
         if options.compare is not None:
@@ -126,9 +134,10 @@ def _run(
                 state.step()
         results = {name: view.copy() for name, view in session.outputs.items()}
         report = describe(session, latencies, load_seconds)
-        if record is not None and options.html is not None:
-            if session.plan is not None:
-                report = {**describe_plan(session.plan, session.info), **report}
+        is_page = record is not None and options.html is not None
+        if is_page and session.plan is not None:
+            report = {**describe_plan(session.plan, session.info), **report}
+        if is_page or options.profile:
             # Audits are of the runs that were asked for.
             with suspended():
                 report["operations"] = operation_times(session, feeds)
@@ -147,16 +156,28 @@ def _run_recorded(
 
 
 def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Run a session a few times more, and return the median time of each operation; empty if it measures none."""
-    times: dict[str, list[float]] = {}
+    """Run a session a few times more, and return the median time of each operation; empty if it measures none.
+
+    Sessions in stages measure none.
+    """
+    if session.in_stages:
+        return []
     with Profile(session.graph.context.backend, ProfileLevel.DETAILED) as profile:
         for _ in range(TIMED_RUNS):
             session.fill(feeds)
             session.run(profile=profile)
-        for event in profile.get_events():
-            if event.name.startswith(OPERATION):
-                times.setdefault(event.name.removeprefix(OPERATION), []).append(event.value)
-    return [{"name": name, "us": float(np.median(values))} for name, values in times.items()]
+        return [{"name": name, "us": time} for name, time in median_times(profile.get_events()).items()]
+
+
+def print_operation_times(operations: Sequence[Mapping[str, Any]], in_stages: bool = False) -> None:
+    """Print the time of each operation as a table, the longest first; a model in stages has none."""
+    if not operations:
+        print(f"  times of operations are not measured{', because the model runs in stages' if in_stages else ' here'}")
+        return
+    total = sum(each["us"] for each in operations)
+    print(f"  time per operation, {total / 1e3:.3f} ms in all")
+    for each in sorted(operations, key=lambda each: -each["us"]):
+        print_line(f"    {each['us']:12,.1f} us  {each['us'] / total if total else 0:6.1%}  {each['name']}")
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -178,7 +199,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
                 return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError, MemoryError) as problem:
         why = getattr(problem, "strerror", None) or problem
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"inputs '{path}'", f"cannot be read as .npz: {why}") from None
+        what, rule, hint = f"inputs '{path}'", f"cannot be read as .npz: {why}", reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint) from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -208,6 +230,8 @@ def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
     """Return the description of a session's runs as plain data; latencies are in milliseconds."""
     info, graph = session.info, session.graph_stats
+    plans = [stage.plan for stage in session.stages] if session.stages else [session.plan]
+    steps = sum(len(plan.steps) for plan in plans if plan is not None)
 
     def tensors(views: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: {"shape": list(view.shape), "dtype": str(view.dtype)} for name, view in views.items()}
@@ -216,15 +240,16 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
         "model": str(session.path),
         "backend": session.backend,
         "target": info.target,
-        "threads": session.graph.get_property(GraphConfig.THREADS),
-        "steps": 0 if session.plan is None else len(session.plan.steps),
+        "threads": session.threads,
+        "steps": steps,
+        "stages": len(session.stages),
         "inputs": tensors(session.inputs),
         "outputs": tensors(session.outputs),
         "scratch_bytes": info.memory.scratch_bytes,
         "state_bytes": info.memory.state_bytes,
         "constant_bytes": info.memory.constant_bytes,
         "io_bytes": info.io_bytes,
-        "device": dict(session.graph.driver.figures_of_device),
+        "device": {} if session.in_stages else dict(session.graph.driver.figures_of_device),
         "runs": len(latencies),
         "latency_ms": {
             "p50": float(np.percentile(latencies, 50)),
@@ -253,14 +278,17 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     if report["device"]:
         print("  device  " + "  ".join(f"{name} {value:,}" for name, value in report["device"].items()))
     latency = report["latency_ms"]
+    in_stages = f" in {counted(report['stages'], 'stage')}" if report["stages"] else ""
     print(
         f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {runs}, "
-        f"{counted(report['steps'], 'step')}; loaded in {report['load_seconds']:.2f} s"
+        f"{counted(report['steps'], 'step')}{in_stages}; loaded in {report['load_seconds']:.2f} s"
     )
     print(
         f"  copied  {report['copied_bytes']:,} bytes by Session.run(), "
         f"{report['backend_copied_bytes']:,} by the backend (staging buffers: {report['staging_bytes']:,})"
     )
+    if "operations" in report:
+        print_operation_times(report["operations"], report["stages"] > 0)
     for name, array in results.items():
         with np.printoptions(precision=4, suppress=True, threshold=8):
             print(f"  {one_line(name)} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)

@@ -5,7 +5,8 @@ format, ONNX or TFLite, and the names, inputs and outputs stay the same. Bytes a
 runtime, where every result has its own memory; for a TFLite file including inputs and outputs, for an ONNX file without
 them.
 
-With ``--embed`` a TFLite file also gets a memory plan for TFLite Micro.
+``--out`` writes the model in tiles; without it, the command only reports. If no tiling needs less memory, nothing is
+written, and the exit status is 1. With ``--embed-plan`` a TFLite file also gets a memory plan for TFLite Micro.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
 from isthmus.system.progress import stages
 from isthmus.tools.embedding import embedded
-from isthmus.tools.files import file_name, refuse_overwrite, written_whole
+from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
+from isthmus.tools.report_options import check_report_options
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 _READING, _SEARCHING, _WRITING = "read the model", "search for regions", "write the model in tiles"
@@ -35,15 +37,13 @@ _CHECKING = "compare both files"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite or .onnx file")
-    parser.add_argument("out", type=file_name, metavar="OUT", help="the file to write, of the same format")
-    parser.add_argument(
-        "--scratch-limit",
-        default="least",
-        metavar="LIMIT",
-        help="maximum live memory: bytes, a percentage of today's, or 'least' (the default)",
-    )
+    what = "write the model in tiles here, in the same format"
+    parser.add_argument("--out", type=file_name, metavar="FILE", help=what)
+    what = "maximum live memory: a SIZE, a percentage of what is alive now (25%%), or 'least' (the default)"
+    parser.add_argument("--live-limit", default="least", metavar="LIMIT", help=what)
     add_shape_argument(parser)
-    parser.add_argument("--embed", action="store_true", help="put a memory plan for TFLite Micro in a .tflite file too")
+    what = "put a memory plan for TFLite Micro in the .tflite file too"
+    parser.add_argument("--embed-plan", action="store_true", help=what)
     parser.add_argument(
         "--check", action="store_true", help="compare both files in ONNX Runtime or LiteRT, if installed"
     )
@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     model, out = options.model, options.out
-    limit = ScratchLimit.of(options.scratch_limit)
+    check_report_options(options, model)
+    limit = _limit(options.live_limit)
     with stages((_READING, _SEARCHING, _WRITING, *[_CHECKING] * options.check)) as begin:
         begin(_READING)
         data = contents(model)
@@ -73,22 +74,26 @@ def main(options: argparse.Namespace) -> int:
         else:
             file = OnnxFile(data, model.name, model.parent, shapes)
             fixed = {name: list(dims) for name, dims in file.fixed.items()}
-            if file.external and out.resolve().parent != model.resolve().parent:
+            if file.external and out is not None and out.resolve().parent != model.resolve().parent:
                 rule = f"weights of '{model.name}' are in files beside it"
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
+                hint = "Write the split file beside them too."
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--out {out}", rule, hint)
         begin(_SEARCHING)
-        what = f"'{model.name}' under {options.scratch_limit}"
+        what = f"'{model.name}' under {options.live_limit}"
         result = split(file.network, limit.bytes_of(file.network.peak), what)
+        problem = _unsplit(result, limit.bytes_of(file.network.peak))
         begin(_WRITING)
-        written = file.written(result.network, result.instructions)
+        written = data if problem else file.written(result.network, result.instructions)
         plan = None
-        if options.embed:
-            written, plan = embedded(written, out.name)
+        if options.embed_plan and not problem:
+            written, plan = embedded(written, model.name if out is None else out.name)
         report = describe(options, result, len(file.network.steps), len(data), len(written))
-        report["fixed_shapes"] = fixed
+        report |= {"fixed_shapes": fixed, "problem": problem}
+        if problem:
+            report["out"] = None
         if plan is not None:
             report["embedded"] = plan
-        if options.check:
+        if options.check and not problem:
             from isthmus.split.runtimes import compare_onnx, compare_tflite
 
             begin(_CHECKING)
@@ -96,10 +101,11 @@ def main(options: argparse.Namespace) -> int:
             report["same_bits"] = {title: one.same_bits for title, one in compared.items()}
             report["largest_difference"] = {title: one.largest for title, one in compared.items()}
             report["checked"] = "; ".join(f"{title}: {one}" for title, one in compared.items())
-    with written_whole(out, f"'{out}'") as stream:
-        stream.write(written)
+    if out is not None and not problem:
+        with written_whole(out, f"--out {out}") as stream:
+            stream.write(written)
     print(json.dumps(report)) if options.json else print_report(report)
-    return 0 if all(report.get("same_bits", {}).values()) else 1
+    return 0 if all(report.get("same_bits", {}).values()) and not problem else 1
 
 
 def describe(
@@ -117,7 +123,7 @@ def describe(
     names = [step.name for step in result.network.steps]
     return {
         "model": str(options.model),
-        "out": str(options.out),
+        "out": None if options.out is None else str(options.out),
         "live_bytes_before": result.before,
         "live_bytes_after": result.after,
         "operations_before": steps,
@@ -136,7 +142,10 @@ def print_report(report: dict[str, Any]) -> None:
     """Print the description as text."""
     before, after = report["live_bytes_before"], report["live_bytes_after"]
     share = f" ({after / before:.0%})" if before else ""
-    print_line(f"{report['model']} in tiles: {report['out']}")
+    if report["problem"]:
+        print_line(f"{report['model']}: nothing is split, and nothing is written: {report['problem']}")
+    else:
+        print_line(": ".join(filter(None, (f"{report['model']} in tiles", report["out"]))))
     print(f"  alive     {before:>13,}  bytes at most before, {after:,} now{share}")
     print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
     print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
@@ -145,8 +154,6 @@ def print_report(report: dict[str, Any]) -> None:
     for run in report["runs"]:
         steps = counted(run["steps"], "step")
         print_line(f"  tiles     {run['tiles']:>13,}  of {steps}, {run['first']} to {run['last']}")
-    if not report["runs"]:
-        print("  nothing is split: no tiling needs less memory")
     print_line(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
     if "embedded" in report:
         plan = report["embedded"]
@@ -154,20 +161,35 @@ def print_report(report: dict[str, Any]) -> None:
         print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {tensors} ({plan['status']})")
     if "checked" in report:
         print_line(f"  checked   {'':>13}  {report['checked']}")
+    if report["out"] is None and not report["problem"]:
+        print("--out FILE writes it")
+
+
+def _limit(text: str) -> ScratchLimit:
+    """Return the limit on live memory that an option gives."""
+    try:
+        return ScratchLimit.of(text)
+    except QnnError as problem:
+        raise QnnError(problem.code, f"--live-limit {text}", problem.rule, problem.hint) from None
+
+
+def _unsplit(result: Split, limit: int | None) -> str:
+    """Return why nothing is split; empty if something is. Another order of operations alone may need less memory."""
+    if result.regions or result.after < result.before:
+        return ""
+    alive = f"the {counted(result.before, 'byte')} that are alive at '{result.holding}'"
+    return f"no tiling needs less than {alive}" if limit is None else f"the limit of {limit:,} allows {alive}"
 
 
 def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
     """Refuse impossible options before doing anything; `of_tflite` is whether the model is a TFLite file."""
-    if options.embed and not of_tflite:
+    if options.embed_plan and not of_tflite:
         rule = f"only a TFLite file can hold a plan, '{options.model}' is none"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--embed", rule)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--embed-plan", rule)
     if options.shape and of_tflite:
         rule = "a TFLite file is split for the shapes that it has"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--shape", rule)
-    if options.out.suffix.lower() == (".onnx" if of_tflite else ".tflite"):
+    if options.out is not None and options.out.suffix.lower() == (".onnx" if of_tflite else ".tflite"):
         format_ = "TFLite" if of_tflite else "ONNX"
         rule = f"what is split is a file of {format_}, and so is what is written"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", rule, "Name it accordingly.")
-    refuse_overwrite(f"'{options.out}'", options.out, options.model)
-    if options.out.is_dir():
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", "it is a directory, not a file")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--out {options.out}", rule, "Name it accordingly.")

@@ -25,9 +25,11 @@ from isthmus.system.jobs import FarmJobs, LocalJobs, Runner, resumed
 from isthmus.system.progress import Progress, shown
 from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
 from isthmus.tools.files import file_name, refuse_unwritable_folder, written_whole
+from isthmus.tools.library import add_tcm_argument
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import add_model_options
 from isthmus.tools.report_options import check_report_options
+from isthmus.tools.shapes import open_shapes, refused_shapes
 from isthmus.tools.sweep_grid import SweepJob, hashed, jobs_of, refuse_other_files
 from isthmus.tools.sweep_running import JobOutcome, KeptOutcomes, LocalWork, RemoteArguments, failed, run_remotely
 from isthmus.tools.sweep_table import FIGURES, PLAN, columns_of, is_row
@@ -41,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("--mode", choices=tuple(FIGURES), default=PLAN, help="what to do with each (default: plan)")
     add_model_options(parser, many=True)
+    add_tcm_argument(parser, "verdicts of --mode plan are for this size, allocations of --mode run are within it")
     parser.add_argument("--repeat", type=int, default=10, metavar="N", help="runs of a row of --mode run (default 10)")
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="how long a row may take (default: any time)")
+    what = "how long a row may take (default: any time)"
+    parser.add_argument("--row-timeout", type=float, metavar="SECONDS", help=what)
     parser.add_argument("--state", type=file_name, metavar="DIR", help="where results are kept (default: user's cache)")
     add_farm_options(parser)
 
@@ -52,14 +56,19 @@ def main(options: argparse.Namespace) -> int:
     if not options.models:
         rule, hint = "names no model", "`isthmus samples .` writes some."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
-    _refuse_audits(options)
     check_report_options(options, *options.models)
+    if not options.merge and refused_shapes(options, *options.models):
+        return 1
     report = merged(options.models, "sweep", "version", is_row) if options.merge else _swept(options)
     rows = report["rows"]
+    if not options.merge:
+        open_inputs = {str(model): open_shapes(options, model) for model in options.models}
+        for row in rows:
+            row["open_shapes"] = open_inputs[row["model"]]
     columns = columns_of(rows)
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
-            stream.write(to_csv(rows, columns).encode(errors="surrogateescape"))
+            stream.write(to_csv(rows, columns).encode())
     if options.html is not None:
         with written_whole(options.html, f"'{options.html}'") as stream:
             stream.write(to_page(rows, columns, report["version"]).encode())
@@ -71,14 +80,6 @@ def main(options: argparse.Namespace) -> int:
     return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
 
 
-def _refuse_audits(options: argparse.Namespace) -> None:
-    """Refuse an audit: it covers this process, and models run in others."""
-    if options.audit or options.max_copied is not None:
-        what = "--audit" if options.max_copied is None else f"--max-copied {options.max_copied}"
-        rule, hint = "rows are computed in processes of their own", "`isthmus run` has it for one model."
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
-
-
 def _swept(options: argparse.Namespace) -> dict[str, Any]:
     """Do the jobs of a command line; return the report as plain data."""
     shard = parse_shard(options.shard)
@@ -87,10 +88,10 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     sweep = hashed(*(job.task for job in jobs))[:16]
     mine = set(numbers_of(shard, range(len(jobs))))
     chosen = [job for job in jobs if job.number in mine]
-    runner: Runner[SweepJob, JobOutcome] = LocalJobs(LocalWork(options.limit), options.jobs)
+    runner: Runner[SweepJob, JobOutcome] = LocalJobs(LocalWork(options.row_timeout), options.jobs)
     if options.scheduler is not None:
         refuse_other_files(options.models)
-        arguments = RemoteArguments(options.limit)
+        arguments = RemoteArguments(options.row_timeout)
         runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json, failed)
     if options.state is not None:
         refuse_unwritable_folder(f"--state {options.state}", options.state)

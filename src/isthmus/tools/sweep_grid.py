@@ -31,6 +31,8 @@ from isthmus.version import build_id
 
 DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx")
 """The options of ``isthmus device`` that can be set."""
+_PASSED_ON = ("scratch_limit", "slower", "tcm", "direct_mode")
+"""The options of a sweep that every row gets."""
 _PACKAGE = Path(__file__).parents[1]
 MAX_MODEL = 1 << 34
 _PIECE = 1 << 20
@@ -123,12 +125,12 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that are wrong in every mode, or have no meaning for a chip."""
     check_repeat(options.repeat)
-    if options.limit is not None:
-        checked_seconds(options.limit, "--limit")
+    if options.row_timeout is not None:
+        checked_seconds(options.row_timeout, "--row-timeout")
     if options.mode == DEVICE:
-        for name in ("backend", "config", "threads", "scratch_limit", "slower", "direct_mode"):
+        for name in ("backend", "config", "threads", *_PASSED_ON):
             if getattr(options, name) != (1 if name == "threads" else None):
-                what = f"--{name.replace('scratch_limit', 'scratch-limit')} {getattr(options, name)}"
+                what = f"--{name.replace('_', '-')} {getattr(options, name)}"
                 rule, hint = "has no meaning for a chip", "--set soc=SM8750,SM8650 names chips."
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
 
@@ -159,10 +161,10 @@ def _common(options: argparse.Namespace) -> list[str]:
         arguments += ["--graph", options.graph]
     if options.mode == DEVICE:
         return arguments
-    for name in ("scratch_limit", "slower", "direct_mode"):
+    for name in _PASSED_ON:
         value = getattr(options, name)
         if value is not None:
-            arguments += [f"--{name.replace('scratch_limit', 'scratch-limit')}", str(value)]
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
     if options.threads != 1:
         arguments += ["--threads", str(options.threads)]
     return [*arguments, "--repeat", str(options.repeat)] if options.mode == RUN else arguments
@@ -278,7 +280,7 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except OSError as problem:
         rule = f"cannot be read: {problem.strerror}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule) from None
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule, reading.nearest_file(path)) from None
 
 
 def refuse_other_files(paths: Sequence[Path]) -> None:
