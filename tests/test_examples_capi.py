@@ -97,7 +97,15 @@ def test_the_cpp_client_builds_and_copies_nothing(client):
     told = {line[:24].strip(): line[24:].strip() for line in rest[:-1]}
     assert told["copied in"] == told["copied out"] == told["staging reserved"] == "0 bytes"
     assert told["used in place: shared"] == "2048 bytes"
+    assert told["ElementWiseAdd add"].endswith(" us")
     assert rest[-1] == "y[255] = 510"
+
+
+def test_the_cpp_client_is_clean_under_the_validator(client):
+    strict = {**os.environ, "ISTHMUS_QNN_VALIDATE": "1,exitcode=66"}
+    done = subprocess.run(client, capture_output=True, text=True, timeout=120, env=strict)
+    assert done.returncode == 0, done.stderr
+    assert "0 mistakes, 0 leaks" in done.stderr
 
 
 def test_the_cpp_client_says_when_there_is_no_provider(client):
@@ -105,3 +113,22 @@ def test_the_cpp_client_says_when_there_is_no_provider(client):
     done = subprocess.run(client, capture_output=True, text=True, timeout=120, env=nowhere)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "no provider, error 1009"
+
+
+def test_the_op_package_computes_what_it_says(tmp_path):
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    library = tmp_path / "libSwish.so"
+    command = ["g++", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE / 'QNN'}"]
+    subprocess.run([*command, EXAMPLES / "op_package" / "swish.cpp", "-o", library], check=True)
+    with qnn.Backend("cpu") as backend:
+        backend.register_op_package(library, "SwishInterface")
+        graph = backend.create_context().create_graph("swish")
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 8))
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (1, 8))
+        graph.add_node("swish", "examples.swish::Swish", [x], [y], {"beta": 1.5})
+        graph.finalize()
+        values = graph.inputs["x"][...] = np.linspace(-4, 4, 8, dtype=np.float32)
+        graph.execute()
+        np.testing.assert_allclose(graph.outputs["y"][0], values / (1 + np.exp(-1.5 * values)), rtol=1e-5)
+        assert graph.stats.copied_bytes == 0

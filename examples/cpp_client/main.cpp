@@ -60,6 +60,23 @@ Owned<Qnn_ContextHandle_t> create_context(Qnn_BackendHandle_t backend) {
   return {made, [](Qnn_ContextHandle_t handle) { qnn.contextFree(handle, nullptr); }};
 }
 
+Owned<Qnn_ProfileHandle_t> create_profile(Qnn_BackendHandle_t backend) {
+  Qnn_ProfileHandle_t made = nullptr;
+  check(qnn.profileCreate(backend, QNN_PROFILE_LEVEL_DETAILED, &made), "profileCreate");
+  return {made, [](Qnn_ProfileHandle_t handle) { qnn.profileFree(handle); }};
+}
+
+/// Returns the name of a profile's unit.
+const char *unit_name(QnnProfile_EventUnit_t unit) {
+  switch (unit) {
+    case QNN_PROFILE_EVENTUNIT_MICROSEC: return "us";
+    case QNN_PROFILE_EVENTUNIT_BYTES: return "bytes";
+    case QNN_PROFILE_EVENTUNIT_CYCLES: return "cycles";
+    case QNN_PROFILE_EVENTUNIT_COUNT: return "times";
+    default: return "(another unit)";
+  }
+}
+
 Qnn_Tensor_t tensor(const char *name, Qnn_TensorType_t type, std::vector<uint32_t> &dims) {
   Qnn_Tensor_t made = QNN_TENSOR_INIT;
   made.v1.name = name;
@@ -122,16 +139,15 @@ void run(const std::string &folder) {
   y.v1.memHandle = handles[1];
   for (int i = 0; i < 256; i++) shared[i] = static_cast<float>(i);
 
-  Qnn_ProfileHandle_t profile = nullptr;
-  check(qnn.profileCreate(backend.get(), QNN_PROFILE_LEVEL_DETAILED, &profile), "profileCreate");
-  check(qnn.graphExecute(graph, &x, 1, &y, 1, profile, nullptr), "graphExecute");
+  auto profile = create_profile(backend.get());
+  check(qnn.graphExecute(graph, &x, 1, &y, 1, profile.get(), nullptr), "graphExecute");
   const QnnProfile_EventId_t *events = nullptr, *parts = nullptr;
-  check(qnn.profileGetEvents(profile, &events, &count), "profileGetEvents");
+  check(qnn.profileGetEvents(profile.get(), &events, &count), "profileGetEvents");
   check(qnn.profileGetSubEvents(events[0], &parts, &count), "profileGetSubEvents");
   for (uint32_t i = 0; i < count; i++) {
     QnnProfile_EventData_t data{};
     check(qnn.profileGetEventData(parts[i], &data), "profileGetEventData");
-    std::printf("%-24s %6llu bytes\n", data.identifier, static_cast<unsigned long long>(data.value));
+    std::printf("%-24s %6llu %s\n", data.identifier, static_cast<unsigned long long>(data.value), unit_name(data.unit));
   }
   std::printf("y[255] = %g\n", shared[511]);
   check(qnn.memDeRegister(handles, 2), "memDeRegister");

@@ -1,0 +1,11 @@
+# The wheel of `make wheel` in an image without a compiler; a container of it runs the demo:
+#   docker build --tag isthmus . && docker run --rm isthmus
+# Other commands, with the models of a folder:  docker run --rm --volume "$PWD:/models" isthmus isthmus plan /models/M.onnx
+FROM python:3.12-slim
+WORKDIR /isthmus
+COPY dist/ dist/
+RUN pip install --no-cache-dir "$(echo dist/isthmus-*_$(uname -m).whl)[onnx,rich]" pymicro-wakeword==2.5.0 && rm -r dist
+COPY examples/ examples/
+RUN useradd --create-home isthmus
+USER isthmus
+CMD python examples/lpai_wake_word.py && echo && python examples/wake_word.py
