@@ -81,9 +81,11 @@ class TensorValue:
         fields.quantizeParams.encodingDefinition = types.UNDEFINED
         fields.quantizeParams.quantizationEncoding = types.UNDEFINED
         kept: list[Any] = [] if self.encoding is None else self.encoding.write(fields.quantizeParams)
-        dims = (c_uint32 * max(1, len(self.dims)))(*self.dims)
-        fields.rank, fields.dimensions = len(self.dims), dims
-        kept.append(dims)
+        fields.rank = len(self.dims)
+        if self.dims:  # a tensor of rank 0 has null
+            dims = (c_uint32 * len(self.dims))(*self.dims)
+            fields.dimensions = dims
+            kept.append(dims)
         if self.data is not None:
             data = np.ascontiguousarray(self.data)
             fields.clientBuf.data, fields.clientBuf.dataSize = data.ctypes.data, data.nbytes

@@ -9,6 +9,7 @@ import numpy as np
 
 from differential import decisions
 from differential.execution import TIES, node_named, unpacked
+from differential.forms import FORMS
 from differential.operations import KINDS, USES, kinds_of
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.ops import OPERATIONS
@@ -173,6 +174,33 @@ def execution(vendor: Answers, ours: Answers, as_chip: Answers) -> dict[str, Any
         "cases": len(vendor), **counts, "not finalized": unfinalized, "beyond tolerance": beyond, "halves": rounding,
         "equal as a chip": sum(each[_MODES[1]] for each in equal.values()), "equal by kind": equal,
     }  # fmt: skip
+
+
+def forms(vendor: Answers, ours: Answers) -> dict[str, Any]:
+    """Compare the forms of nodes: both refuse one, or both run it with results within the tolerances."""
+    counts: Counter[str] = Counter()
+    differences: dict[str, Any] = {}
+    for name, found in vendor.items():
+        sides = (found, ours[name])
+        refused = [isinstance(answer, dict) and bool(answer["validate"]) for answer in sides]
+        ran = [isinstance(answer, dict) and "outputs" in answer for answer in sides]
+        told = ["refused" if no else "runs" if yes else _outcome(answer)
+                for answer, no, yes in zip(sides, refused, ran, strict=True)]  # fmt: skip
+        if all(ran):
+            node = FORMS[name]()
+            op, kind = name.partition(": ")[0].split(" ")
+            results = (map(unpacked, answer["outputs"], node.outputs) for answer in sides)
+            errors = [_error(op, kind, *each) for each in zip(node.outputs, *results, strict=True)]
+            if any(error > most for error, most in errors):
+                told[1] = f"differs by {max(error for error, _ in errors):.3g}"
+        counts["equal"] += told[0] == told[1]
+        counts["both run"] += told == ["runs", "runs"]
+        counts["both refuse"] += all(refused)
+        if told[0] != told[1]:
+            reason = decisions.form_reason(name, *told)
+            differences[name] = {"vendor": told[0], "ours": told[1], "reason": reason}
+    undecided = sorted(name for name, each in differences.items() if each["reason"] is None)
+    return {"cases": len(vendor), **counts, "undecided": undecided, "differences": differences}
 
 
 def _outcome(answer: Any) -> str:

@@ -39,6 +39,8 @@ _LISTED = "Supported I/O datatype sets"
 _MAX_LINE = 1 << 16
 _MAX_RANK = 8
 _SM8750 = 69
+_BY_TYPE = {"GridSample"}
+"""Operations whose highest rank depends on the data type."""
 _libc = ctypes.CDLL(None)
 
 Sets = list[list[list[str]]]
@@ -101,7 +103,14 @@ def _tried_sets(session: LoggedSession, valid: Node) -> Sets:
 
 
 def _deeper(node: Node, extra: int) -> Node:
-    """Return the node with this many dimensions of 1 in front of all, and parameters to match."""
+    """Return the node with this many dimensions of 1 in front of all, and parameters to match.
+
+    GridSample has them after the batch, and as many more coordinates.
+    """
+    if node.op == "GridSample":
+        x, grid, out = (replace(v, dims=(v.dims[0], *(1,) * extra, *v.dims[1:])) for v in (*node.inputs, *node.outputs))
+        grid = replace(grid, dims=(*grid.dims[:-1], grid.dims[-1] + extra))
+        return replace(node, inputs=[x, grid], outputs=[out])
 
     def tensor(value: TensorValue) -> TensorValue:
         if value.data is not None and len(value.dims) == 1:
@@ -125,6 +134,14 @@ def _deeper(node: Node, extra: int) -> Node:
         node, inputs=[tensor(value) for value in node.inputs], outputs=[tensor(value) for value in node.outputs],
         params=[param(each) for each in node.params],
     )  # fmt: skip
+
+
+def _highest_rank(session: LoggedSession, node: Node) -> int:
+    """Return the highest rank of the first input that is accepted."""
+    least = rank = len(node.inputs[0].dims)
+    while rank < _MAX_RANK and session.accepts(_deeper(node, rank + 1 - least)):
+        rank += 1
+    return rank
 
 
 def _is_right(node: Node) -> bool:
@@ -158,11 +175,8 @@ def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
         valid = [node for node in nodes if session.accepts(node)]
         if valid and not sets:
             sets += [each for node in valid for each in _tried_sets(session, node) if each not in sets]
-        rank = 0
-        if valid:
-            rank = len(valid[0].inputs[0].dims)
-            while rank < _MAX_RANK and session.accepts(_deeper(valid[0], rank + 1 - len(valid[0].inputs[0].dims))):
-                rank += 1
+        rank = _highest_rank(session, valid[0]) if valid else 0
+        types = {DataType(node.inputs[0].dtype).name: _highest_rank(session, node) for node in valid if op in _BY_TYPE}
         without = [
             (param.name, replace(node, params=[each for each in node.params if each is not param]))
             for node in valid[:1] for param in node.params
@@ -170,7 +184,8 @@ def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
         # Nothing is left out that makes the node wrong: without axes, a reduction ends the process.
         required = [name for name, node in without if _is_right(node) and not session.accepts(node)]
         # The ranks of operations that the probe cannot deepen are not known.
-        return {"sets": sets, "rank": rank if rank > 3 else 5, "required": required}
+        higher = {name: found for name, found in types.items() if found > rank}
+        return {"sets": sets, "rank": rank if rank > 3 else 5, "higher": higher, "required": required}
 
     return answer
 
@@ -185,11 +200,16 @@ def main() -> None:
     found = answers("datatype_sets", theirs, _SM8750, cases())
     TABLE.write_text(format_table({
         op: VendorRule(
-            DatatypeSet.merge([DatatypeSet.named(*each) for each in answer["sets"]]), answer["rank"],
-            tuple(answer["required"]),
+            DatatypeSet.merge([_ranked(DatatypeSet.named(*each), answer["higher"]) for each in answer["sets"]]),
+            answer["rank"], tuple(answer["required"]),
         )
         for op, answer in found.items() if answer["sets"]
     }))  # fmt: skip
+
+
+def _ranked(types: DatatypeSet, higher: dict[str, int]) -> DatatypeSet:
+    """Return a set with the rank that the type of its first input has, if that is higher than the operation's."""
+    return replace(types, max_rank=max((higher.get(t.name, 0) for t in types.types("in", 0)), default=0))
 
 
 if __name__ == "__main__":

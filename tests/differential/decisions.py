@@ -46,7 +46,7 @@ DECISIONS = (
         NOT_ON_X86,
     ),
     Decision(
-        r"node: (the same name twice|unknown operation|unknown parameter|wrong shape|wrong type|no inputs|no outputs|"
+        r"node: (unknown operation|unknown parameter|wrong shape|wrong type|no inputs|no outputs|"
         r"one input too many|an output that is written twice|empty name)",
         HIDES + " A node that the vendor's library takes and then cannot finalize is hard to find in a large graph.",
     ),
@@ -168,6 +168,43 @@ def option_reason(name: str) -> str:
     """Return why an option of the provider has another outcome on ours."""
     known = (each.reason for each in OPTION_DECISIONS if re.fullmatch(each.cases, name))
     return next(known, "not examined")
+
+
+FORM_DECISIONS = (
+    Decision(
+        r"(UnPack|StridedSlice|GatherNd) fp32: .* to \[1?\]",
+        "The vendor's library validates rank 0 and cannot finalize it. It refuses [1], but computes it in a graph. "
+        "Ours takes [1], as both do for reductions.",
+    ),
+    Decision(
+        r"Prelu fp32: 2 slopes for 3 channels",
+        "The vendor's library reads past the end of the slopes. Ours refuses too few.",
+    ),
+    Decision(
+        r"StridedSlice .*: shrunk at -3:0:1",
+        "The vendor's library takes another element for one that is not there. Ours refuses it.",
+    ),
+    Decision(
+        r"\w+ a16w8: (weights as an input|bias of (scale 0|no scale))",
+        "Compared with exact arithmetic, HTP's result is off by this much, ours by at most a step.",
+    ),
+    Decision(
+        r"TransposeConv2d ufixed8: in groups, with scales by channel",
+        "The vendor's library wants as many scales for the bias as for the weights. Ours also takes one per channel.",
+    ),
+    Decision(
+        r"TransposeConv2d ufixed8: in groups, with scales of a group",
+        "HTP computes half of the channels with the scales of others. Ours uses the scales of a group for each group.",
+    ),
+)
+"""Why a form has another outcome; the first that matches counts."""
+
+
+def form_reason(name: str, vendor: str, ours: str) -> str | None:
+    """Return why a form has another outcome; None if that is not decided."""
+    if vendor.startswith("ended") and ours == "refused":
+        return ENDS
+    return next((each.reason for each in FORM_DECISIONS if re.fullmatch(each.cases, name)), None)
 
 
 def is_end(answer: Any) -> bool:

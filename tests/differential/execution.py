@@ -152,11 +152,16 @@ def node_named(name: str) -> Node:
 
 def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
     """Return the function that validates, finalizes and executes a case by name for a chip."""
+    return answering(library, chip, node_named)
+
+
+def answering(library: Path, chip: int | None, named: Callable[[str], Node]) -> Callable[[str], Any]:
+    """Return the function that validates, finalizes and executes the node that `named` returns for a name."""
     session = Session(library, chip)
     assert session.context
 
     def answer(name: str) -> dict[str, Any]:
-        node = node_named(name)
+        node = named(name)
         found: dict[str, Any] = {
             "validate": session.code("backendValidateOpConfig", session.backend, session.operation(node))
         }

@@ -86,6 +86,21 @@ def in_output(q: Calls, size: int) -> int:
     return q.run(q.ready(), [q.x], q.given([q.y], size))
 
 
+def in_input(q: Calls, node: Node) -> list[Any]:
+    """Execute with the output in memory of its own, then in that of the input; tell whether the results are equal."""
+    graph = q.compose([node])
+    codes, contents = [finalize(q, graph)], np.arange(BYTES, dtype=np.uint8)
+    results = []
+    for apart in (True, False):
+        inputs, outputs = q.given([q.x]), q.given([q.y])
+        room = q.keep(contents.copy()), q.keep(np.zeros(BYTES, np.uint8))
+        inputs[0].v1.clientBuf.data = room[0].ctypes.data
+        outputs[0].v1.clientBuf.data = room[apart].ctypes.data
+        codes.append(q.run(graph, inputs, outputs))
+        results.append(room[apart].tobytes())
+    return [*codes, results[0] == results[1], results[0] != contents.tobytes()]
+
+
 def set_field(name: str, value: Any) -> Callable[[types.Tensor], None]:
     """Return a function that sets a field of a tensor."""
     return lambda tensor: setattr(tensor.v1, name, value)
@@ -299,6 +314,9 @@ SEQUENCES: dict[str, Callable[[Calls], Any]] = {
     "execution: a small output": lambda q: in_output(q, BYTES // 2),
     "execution: a large output": lambda q: in_output(q, 2 * BYTES),
     "execution: an output of no size": lambda q: in_output(q, 0),
+    "execution: an output in its input's memory, element by element": lambda q: in_input(q, q.relu()),
+    "execution: an output in its input's memory, transposed": lambda q: in_input(
+        q, Node("Transpose", [q.x], [q.y], [Param("perm", U32, [0, 2, 1, 3])])),
     "execution: unknown id": lambda q: q.running(set_field("id", 4711)),
     "execution: no id, the right name": lambda q: q.running(set_field("id", 0)),
     "execution: the right id, another name": lambda q: q.running(set_field("name", b"other")),

@@ -53,6 +53,7 @@ LAYERS = {
         isolated=True,
     ),
     "execution": Layer("execution", ("operations.py",), _EVERYTHING),
+    "forms": Layer("forms", ("operations.py", "execution.py"), _EVERYTHING),
 }  # fmt: skip
 QUESTIONS = {**LAYERS, "datatype_sets": Layer("datatype_sets", ("operations.py",), ())}
 """All that a child process can answer: the layers, and what the vendor's library alone is asked for tables of ours."""

@@ -110,6 +110,7 @@ def page(record: dict[str, Any]) -> str:
         "## Error codes", "", *_codes(),
         "## Operations and kinds of data", "", *_operations(record),
         "## What validates, finalizes and computes", "", *_execution(record["execution"]),
+        "## Forms of nodes", "", *_forms(record["forms"]),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 
@@ -125,6 +126,9 @@ def _agreement(record: dict[str, Any]) -> Iterator[str]:
         share = f"{within / compared:.1%}" if compared else "-"
         text = f"{within} of {compared} results within the tolerances, {found.get('equal', 0)} of them equal"
         rows.append([f"execution, {chip}", found["cases"], share, text])
+    for chip, found in record["forms"].items():
+        text = f"{found['both run']} run with the same results and {found['both refuse']} are refused on both"
+        rows.append([f"forms of nodes, {chip}", found["cases"], f"{found['equal'] / found['cases']:.1%}", text])
     found = record["sequences"]["any"]
     text = f"{found['equal']} equal, {found['decided']} differ for a reason below, {len(found['undecided'])} undecided"
     rows.append(["call sequences", found["cases"], f"{found['equal'] / found['cases']:.1%}", text])
@@ -270,3 +274,13 @@ def _execution(record: dict[str, Any]) -> Iterator[str]:
         yield "Where an exact result lies halfway between two steps, it is rounded:"
         yield ""
         yield from _table(["use", "by the vendor's library", "by ours", 'by ours with "htp"'], rows)
+
+
+def _forms(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the forms of nodes with another outcome."""
+    yield "Nodes as clients of QNN make them: single numbers as [1] and of rank 0, slices of one element, operands of"
+    yield "mixed types, weights and biases that are no constants, biases without scales. These have another outcome:"
+    yield ""
+    for found in record.values():
+        rows = ([name, each["vendor"], each["ours"], each["reason"]] for name, each in found["differences"].items())
+        yield from _table(["form", "vendor", "ours", "reason"], rows)

@@ -26,7 +26,9 @@ from differential.layers import LAYERS  # noqa: E402
 RECORD = HERE / "agreement.json"
 PAGE = ROOT / "docs" / "parity.md"
 CHIPS = {"SM8750": 69, "SM8350": 30}
-LAYER_CHIPS: dict[str, dict[str, int | None]] = {"validation": {**CHIPS}, "execution": {"SM8750": 69}}
+LAYER_CHIPS: dict[str, dict[str, int | None]] = {
+    "validation": {**CHIPS}, "execution": {"SM8750": 69}, "forms": {"SM8750": 69},
+}  # fmt: skip
 """The chips of layers whose answers depend on one."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from differential import children, decisions, layers, sequences, validation
+from differential import children, decisions, forms, layers, sequences, validation
 from differential.operations import USES, kinds_of, node_of
 from differential.parity import page
 
@@ -29,6 +29,9 @@ def test_the_record_has_enough_cases_and_a_reason_for_every_difference() -> None
     assert len(sequences.cases()) >= 302
     for chip in record["validation"].values():
         assert chip["cases"] == len(validation.cases())
+    for chip in record["forms"].values():
+        assert chip["cases"] == len(forms.cases())
+        assert all(each["reason"] for each in chip["differences"].values()), "decide them in decisions.py"
     found = record["sequences"]["any"]
     assert found["cases"] == len(sequences.cases())
     for name, each in found["differences"].items():
