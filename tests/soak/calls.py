@@ -77,25 +77,28 @@ def free_context(world: World, rng: random.Random) -> None:
     world.contexts.remove(context)
 
 
-def refuse_wrong_context(world: World, rng: random.Random) -> None:
-    """Wrong arguments of backend and context."""
-    if not world.live:
-        return
-    backend, context = world.backend, rng.choice(world.live).handle
-    wrong: list[tuple[str, Callable[[], Any], set[int]]] = [
+def wrong_context_calls(backend: qnn.Backend, context: qnn.Context) -> list[tuple[str, Callable[[], Any], set[int]]]:
+    """Calls with wrong arguments of backend and context, and the codes that answer them."""
+    return [
         ("create_context(device=5)", lambda: backend.create_context(device=5), {5000}),
         ("create_context_from_binary(b'...')", lambda: backend.create_context_from_binary(b"no binary" * 99), {5005}),
         ("create_context_from_binary(no file)", lambda: backend.create_context_from_binary("/nowhere.bin"), {5000}),
         ("compose(no file)", lambda: context.compose("/nowhere.onnx"), {1004}),
         ("create_graph('')", lambda: context.create_graph(""), {6003}),
-        ("retrieve(unknown)", lambda: context.retrieve("nobody"), {6002}),
+        ("retrieve(unknown)", lambda: context.retrieve("nobody"), {6003}),
         ("context.set_config(99)", lambda: context.set_config(99, 1), {5010}),
         ("backend.get_property(99)", lambda: backend.get_property(99), {4003}),
         ("Backend(unknown)", lambda: qnn.Backend("nobody"), {4004}),
         ("Profile(9)", lambda: qnn.Profile(backend, 9), {1004}),
         ("get_binary_info(b'...')", lambda: qnn.SystemContext().get_binary_info(b"no binary" * 99), {5005}),
     ]
-    what, do, codes = rng.choice(wrong)
+
+
+def refuse_wrong_context(world: World, rng: random.Random) -> None:
+    """Wrong arguments of backend and context."""
+    if not world.live:
+        return
+    what, do, codes = rng.choice(wrong_context_calls(world.backend, rng.choice(world.live).handle))
     world.call(what, do, must=codes)
 
 

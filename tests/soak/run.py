@@ -145,7 +145,7 @@ def main() -> int:
     print(f"{time.monotonic() - begin:.0f} seconds")
     origins = result.figures.pop("origins", [])
     for name, value in result.figures.items():
-        print(f"{name:20} {value}")
+        print(f"{name:20} {f'not judged: more than {given.warm_up} rounds are needed' if value is None else value}")
     print("\n".join(origins), end="\n" if origins else "")
     if not result.failure:
         return 0

@@ -6,8 +6,11 @@ it has more of in the end it has lost.
 """
 
 import pytest
+from calls import wrong_context_calls
 from run import soak
 from support.suites import LONG
+
+from isthmus import QnnError, qnn
 
 ROUNDS, STEPS = 8, 10
 BLOCKS, HEAP = 100, 64 << 10
@@ -36,3 +39,12 @@ def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_
     for what in ("open files", "threads", "processes"):
         before, after = figures[what]
         assert after <= before, what
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp", "lpai"])
+def test_each_wrong_call_of_the_soak_is_answered_as_it_expects(name):
+    with qnn.Backend(name) as backend:
+        for what, do, codes in wrong_context_calls(backend, backend.create_context()):
+            with pytest.raises(QnnError) as caught:
+                do()
+            assert caught.value.code in codes, what
