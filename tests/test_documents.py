@@ -1,6 +1,7 @@
 """Every block of code in the documents is true: it is run, or it is what the source says, or its text says why not.
 
-The blocks of a document run in order, in one namespace and in a folder that holds what `isthmus samples` writes:
+The blocks of a document run in order, in one namespace and in a folder that holds what `isthmus samples` writes. The
+blocks of README.md can be pasted alone: each has a namespace of its own.
 
 - ``python`` blocks are executed, as doctests where they have prompts. After a line that ends in "From `PATH`:" a block
   is a quotation, and the file must hold its lines; ``...`` stands for what is left out.
@@ -51,6 +52,8 @@ TARGET = re.compile(r"on cpu \(([\w-]+),")
 ELLIPSIS = "..."
 NEEDS = {"onnxruntime.md": "onnxruntime_qnn", "vendor.md": "onnxruntime_qnn"}
 """Packages without which the blocks of a document cannot be run."""
+ALONE = {"README.md", "index.md"}
+"""Documents of which each block can be pasted alone."""
 SCRIPT = re.compile(r'^([\w-]+) = "([\w.]+):(\w+)"$', re.MULTILINE)
 COMMANDS = {
     name: (module, function) for name, module, function in SCRIPT.findall((ROOT / "pyproject.toml").read_text())
@@ -252,6 +255,8 @@ def test_every_block_of_a_document_is_true(
         monkeypatch.setattr(installation, "BUILT", libraries.compiled())
     namespace: dict[str, object] = {"__name__": "__document__"}
     for block in found:
+        if path.name in ALONE:
+            namespace = {"__name__": "__document__"}
         try:
             _try(block, path, namespace)
         except Exception as problem:
@@ -318,3 +323,21 @@ def test_links_between_documents_lead_somewhere() -> None:
     for path in [*DOCUMENTS, ROOT / "CHANGELOG.md"]:
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
             assert (path.parent / link).exists(), f"{path.name} leads to {link}"
+
+
+@pytest.mark.parametrize("name", ["testing.md", "onnxruntime.md"])
+def test_the_workflow_is_shown_as_it_is_in_the_examples(name: str) -> None:
+    shown = [block.text for block in blocks((ROOT / "docs" / name).read_text()) if block.language == "yaml"]
+    assert shown == [(ROOT / "examples" / "github-workflow.yml").read_text()]
+
+
+def test_the_image_and_the_releases_install_what_the_demo_needs() -> None:
+    needed = re.search(r'^demo = .*"(pymicro-wakeword==[\d.]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    demo = re.search(r"^demo: .*\n(?:\t.*\n)+", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert needed
+    assert demo
+    for path in (ROOT / "Dockerfile", ROOT / "docs" / "releasing.md"):
+        text = path.read_text()
+        assert needed[1] in text
+        for script in re.findall(r"examples/\w+\.py", demo[0]):
+            assert f"python {script}" in text
