@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo docs test test-long test-targets test-gpu test-arm64 random soak reach mutants bench models lint clean
-.PHONY: differential wheel
-.PHONY: say-test say-test-long say-test-targets
+.PHONY: differential wheel test-clients run-clients
+.PHONY: say-test say-test-long say-test-targets say-wheel
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
@@ -14,12 +14,13 @@ demo: $(VENV)/demo.stamp
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --durations=20
 
-# Each rule, with a sample of operations and models, on the best target of this machine.
+# Each rule, with a sample of operations and models, on the best target of this machine, in a random order: it is printed
+# with its seed, and `make test SEED=…` repeats it.
 test: say-test $(VENV)/test.stamp models
-	$(PYTEST) -m 'not long'
+	ISTHMUS_SHUFFLE=$(or $(SEED),$(shell date +%s)) $(PYTEST) --no-loadscope-reorder -m 'not long'
 
 say-test:
-	@echo 'make test: sets up .venv (1 minute), fetches models and runs about 12,400 short tests (about 11 minutes).'
+	@echo 'make test: sets up .venv (1 minute), fetches models and runs about 13,800 short tests (about 11 minutes).'
 	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
 
 # All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.
@@ -27,14 +28,14 @@ test-long: say-test-long $(VENV)/test.stamp models
 	$(PYTEST) -m long
 
 say-test-long:
-	@echo 'make test-long: runs the 6,700 tests that make test leaves out, in about 15 minutes on two cores.'
+	@echo 'make test-long: runs the 7,500 tests that make test leaves out, in about 15 minutes on two cores.'
 
 # What depends on the processor, on every target that this machine runs.
 test-targets: say-test-targets $(VENV)/test.stamp models
 	$(BIN)/python tests/targets.py
 
 say-test-targets:
-	@echo 'make test-targets: runs about 4,000 tests for each target of this machine, each in about 6 minutes on two cores.'
+	@echo 'make test-targets: runs about 9,300 tests for each target of this machine, each in about 12 minutes on two cores.'
 
 # Many more random operations than `make test` takes, and deliberate mistakes that the tests should catch.
 random: $(VENV)/test.stamp
@@ -60,6 +61,19 @@ test-gpu: $(VENV)/test.stamp models
 	ISTHMUS_GPU_MODELS=all ISTHMUS_GPU_EXECUTIONS=10000 ISTHMUS_GPU_CYCLES=1000 \
 		$(BIN)/python -m pytest -q -n 0 tests/backends/test_gpu_models.py tests/backends/test_gpu_growth.py
 
+# Clients of QNN as others publish them, on our libraries, in an environment of their own (6 GB with torch): ExecuTorch's
+# tests of operators, Genie, LiteRT's compiler plugin, ONNX Runtime's provider and onnxruntime-genai. The results are in
+# build/clients and in the tables of docs/clients.md.
+test-clients:
+	$(MAKE) VENV=.venv-clients run-clients
+
+run-clients: $(VENV)/clients.stamp
+	$(BIN)/python tests/support/zoo.py fetch
+	rm -rf build/clients
+	ISTHMUS_TEST_SECONDS=7200 $(BIN)/python -m pytest -n 0 -m clients -o faulthandler_timeout=7500 --durations=20 \
+		tests/clients; status=$$?; \
+		$(BIN)/python tests/clients/clients_report.py docs/clients.md; exit $$status
+
 # Sets an emulated arm64 machine up from Debian's packages, without being root, and takes half an hour the first time.
 test-arm64: $(VENV)/test.stamp models
 	PYTHONPATH=tests $(BIN)/python tests/arm64/arm64_run.py
@@ -80,22 +94,29 @@ bench: $(VENV)/bench.stamp models
 	$(BIN)/python bench/delegate.py --only coverage --only shared --only session
 	$(BIN)/python bench/gpu.py
 
-# Wheels with compiled code, for x86-64 and arm64: they need numpy and no compiler. The first time takes half an hour.
-# Zig is a C compiler for both, and for a glibc as old as the one that numpy's wheels need. With -I it is found from inside
-# pip's build environment.
-wheel: $(VENV)/wheel.stamp
-	for architecture in x86_64 aarch64; do \
-		$(BIN)/python packaging/precompiled.py $$architecture build/shipped/$$architecture && \
+# Wheels with compiled code: they need numpy and no compiler. TARGETS=native builds one for this machine's processor alone.
+# Zig is a C compiler for both architectures, and for a glibc as old as the one that numpy's wheels need. With -I it is
+# found from inside pip's build environment. Compiling is nice to other commands and shares its kernels with them.
+ARCHITECTURES := $(if $(filter native,$(TARGETS)),$(shell uname -m),x86_64 aarch64)
+wheel: say-wheel $(VENV)/wheel.stamp
+	for architecture in $(ARCHITECTURES); do \
+		nice $(BIN)/python packaging/precompiled.py $$architecture build/shipped/$$architecture \
+			--targets $(or $(TARGETS),all) && \
 		CC="$(CURDIR)/$(BIN)/python -I -m ziglang cc -target $$architecture-linux-gnu.2.28 -g0" \
-		ISTHMUS_PLATFORM=manylinux_2_28_$$architecture ISTHMUS_SHIPPED=$(CURDIR)/build/shipped/$$architecture \
+		ISTHMUS_PLATFORM=$(if $(filter native,$(TARGETS)),linux,manylinux_2_28)_$$architecture \
+		ISTHMUS_SHIPPED=$(CURDIR)/build/shipped/$$architecture \
 			$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . || exit 1; \
 	done
 	ls -l dist
 
-# The documents as a site, with the API reference from docstrings, in build/site.
+say-wheel:
+	@echo 'make wheel: compiles about 1,500 kernels for each of eight targets, in about 35 minutes on two cores;'
+	@echo 'with TARGETS=native only for the target of this machine, in about 5 minutes. Later runs find compiled kernels.'
+
+# The documents as a site, with the API reference from docstrings, in build/site; a link that leads nowhere is an error.
 docs: $(VENV)/docs.stamp
 	$(BIN)/python -m isthmus.tools.reference docs
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo 'build/site/index.html'
 
 # The models that tests and benchmarks run, from public packages.
@@ -113,4 +134,4 @@ $(VENV)/%.stamp: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .models .cache build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-clients .models .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

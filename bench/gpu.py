@@ -304,7 +304,7 @@ def _beside_cpu(path: Path, model: zoo.Model, rounds: int) -> dict[str, float]:
         taken = {name: seconds * 1e3 for name, seconds in in_turn(runs, rounds, 0.01).items()}
         backend = sessions["gpu"].graph.context.backend
         profile = qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
-        sessions["gpu"]._memory().binding.execute(profile=profile)
+        sessions["gpu"].run(profile=profile)
         operations = [event.value for event in profile.get_events() if event.name.startswith("operation: ")]
         apart = max(_apart(answers["cpu"][name], answers["gpu"][name]) for name in answers["cpu"])
         return {**taken, "kernels": sum(operations) / 1e3, "launches": len(operations), "difference": apart}

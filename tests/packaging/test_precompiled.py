@@ -1,5 +1,6 @@
 """The list of code that a wheel contains is complete."""
 
+import platform
 import re
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.suites import LONG
 
-from isthmus.engine.native.target import TARGETS
+from isthmus.engine.native.target import TARGETS, host
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 
@@ -57,3 +58,19 @@ def test_an_archive_of_kernels_serves_a_target(precompiled, tmp_path, monkeypatc
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "empty"))
     assert set(precompiled.loader.objects(precompiled.CATALOGUE, target)) == set(precompiled.CATALOGUE)
     assert not (tmp_path / "empty").exists()
+
+
+def test_a_wheel_for_this_machine_has_its_target_alone_and_lines_say_how_far_it_is(
+    precompiled, tmp_path, monkeypatch, capsys
+):
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
+    assert list(precompiled.targets(platform.machine(), "native")) == [host()]
+    assert list(precompiled.targets(other, "native")) == []
+    monkeypatch.setattr(precompiled, "CATALOGUE", ("executor:stop", "movement:copy.4"))
+    monkeypatch.setattr(precompiled, "_PART", 1)
+    monkeypatch.setattr(precompiled, "write_functions", lambda architecture, file: file.write_bytes(b""))
+    precompiled.write_all(platform.machine(), tmp_path, "native")
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"  {host().name}: 1 of 2 kernels, about \d+ s left", lines[0])
+    assert re.fullmatch(rf"  {host().name}: 2 of 2 kernels, \d+ s", lines[1])
+    assert {file.name for file in tmp_path.iterdir()} == {f"{host().name}.zip", f"{platform.machine()}.zip"}
