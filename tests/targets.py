@@ -15,13 +15,13 @@ from isthmus.engine.native.target import TARGETS, runnable
 
 FOLDERS = ("engine", "models", "prepare", "split", "backends", "accelerator", "qnn", "capi")
 WITHOUT = ("tests/engine/opencl", "tests/backends/test_gpu_*")
+SELECTION = (*(f"tests/{folder}" for folder in FOLDERS), *(f"--ignore-glob={path}" for path in WITHOUT))
 
 
 def run(target: str) -> tuple[int, float]:
     """Run the folders on one target; return pytest's exit status and the seconds it took."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "loadfile",
-               *(f"tests/{folder}" for folder in FOLDERS), *(f"--ignore-glob={path}" for path in WITHOUT)]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "loadfile", *SELECTION]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], env={**os.environ, "ISTHMUS_TARGET": target})
     return done.returncode, time.monotonic() - started
 

@@ -14,10 +14,11 @@ from support import tiny
 from support.processes import descriptors, opened_since
 
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.seam import binary, native, planned
+from isthmus.backends.seam import binary, native, planned, program_binary
 from isthmus.engine.native import signatures
 from isthmus.frontends import load
-from isthmus.graph import TensorMemType
+from isthmus.graph import DataType, TensorMemType, TensorType
+from isthmus.prepare import serialization as schedules
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_the_programs_of_a_file_are_views_of_one_mapping_that_nobody_can_change(
             assert not program.constants.flags.owndata
             assert not program.constants.flags.writeable
             assert program.constants.ctypes.data % 64 == 0
-        assert binary.is_sealed(opened.fd)
+        assert program_binary.is_sealed(opened.fd)
         constants = [program.constants.copy() for program in programs]
         path.write_bytes(b"")
         for program, before in zip(programs, constants, strict=True):
@@ -74,7 +75,7 @@ def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(g
 
 def test_bytes_become_memory_that_nobody_can_change(content):
     with binary.ContextBinary(content) as opened:
-        assert binary.is_sealed(opened.fd)
+        assert program_binary.is_sealed(opened.fd)
         with pytest.raises(OSError, match="not permitted"):
             os.pwrite(opened.fd, b"x", 0)
 
@@ -188,6 +189,32 @@ def test_a_schedule_is_no_binary_of_the_cpu(tmp_path):
     ):
         backend.create_context_from_binary(binary.to_bytes([graph], "cpu"))
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
+
+
+@pytest.mark.parametrize("backend", ["htp", "lpai"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensor: tensor.update(name="x"),
+        lambda tensor: tensor.update(name=""),
+        lambda tensor: tensor.update(dims=[-1, 8]),
+        lambda tensor: tensor.update(dims=[1 << 62, 8]),
+    ],
+    ids=["a name twice", "no name", "a negative dimension", "too many elements"],
+)
+def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, change):
+    with qnn.Backend(backend) as made:
+        graph = made.create_context().create_graph("g")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+        graph.add_node("n", "Relu", [x], [graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))])
+        header, sections = binary.FORMAT.unpack(bytes(graph.context.prepare_offline()))
+        inner, parts = schedules.FORMAT.unpack(sections["g"])
+        for tensor in inner["tensors"]:
+            change(tensor)
+        section = b"".join(schedules.FORMAT.pack(inner, {name: bytes(part) for name, part in parts.items()}))
+        with pytest.raises(QnnError) as caught:
+            made.create_context_from_binary(b"".join(binary.FORMAT.pack(header, {"g": section})))
+    assert caught.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
 @pytest.mark.parametrize("source", [None, 3.5, "/nowhere/model.bin", "/tmp", "a\0b"])

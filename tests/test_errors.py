@@ -39,6 +39,7 @@ NUMBERS = {
     "BACKEND_OP_PACKAGE_IF_PROVIDER_NOT_FOUND": 4006, "BACKEND_OP_PACKAGE_REGISTRATION_FAILED": 4007,
     "BACKEND_OP_PACKAGE_UNSUPPORTED_VERSION": 4008, "BACKEND_OP_PACKAGE_DUPLICATE": 4009,
     "BACKEND_INCONSISTENT_CONFIG": 4010, "BACKEND_INVALID_HANDLE": 4011, "BACKEND_INVALID_CONFIG": 4012,
+    "SAVER_DUMMY_RETVALUE": 4950, "SAVER_ALREADY_INSTANTIATED": 4951,
     "CONTEXT_INVALID_ARGUMENT": 5000, "CONTEXT_CTX_DOES_NOT_EXIST": 5001, "CONTEXT_INVALID_HANDLE": 5002,
     "CONTEXT_NOT_FINALIZED": 5003, "CONTEXT_BINARY_VERSION": 5004, "CONTEXT_CREATE_FROM_BINARY": 5005,
     "CONTEXT_GET_BINARY_SIZE_FAILED": 5006, "CONTEXT_GET_BINARY_FAILED": 5007, "CONTEXT_BINARY_CONFIGURATION": 5008,
@@ -67,6 +68,6 @@ def test_codes_have_the_numbers_of_the_headers():
 
 
 def test_an_error_is_one_line_whatever_names_it_quotes():
-    error = QnnError(Code.GRAPH_INVALID_NAME, "graph 'a\nb'", "it has 'c\r\x1b[2J\u2028'", "Rename\x85it.")
+    error = QnnError(Code.GRAPH_INVALID_NAME, "graph 'a\nb'", "it has 'c\r\x1b[2J\u2028'", "Rename\x85it\x9b31m\u202e.")
     assert len(str(error).splitlines()) == 1
-    assert str(error).endswith(r"graph 'a\nb': it has 'c\r\x1b[2J\u2028'. Rename\x85it.")
+    assert str(error).endswith(r"graph 'a\nb': it has 'c\r\x1b[2J\u2028'. Rename\x85it\x9b31m\u202e.")

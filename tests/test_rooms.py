@@ -29,22 +29,25 @@ engine:                       errors system compiled graph prepare memory
 backends:
 backends.seam:                errors version system log audit_log memory graph prepare engine backends
 backends.accelerator:         errors system log faults memory graph engine backends.seam
-backends.cpu:                 errors system log memory graph prepare engine backends.seam
+backends.cpu:                 errors system log memory graph prepare engine frontends cabi backends.seam \
+                              backends.foreign
 backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
                               backends.htp.delegate
 backends.htp.delegate:        backends.seam backends.htp
-backends.vendor:              errors system log compiled memory graph frontends cabi backends.seam backends.htp
+backends.foreign:             errors system cabi frontends
+backends.vendor:              errors system log compiled memory graph frontends cabi backends.foreign backends.seam \
+                              backends.htp
 backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
 backends.gpu:                 errors version system log memory graph prepare compiled cabi backends.seam \
                               backends.gpu.runtime backends.gpu.compile backends.gpu.delegate
 backends.gpu.delegate:        backends.seam
-backends.gpu.runtime:         errors system compiled
+backends.gpu.runtime:         errors system compiled cabi
 backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
 qnn:                          errors version system log audit_log faults memory graph prepare frontends cabi \
                               backends.seam backends.htp backends.lpai backends.gpu backends.vendor
 capi:                         errors version system log audit_log memory graph frontends cabi qnn delegate backends.seam
-session:                      errors system log audit_log graph prepare qnn backends.seam
+session:                      errors system log audit_log graph prepare frontends qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \
                               backends.htp.delegate backends.gpu.delegate
 report:                       errors prepare

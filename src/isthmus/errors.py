@@ -43,6 +43,8 @@ class Code(IntEnum):
     BACKEND_INCONSISTENT_CONFIG = 4010
     BACKEND_INVALID_HANDLE = 4011
     BACKEND_INVALID_CONFIG = 4012
+    SAVER_DUMMY_RETVALUE = 4950
+    SAVER_ALREADY_INSTANTIATED = 4951
 
     CONTEXT_INVALID_ARGUMENT = 5000
     CONTEXT_CTX_DOES_NOT_EXIST = 5001
@@ -103,7 +105,9 @@ class Code(IntEnum):
     DEVICE_ASSOCIATED_TO_CONTEXT = 14003
 
 
-_ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), 127, 0x85, 0x2028, 0x2029)}
+_FORMAT_CHARACTERS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
+"""Characters that end a line or change the direction in which a terminal writes."""
+_ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(127, 160), *_FORMAT_CHARACTERS)}
 """Escapes of characters that end a line or control a terminal."""
 
 
@@ -135,6 +139,12 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     >>> did_you_mean("SM8751", ["SM8975", "SM8750"])
     "Did you mean 'SM8750'?"
     """
+    found = nearest(name, known)
+    return f"Did you mean '{found}'?" if found else ""
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return the known name nearest to a misspelt one; empty if none is near."""
     # Imported on demand: few processes make a mistake.
     from difflib import SequenceMatcher, get_close_matches
 
@@ -143,7 +153,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     matchers = {each: SequenceMatcher(None, each, wrong) for each in near}
     # Of names that are equally near, the one that begins alike.
     alike = {each: (by.ratio(), by.get_matching_blocks()[0].size) for each, by in matchers.items()}
-    return f"Did you mean '{by_lower[max(near, key=alike.__getitem__)]}'?" if near else ""
+    return by_lower[max(near, key=alike.__getitem__)] if near else ""
 
 
 def one_line(text: str) -> str:

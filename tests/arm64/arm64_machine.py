@@ -58,6 +58,8 @@ def set_up() -> None:
         _install_wheels()
         _write_python()
         _COMPLETE.write_text(_versions())
+    else:
+        _write_python()  # it names our modules, which change
 
 
 def environment(target: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -148,7 +150,7 @@ def _write_python() -> None:
 # Kernels are compiled on the host, for whichever machine: it takes a tenth of the time there.
 for word in "$@"; do
     case "$word" in
-    isthmus.engine.native.compiler | "{PROJECT}/tests/arm64/host_compiler.py")
+    isthmus.compiled.compile_server | "{PROJECT}/tests/arm64/host_compiler.py")
         PYTHONPATH="{PROJECT}/src" exec "{sys.executable}" "$@" ;;
     esac
 done

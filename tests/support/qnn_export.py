@@ -36,16 +36,16 @@ def export_dlc(model: Path, folder: Path) -> list[Path]:
     return sorted(folder.glob("*.dlc"), key=lambda path: path.stem.split("_")[-2:])
 
 
-def export_saver(model: Path, folder: Path) -> Path:
-    """The folder with ``saver_output.c`` and ``params.bin`` of a model."""
+def export_saver(model: Path, folder: Path, libraries: Path | None = None) -> Path:
+    """The folder with ``saver_output.c`` and ``params.bin`` of a model, by QNN's Saver or one in a folder."""
     library("QnnSaver")
-    _run("saver", model, folder)
+    _run("saver", model, folder, libraries)
     return folder / "saver_output"
 
 
-def _run(kind: str, model: Path, folder: Path) -> None:
+def _run(kind: str, model: Path, folder: Path, libraries: Path | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, __file__, kind, str(model), str(folder)]
+    command = [sys.executable, __file__, kind, str(model), str(folder), *([] if libraries is None else [libraries])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -68,11 +68,11 @@ def fixed(model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Path:
     return out
 
 
-def _main(kind: str, model: str, folder: str) -> None:
+def _main(kind: str, model: str, folder: str, other: str = "") -> None:
     import onnxruntime
     import onnxruntime_qnn
 
-    libraries = Path(onnxruntime_qnn.get_library_path()).parent
+    libraries = Path(other) if other else Path(onnxruntime_qnn.get_library_path()).parent
     options = {
         "dlc": {
             "backend_path": str(libraries / "libQnnIr.so"),

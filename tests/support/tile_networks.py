@@ -281,6 +281,79 @@ class _Builder:
         return self.emit("Transpose", [image], {"perm": [0, 2, 1, 3]}, own_scale=False)
 
 
+    # -- the same size -------------------------------------------------------------------------------------------------
+
+    def widened(self, image: Tensor) -> Tensor:
+        """An image with many channels in between: what a limit on scratch divides into tiles."""
+        window = {"stride": [1, 1], "pad_amount": np.ones((2, 2), np.uint32)}
+        wide = self.emit("Conv2d", [image, self.weights(1, 1, image.dims[3], 48)], _PLAIN)
+        wide = self.emit("DepthWiseConv2d", [wide, self.weights(3, 3, 1, 48)], window)
+        return self.emit("Conv2d", [wide, self.weights(1, 1, 48, image.dims[3])], _PLAIN)
+
+    def same_window(self, image: Tensor) -> Tensor:
+        window = {"stride": [1, 1], "pad_amount": np.ones((2, 2), np.uint32)}
+        if self.pick(0, 2):
+            return self.emit("PoolMax2d", [image], window | {"filter_size": [3, 3]}, own_scale=False)
+        return self.emit("Conv2d", [image, self.weights(3, 3, image.dims[3], image.dims[3])], window)
+
+    def reversed(self, image: Tensor) -> Tensor:
+        return self.emit("Reverse", [image], {"axes": [self.pick(1, 4)]}, own_scale=False)
+
+    def exchanged(self, image: Tensor) -> Tensor:
+        """The two halves of an image in the other order."""
+        axis = self.any_of(1, 2, 3)
+        first, second = self.graph.emit("Split", [image], {"axis": axis, "split_index": [image.dims[axis] // 2]})
+        return self.emit("Concat", [second, first], {"axis": axis}, own_scale=False)
+
+    def scattered(self, image: Tensor) -> Tensor:
+        """An image with some elements of another image, which may be itself."""
+        _, height, width, channels = image.dims
+        updates = self.beside(image)
+        rows = self.graph.constant(self.graph.fresh("i"), self.rng.integers(0, height, (1, height, 1)).astype(np.int32))
+        if self.pick(0, 2):
+            flat = [self.emit("Reshape", [t], dims=[(height, width * channels)], own_scale=False)
+                    for t in (image, updates)]  # fmt: skip
+            index = self.graph.constant(self.graph.fresh("i"), rows.data.reshape(height, 1))
+            made = self.emit("ScatterNd", [flat[0], index, flat[1]], own_scale=False)
+            return self.emit("Reshape", [made], dims=[image.dims], own_scale=False)
+        chosen = self.graph.constant(
+            self.graph.fresh("i"), np.broadcast_to(rows.data[..., None], image.dims).astype(np.int32)
+        )
+        return self.emit("ScatterElements", [image, chosen, updates], {"axis": 1}, own_scale=False)
+
+
+_SAME_SIZE = (
+    "add", "add", "multiply", "function", "prelu", "by_rows", "softmax", "over_rows", "less_mean", "gate", "largest",
+    "widened", "widened", "same_window", "same_window", "reversed", "exchanged", "scattered", "scattered",
+    "other_shape",
+)  # fmt: skip
+
+
+def of_one_size(seed: int) -> Graph:
+    """Build a network of a seed, of bytes where that is odd, whose inputs and outputs all have the same size.
+
+    Operations read any earlier image, inputs included, so that inputs are read late and outputs are written early.
+    """
+    builder = _Builder(np.random.default_rng([seed, 1]), seed % 2 == 1)
+    first = builder.images[0]
+    builder.images = [first, *(builder.source(f"x{i}", first.dims) for i in range(builder.pick(0, 3)))]
+    builder.images = list(dict.fromkeys((*builder.graph.inputs, *builder.images)))
+    for _ in range(builder.pick(1, 9)):
+        image = builder.any_of(*builder.images)
+        try:
+            made = getattr(builder, builder.any_of(*_SAME_SIZE))(image)
+        except QnnError:
+            continue  # an operation that the image is too small for
+        builder.images.append(made)
+    graph = builder.graph
+    for number in range(builder.pick(1, len(graph.inputs) + 1)):
+        image = builder.images[-1] if not number else builder.any_of(*builder.images)
+        result = graph.create_tensor(f"y{number}", TensorType.APP_READ, image.dtype, first.dims, image.quantization)
+        graph.add_node(f"end y{number}", "Reshape", [image], [result])
+    graph.finalize()
+    return graph
+
+
 def network(seed: int, kinds: tuple[str, ...] = _KINDS) -> Graph | None:
     """Build the network of a seed, of bytes where that is odd; None where nothing came of it."""
     rng = np.random.default_rng(seed)

@@ -27,6 +27,21 @@ def save(path: Path, nodes: list, inputs: dict, outputs: dict, constants: dict |
     return path
 
 
+def wide(path: Path) -> Path:
+    """Two convolutions with a large tensor between them, which tiles make smaller, and a pool."""
+    generator = np.random.default_rng(0)
+    constants = {
+        "a": generator.standard_normal((32, 3, 3, 3)).astype(np.float32),
+        "b": generator.standard_normal((4, 32, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["wide"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["wide", "b"], ["narrow"], name="second", pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["narrow"], ["y"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    return save(path, nodes, {"x": [1, 3, 64, 64]}, {"y": [1, 4, 32, 32]}, constants)
+
+
 def convolution(path: Path, height: int | str = 8, width: int | str = 8) -> Path:
     """A convolution with relu on an NCHW image, height and width possibly dynamic."""
     generator = np.random.default_rng(1)
@@ -49,3 +64,14 @@ def gate(path: Path, size: int = 1000) -> Path:
         helper.make_node("Add", ["m", "s"], ["y"]),
     ]
     return save(path, nodes, {"x": [1, size], "s": [1, size]}, {"y": [1, size]})
+
+
+def in_stages(path: Path) -> Path:
+    """The sum of the elements that are not zero: how many there are is known only at run time."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("Transpose", ["n"], ["t"]),
+        helper.make_node("GatherND", ["x", "t"], ["v"]),
+        helper.make_node("ReduceSum", ["v"], ["y"], keepdims=0),
+    ]
+    return save(path, nodes, {"x": [2, 3]}, {"y": []})
