@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +54,7 @@ def test_all_tests_of_executorch_that_were_collected_have_a_result(
     monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "1")
     monkeypatch.setenv(variable, "1")
     found, done = executorch.outcomes("TestOperator", tmp_path / "sdk", tmp_path)
-    assert {name.removeprefix("TestOperator::test_"): result["outcome"] for name, result in found.items()} == {
+    assert {name.removeprefix("TestOperator::"): result["outcome"] for name, result in found.items()} == {
         name: "failed" if name in failed else "passed" for name in ("first", "second", "third", "fourth", "fifth")
     }, done.stdout + done.stderr
     assert done.returncode != 0
@@ -63,3 +65,34 @@ def test_a_reason_of_several_lines_is_one_row_of_a_table(monkeypatch: pytest.Mon
     report = importlib.import_module("clients_report")
     rows = {"a": {"outcome": "first line\n\n  second | third\n"}, "b": {"outcome": "passes"}}
     assert report.table({"client": "c", "versions": {}, "rows": rows})[-1] == "| a | first line second / third |"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_sources_that_miss_a_name_or_a_header_of_qnn_or_take_one_from_elsewhere_are_reported(tmp_path: Path) -> None:
+    trees, headers, elsewhere = tmp_path / "trees", tmp_path / "headers", tmp_path / "dependencies" / "another_sdk"
+    sources = trees / "executorch" / "backends" / "qualcomm"
+    for folder in (sources, headers / "QNN", elsewhere):
+        folder.mkdir(parents=True)
+    (headers / "QNN" / "QnnTypes.h").write_text("typedef int Qnn_Known_t;\n")
+    (headers / "QNN" / "QnnOther.h").write_text("#include_next <QnnOther.h>\n")
+    (elsewhere / "QnnOther.h").write_text("")
+    for name, text in {
+        "whole.cpp": "#include <QnnTypes.h>\nQnn_Known_t known;\n",
+        "name.cpp": "#include <QnnTypes.h>\nQnn_Unknown_t unknown;\n",
+        "header.cpp": '#include "QnnMissing.h"\n',
+        "foreign.cpp": "#include <QnnOther.h>\n",
+        "other.cpp": "#include <absent.h>\n",
+    }.items():
+        (sources / name).write_text(text)
+
+    def table(*options: str) -> tuple[int, list[str]]:
+        command = [sys.executable, CLIENTS / "compile_trees.py", trees, "--headers", headers, *options]
+        done = subprocess.run(
+            [*command, "--dependencies", elsewhere.parent, "--only", "executorch"], capture_output=True, text=True
+        )
+        return done.returncode, [cell.strip() for cell in done.stdout.splitlines()[-1].strip("| ").split("|")]
+
+    assert table("--match", "whole") == (0, ["executorch", "1", "1", "0", "0", "0", "0"])
+    status, row = table()
+    assert status == 1
+    assert row == ["executorch", "5", "2", "QnnMissing.h", "Qnn_Unknown_t", str(elsewhere / "QnnOther.h"), "1"]

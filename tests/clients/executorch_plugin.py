@@ -116,14 +116,21 @@ class Results:
             result["message"] = str(failed[0].longrepr)[-MESSAGE:]
             result["errors"] = list(dict.fromkeys(_errors(failed)))[:ERRORS]
         elif skipped:
-            # An expected failure is reported as a skip.
-            result["message"] = str(getattr(skipped[0], "wasxfail", "") or skipped[0].longrepr)[-MESSAGE:]
+            result["message"] = _skip_reason(skipped[0])[-MESSAGE:]
         return result
 
 
+def _skip_reason(report: pytest.TestReport) -> str:
+    """Say why a test was skipped; pytest reports an expected failure as a skip."""
+    if hasattr(report, "wasxfail"):
+        return f"it is expected to fail {report.wasxfail}".rstrip()
+    return str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
+
+
 def _short(name: str) -> str:
-    """Return a test's name without its file."""
-    return "::".join(name.split("::")[1:])
+    """Return a test's name as a table has it: without its file, and without what all names begin with."""
+    _, suite, *test = name.split("::")
+    return "::".join([suite.removeprefix("TestQNN"), *(each.removeprefix("test_") for each in test)])
 
 
 def _errors(reports: list[pytest.TestReport]) -> Iterator[str]:

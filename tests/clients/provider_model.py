@@ -1,9 +1,9 @@
 """Run a model on ONNX Runtime's QNN provider in every way: a program for `test_provider_models.py`.
 
-    python provider_model.py BACKEND MODEL FEED.npz
+    python provider_model.py BACKEND MODEL FEED.npz WAY...
 
-prints one JSON object: for each way the largest difference from the CPU, as a part of the largest value, or the error.
-The provider may end the process, so each model has one.
+prints a line of JSON for each way: the largest difference from the CPU, as a part of the largest value, or the error.
+The provider may end the process; then the lines of the ways before that one are there.
 """
 
 from __future__ import annotations
@@ -96,27 +96,32 @@ WAYS: dict[str, Callable[[Path, Path, Feeds, Path], list[np.ndarray]]] = {
 
 
 def difference(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """Return the largest difference, as a part of the largest value of its tensor."""
+    """Return the largest difference, as a part of the largest value of its tensor; infinite where one is no number."""
     most = 0.0
     for one, other in zip(found, expected, strict=True):
         if other.size and other.dtype != object:
             reals = np.asarray(one, np.float64), np.asarray(other, np.float64)
-            most = max(most, float(np.abs(reals[0] - reals[1]).max() / max(1e-6, np.abs(reals[1]).max())))
+            finite = np.isfinite(reals[1])
+            if not np.array_equal(reals[0][~finite], reals[1][~finite], equal_nan=True):
+                return np.inf
+            if finite.any():
+                apart = np.abs(reals[0] - reals[1])[finite].max() / max(1e-6, np.abs(reals[1][finite]).max())
+                most = max(most, np.inf if np.isnan(apart) else float(apart))
     return most
 
 
-def main(backend: str, model: str, file: str) -> None:
-    """Run in every way and print the results."""
+def main(backend: str, model: str, file: str, *ways: str) -> None:
+    """Run in these ways and print what came of each, a line each: a process that dies has printed those before."""
     feeds = dict(np.load(file))
     expected = oracles.onnx_session(model).run(None, feeds)
-    told: dict[str, Any] = {}
-    for way, run in WAYS.items():
+    outcome: float | str
+    for way in ways:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                told[way] = difference(run(Path(backend), Path(model), feeds, Path(folder)), expected)
+                outcome = difference(WAYS[way](Path(backend), Path(model), feeds, Path(folder)), expected)
             except Exception as problem:
-                told[way] = f"{type(problem).__name__}: {str(problem)[-300:]}"
-    print(json.dumps(told), flush=True)
+                outcome = f"{type(problem).__name__}: {str(problem)[-300:]}"
+        print(json.dumps({way: outcome}), flush=True)
 
 
 if __name__ == "__main__":

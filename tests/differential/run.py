@@ -69,6 +69,11 @@ def worse(layer: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
             if results.get(figure, 0) < known.get(figure, 0):
                 found.append(f"{what}: {figure} is {results.get(figure, 0)}, and was {known[figure]}")
         found += [f"{what}: undecided difference: {name}" for name in results.get("undecided", ())]
+        # A reason was decided for the outcome of that time.
+        recorded = known.get("differences", {})
+        for name, each in results.get("differences", {}).items():
+            if name in recorded and each["ours"] != recorded[name]["ours"]:
+                found.append(f"{what}: {name}: ours is {each['ours']!r}, and was {recorded[name]['ours']!r}")
     return found
 
 

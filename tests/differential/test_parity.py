@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from differential import children, decisions, forms, layers, sequences, validation
 from differential.operations import USES, kinds_of, node_of
 from differential.parity import page
+from differential.run import worse
 
 HERE = Path(__file__).parent
 RUN = HERE / "run.py"
@@ -36,6 +38,17 @@ def test_the_record_has_enough_cases_and_a_reason_for_every_difference() -> None
     assert found["cases"] == len(sequences.cases())
     for name, each in found["differences"].items():
         assert decisions.reason(name, each["vendor"], each["ours"]), f"{name}: decide it in decisions.py"
+
+
+def test_a_difference_that_has_a_reason_is_reported_when_it_changes() -> None:
+    def results(outcome: str) -> dict[str, Any]:
+        return {"chip": {"equal": 3, "undecided": [], "differences": {"Conv2d": {"vendor": "runs", "ours": outcome}}}}
+
+    assert worse("forms", results("differs by 5"), results("differs by 5")) == []
+    [problem] = worse("forms", results("differs by 5"), results("differs by 1e+03"))
+    assert "Conv2d: ours is 'differs by 1e+03', and was 'differs by 5'" in problem
+    [problem] = worse("forms", {"chip": {"equal": 4}}, results("differs by 5"))
+    assert "equal is 3, and was 4" in problem
 
 
 def test_every_operation_of_the_vendors_library_has_a_use() -> None:

@@ -74,7 +74,9 @@ def difference(backend: qnn.Backend, seed: int, threads: int = 1, limit: str | N
         # Inputs may share memory; an output is in memory of its own or in that of an input, and no two share any.
         of_input = [i if chance.random() < 0.7 else chance.randrange(i + 1) for i in range(len(inputs))]
         free = list(dict.fromkeys(of_input)) + list(range(len(inputs), len(shared)))
-        of_output = [free.pop(0 if chance.random() < 0.8 else -1) for _ in outputs]
+        # The first output is always in the memory of an input.
+        of_output = [free.pop(0 if number == 0 or chance.random() < 0.8 else -1) for number in range(len(outputs))]
+        assert set(of_output) & set(of_input)
         ways = WAYS[backend.name]
         tensors = [
             [shared[place].tensor(each.name, chance.choice(ways)) for each, place in zip(infos, places, strict=True)]

@@ -42,6 +42,19 @@ def test_a_kernel_is_compiled_once_and_found_again(empty_cache, capfd):
     assert code.startswith(b"\x7fELF")
 
 
+def test_absent_kernels_are_compiled_in_the_order_of_use(empty_cache, monkeypatch):
+    asked = []
+
+    def compile_absent(kernels, target):
+        asked.extend(kernels)
+        return dict.fromkeys(kernels, b"")
+
+    monkeypatch.setattr(loader, "compile_absent", compile_absent)
+    used = ["softmax:f32", "executor:stop", "binary:add", "softmax:f32"]
+    assert list(loader.objects(used, host())) == used[:3]
+    assert asked == used[:3]
+
+
 @pytest.mark.parametrize("damage", ["flip", *map(long, ("cut", "empty", "foreign header"))])
 def test_damaged_code_is_not_trusted_and_rebuilt(empty_cache, damage):
     loader.objects([KERNEL], host())

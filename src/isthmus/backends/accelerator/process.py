@@ -191,7 +191,7 @@ class Accelerator:
     @shielded
     def provide(self, kernels: Iterable[str], target: Target) -> None:
         """Send the code of kernels that the accelerator lacks: it opens no files and compiles nothing."""
-        wanted = [kernel for kernel in sorted(set(kernels)) if (kernel, target.name) not in self._sent]
+        wanted = [kernel for kernel in dict.fromkeys(kernels) if (kernel, target.name) not in self._sent]
         if not wanted:
             return
         objects = loader.objects(wanted, target)

@@ -30,8 +30,8 @@ _only_given = False
 
 
 def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
-    """Return the address of each kernel's code in this process."""
-    wanted = sorted(set(kernels))
+    """Return the address of each kernel's code in this process; what is absent is compiled in the order of use."""
+    wanted = list(dict.fromkeys(kernels))
     with _lock:
         missing = [k for k in wanted if (k, target.name) not in _addresses]
         if missing:
@@ -52,7 +52,7 @@ def anticipate(kernels: Iterable[str]) -> None:
 def ensure(kernels: Iterable[str], target: Target) -> None:
     """Compile the kernels that the cache lacks, for another process to load."""
     with _lock:
-        missing = [k for k in sorted(set(kernels)) if (k, target.name) not in _ensured]
+        missing = [k for k in dict.fromkeys(kernels) if (k, target.name) not in _ensured]
         if missing:
             _objects(missing, target)
             _ensured.update((k, target.name) for k in missing)
@@ -61,7 +61,7 @@ def ensure(kernels: Iterable[str], target: Target) -> None:
 def objects(kernels: Iterable[str], target: Target) -> dict[str, bytes]:
     """Return the object code of each kernel, to be sent to another process."""
     with _lock:
-        return _objects(sorted(set(kernels)), target)
+        return _objects(list(dict.fromkeys(kernels)), target)
 
 
 def load(objects: Mapping[str, bytes], target: Target) -> None:
