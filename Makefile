@@ -125,6 +125,7 @@ models: $(VENV)/test.stamp
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 # A stamp says that an extra is installed for the present pyproject.toml.

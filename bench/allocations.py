@@ -155,12 +155,8 @@ def restart_with_counter() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--models", default=",".join(model.key for model in zoo.CORE), help="keys (the core models)"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(model.key for model in zoo.CORE), help="keys (the core models)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (1,2)")
     parser.add_argument("--inferences", type=int, default=100, help="inferences to count over (100)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the counts to this file")

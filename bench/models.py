@@ -287,15 +287,11 @@ def versions() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="core", help="keys with commas between, `core` or `all` (core)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (1,2)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each race (7)")
-    parser.add_argument(
-        "--seconds", type=float, default=0.2, help="slice of each contestant in a round (0.2)"
-    )
+    parser.add_argument("--seconds", type=float, default=0.2, help="slice of each contestant in a round (0.2)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write every figure to this file")
     arguments = parser.parse_args()
     groups = {"core": list(zoo.CORE), "all": list(zoo.MODELS.values())}

@@ -150,12 +150,8 @@ def _told(seconds: float, aim: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--models", default=",".join(model.key for model in zoo.CORE), help="keys (the core models)"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(model.key for model in zoo.CORE), help="keys (the core models)")
     parser.add_argument("--times", type=int, default=1, help="best of so many measurements (1)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     arguments = parser.parse_args()

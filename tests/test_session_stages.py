@@ -228,9 +228,10 @@ def test_smaller_pictures_get_no_memory_but_that_of_their_constants(saved, make)
 def test_a_limit_on_scratch_holds_for_all_stages_and_shapes(saved):
     """A percentage is that of the stage with most; graphs for smaller pictures are in tiles where they must be."""
     path = saved(box_detector())
-    with isthmus.Session(path, shapes=LARGEST) as unlimited, isthmus.Session(
-        path, shapes=LARGEST, scratch_limit="60%"
-    ) as limited:
+    with (
+        isthmus.Session(path, shapes=LARGEST) as unlimited,
+        isthmus.Session(path, shapes=LARGEST, scratch_limit="60%") as limited,
+    ):
         whole = unlimited.info.memory.scratch_bytes
         assert 0 < limited.info.memory.scratch_bytes <= 0.6 * whole
         for picture in pictures([(64, 64), (56, 64), (8, 8)]):

@@ -99,9 +99,7 @@ def test_a_pipe_or_device_is_written_to_and_stays(write: Callable[[Path, bytes],
 
 
 @pytest.mark.parametrize("write", [write_whole, together])
-def test_a_link_stays_and_the_file_behind_it_is_replaced(
-    write: Callable[[Path, bytes], None], tmp_path: Path
-) -> None:
+def test_a_link_stays_and_the_file_behind_it_is_replaced(write: Callable[[Path, bytes], None], tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     file.write_bytes(b"older")
     link.symlink_to(file)

@@ -482,9 +482,7 @@ def checked_seconds(seconds: float, what: str = "timeout") -> float:
     return float(seconds)
 
 
-def _checked_shapes(
-    shapes: Mapping[str, Iterable[int]] | None, least: int = 1
-) -> dict[str, tuple[int, ...]] | None:
+def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None, least: int = 1) -> dict[str, tuple[int, ...]] | None:
     """Return the caller's shapes as tuples of integers, by input name; refuse dimensions below the least."""
     if shapes is None:
         return None

@@ -262,6 +262,7 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
 
 def test_sealed_contents_are_mapped_not_copied(content):
     with Accelerator() as accelerator, Queue(accelerator) as queue:
+
         def mapped():
             with open(f"/proc/{accelerator.pid}/maps") as maps:
                 return sum("memfd:isthmus-context" in line for line in maps)

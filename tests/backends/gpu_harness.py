@@ -52,7 +52,7 @@ def small_engine(graph, traits, precision=FloatStorage.FP32, fuse=True, optimize
     launches = []
     for index, step in enumerate(planned.steps):
         arguments = []
-        for tensor, writes in ((*((t, False) for t in step.inputs), *((t, True) for t in step.outputs))):
+        for tensor, writes in (*((t, False) for t in step.inputs), *((t, True) for t in step.outputs)):
             place = planned.places[tensor]
             pool, number = KernelPool.SCRATCH, 0
             if place.pool == Planned.STATE:

@@ -177,6 +177,7 @@ def test_each_thread_recovers_by_itself(backend):
     threads = [threading.Thread(target=life, args=(seed,)) for seed in range(8)]
     for thread in threads:
         thread.start()
+
     def all_run_again():
         # One that ended before the kill may be counted after it.
         enough = [count + 2 for count in runs]

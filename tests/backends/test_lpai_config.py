@@ -106,8 +106,11 @@ def execute(key, value):
         (execute("affinity", 1), "lpai_graph.execute.affinity", "'soft', 'hard', is 1"),
         (execute("core_selection", 3), "lpai_graph.execute.core_selection", "one core"),
         ({"lpai_backend": {"target_env": "dsp"}}, "lpai_backend.target_env", "'x86', 'arm', 'adsp', is \"dsp\""),
-        ({"lpai_backend": {"enable_hw_ver": "v99"}}, "lpai_backend.enable_hw_ver",
-         "'v4', 'v5', 'v5.1', 'v6', 'v7', is \"v99\""),
+        (
+            {"lpai_backend": {"enable_hw_ver": "v99"}},
+            "lpai_backend.enable_hw_ver",
+            "'v4', 'v5', 'v5.1', 'v6', 'v7', is \"v99\"",
+        ),
         ({"lpai_backend": {"size_alignment": 48}}, "lpai_backend.size_alignment", "two from 1 to 65536, is 48"),
         ({"lpai_backend": {"start_addr_alignment": 0}}, "lpai_backend.start_addr_alignment", "power of two"),
         ({"lpai_graph": {"prepare": {"exclude_io": 1}}}, "lpai_graph.prepare.exclude_io", "true or false, is 1"),

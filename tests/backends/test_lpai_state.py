@@ -72,9 +72,7 @@ def test_reset_sets_the_initial_state():
 def test_two_graphs_have_two_states(contexts):
     with qnn.Backend("lpai") as backend:
         context = backend.create_context()
-        graphs = [
-            counter(context if contexts == 1 else backend.create_context(), name) for name in ("first", "second")
-        ]
+        graphs = [counter(context if contexts == 1 else backend.create_context(), name) for name in ("first", "second")]
         for graph in graphs:
             ready(backend, graph)
         assert [count(graphs[i], value) for i, value in ((0, 1), (1, 10), (0, 1), (1, 10))] == [4, 22, 6, 42]

@@ -183,8 +183,10 @@ def results(content, backend, inputs):
         context = made.create_context_from_binary(content)
         [graph] = context.graphs.values()
         if backend == "lpai":
-            for option, size in ((qnn.lpai.SCRATCH_MEM, qnn.lpai.SCRATCH_MEM_SIZE),
-                                 (qnn.lpai.PERSISTENT_MEM, qnn.lpai.PERSISTENT_MEM_SIZE)):
+            for option, size in (
+                (qnn.lpai.SCRATCH_MEM, qnn.lpai.SCRATCH_MEM_SIZE),
+                (qnn.lpai.PERSISTENT_MEM, qnn.lpai.PERSISTENT_MEM_SIZE),
+            ):
                 nbytes = graph.get_property(size)
                 if nbytes:
                     pool = isthmus.memory.host(nbytes, 128)

@@ -12,13 +12,13 @@ from isthmus.capi import building
 from isthmus.capi.building import LIBRARIES
 from isthmus.delegate.options import BackendType, backend_types
 
-MODULE = '''
+MODULE = """
 from dataclasses import replace
 
 from isthmus.backends.cpu import driver as cpu
 
 ENTRY = replace(cpu.ENTRY, name="elsewhere", library="libQnnElsewhere.so")
-'''
+"""
 
 
 @pytest.fixture

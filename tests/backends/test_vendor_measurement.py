@@ -175,7 +175,7 @@ def test_the_compiler_is_asked_and_its_processes_end():
 
 @needs_package
 def test_a_model_that_the_compiler_refuses_has_a_reason():
-    (name, content), = prepared([specimen()])
+    ((name, content),) = prepared([specimen()])
     refused = measure([(name, content), (name, content)], TARGET, find())
     assert not refused.graphs
     assert "graphCreate answers" in refused.problem

@@ -106,9 +106,7 @@ def main(folder: str, model: str) -> None:
         memory = api.made("AllocatorAlloc", allocator, ctypes.c_size_t(nbytes))
         array = np.frombuffer((ctypes.c_char * nbytes).from_address(memory.value or 0), np.float32).reshape(shape)
         dims = (ctypes.c_int64 * len(shape))(*shape)
-        value = api.made(
-            "CreateTensorWithDataAsOrtValue", info, memory, ctypes.c_size_t(nbytes), dims, len(shape), 1
-        )
+        value = api.made("CreateTensorWithDataAsOrtValue", info, memory, ctypes.c_size_t(nbytes), dims, len(shape), 1)
         return array, memory, value
 
     array_in, memory_in, value_in = shared(given.shape)
@@ -117,7 +115,14 @@ def main(folder: str, model: str) -> None:
     names_in, names_out = (ctypes.c_char_p * 1)(given.name.encode()), (ctypes.c_char_p * 1)(made.name.encode())
     for _ in range(RUNS):
         api(
-            "Run", session, None, names_in, (WORD * 1)(value_in), ctypes.c_size_t(1), names_out, ctypes.c_size_t(1),
+            "Run",
+            session,
+            None,
+            names_in,
+            (WORD * 1)(value_in),
+            ctypes.c_size_t(1),
+            names_out,
+            ctypes.c_size_t(1),
             (WORD * 1)(value_out),
         )
     (graph,) = capi.graphs()

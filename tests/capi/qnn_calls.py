@@ -18,9 +18,9 @@ class Client:
 
     def __init__(self, library: Path) -> None:
         self.library = ctypes.CDLL(str(library))
-        self.provider: Any = (
-            interface.system_providers if "System" in library.name else interface.providers
-        )(self.library)[0]
+        self.provider: Any = (interface.system_providers if "System" in library.name else interface.providers)(
+            self.library
+        )[0]
         self._kept: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:

@@ -179,9 +179,7 @@ def test_onnx_runtimes_provider_runs_a_model_in_bfloat16(libraries: Path, tmp_pa
 
     model = convolution(tmp_path / "tiny.onnx")
     options = {"htp_bf16_enable": "1", "soc_model": "88"}
-    session = ort_provider.session(
-        model, libraries / "libQnnHtp.so", options, {"session.disable_cpu_ep_fallback": "1"}
-    )
+    session = ort_provider.session(model, libraries / "libQnnHtp.so", options, {"session.disable_cpu_ep_fallback": "1"})
     mine, total = ort_provider.assigned(session)
     assert mine == total
     np.testing.assert_allclose(session.run(None, image())[0], reference(model, image())[0], rtol=0, atol=0.05)

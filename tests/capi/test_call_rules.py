@@ -318,9 +318,7 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named(
-    watched: Watched, deed: Callable[[Watched, int, int], None], expected: list[str]
-) -> None:
+def test_a_mistake_is_named(watched: Watched, deed: Callable[[Watched, int, int], None], expected: list[str]) -> None:
     backend, context = opened(watched)
     deed(watched, backend, context)
     found = watched.rules()

@@ -139,9 +139,7 @@ def test_a_variable_that_says_no_has_nobody_look_on(libraries: Path, build: Buil
     assert "isthmus: checked" not in done.stderr
 
 
-def test_a_library_that_is_forwarded_to_is_not_looked_at_twice(
-    libraries: Path, behind: Path, build: Build
-) -> None:
+def test_a_library_that_is_forwarded_to_is_not_looked_at_twice(libraries: Path, behind: Path, build: Build) -> None:
     done = execute(
         build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),
         ISTHMUS_QNN_VALIDATE="1",
@@ -170,9 +168,7 @@ def test_a_library_that_is_to_forward_to_itself_says_so(libraries: Path, build: 
 
 
 def test_one_library_may_be_forwarded_to_by_another_of_the_same_folder(libraries: Path, build: Build) -> None:
-    done = execute(
-        build("mistakes"), libraries, "libQnnLpai.so", ISTHMUS_QNN_FORWARD=str(libraries / "libQnnCpu.so")
-    )
+    done = execute(build("mistakes"), libraries, "libQnnLpai.so", ISTHMUS_QNN_FORWARD=str(libraries / "libQnnCpu.so"))
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert f"{len(MISTAKES)} mistakes, 1 leak" in done.stderr
 

@@ -214,9 +214,7 @@ def test_an_option_of_htp_without_a_name_is_ignored_with_a_warning(
 
 
 @pytest.mark.parametrize(("noun", "option"), [("graph", UNDEFINED), ("context", UNDEFINED), ("context", 14)])
-def test_an_option_that_htp_has_not_is_refused(
-    opened_htp: tuple[Client, int, int], noun: str, option: int
-) -> None:
+def test_an_option_that_htp_has_not_is_refused(opened_htp: tuple[Client, int, int], noun: str, option: int) -> None:
     assert f"it has no option {option}" in created_with(opened_htp, noun, option)
 
 

@@ -248,9 +248,7 @@ def test_deregistered_memory_is_not_executed_on(htp: Client) -> None:
         for offset in (0, 64):
             shared = htp_c.HtpMemDescriptor(1, 4096)
             shared.sharedBufferConfig = htp_c.HtpSharedBuffer(buffer.fd, offset)
-            descriptor = objects.MemDescriptor(
-                objects.MemShape(2, (ctypes.c_uint32 * 2)(1, 8), None), int(F32), 2
-            )
+            descriptor = objects.MemDescriptor(objects.MemShape(2, (ctypes.c_uint32 * 2)(1, 8), None), int(F32), 2)
             descriptor.customInfo = ctypes.addressof(shared)
             handle = ctypes.c_void_p()
             htp.do("memRegister", context, ctypes.byref(descriptor), 1, ctypes.byref(handle))
@@ -365,9 +363,7 @@ def test_an_asynchronous_execution_that_fails_leaves_its_profile_as_it_was(
     client.do("backendFree", backend)
 
 
-def test_a_client_is_notified_though_its_profile_takes_nothing(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_is_notified_though_its_profile_takes_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     profile = client.make("profileCreate", backend, 1)

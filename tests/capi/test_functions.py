@@ -147,7 +147,8 @@ def test_refusals_have_the_codes_of_the_vendors_library(htp: Client) -> None:
         "a device without its config": htp.deviceCreate(None, configs(objects.DeviceConfig, 0), ctypes.byref(out)),
         "no properties": htp.contextGetProperty(context, None),
         "a graph that is not finalized": [
-            htp.make("graphCreate", context, b"open", None), htp.contextGetBinarySize(context, ctypes.byref(size))
+            htp.make("graphCreate", context, b"open", None),
+            htp.contextGetBinarySize(context, ctypes.byref(size)),
         ][1],
     }
     assert found == {
@@ -210,9 +211,7 @@ def test_a_quantized_convolution_computes_what_the_graph_in_python_does(client: 
             "w", TensorType.STATIC, DataType.SFIXED_POINT_8, weights.shape, q(tuple(np.float32(scales)), (0,) * 6, 3),
             weights,
         )  # fmt: skip
-        b = graph.create_tensor(
-            "b", TensorType.STATIC, DataType.SFIXED_POINT_32, bias.shape, q((0.0005,), (0,)), bias
-        )
+        b = graph.create_tensor("b", TensorType.STATIC, DataType.SFIXED_POINT_32, bias.shape, q((0.0005,), (0,)), bias)
         y = graph.create_tensor("y", TensorType.APP_READ, DataType.UFIXED_POINT_8, (1, 5, 5, 6), q((0.2,), (-100,)))
         graph.add_node("conv", "Conv2d", [x, w, b], [y], {"stride": stride, "pad_amount": pads})
         graph.finalize()
@@ -431,9 +430,7 @@ def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> 
     package = pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     answers = {name: getattr(htp, name)(*arguments) for name, arguments in WRONG.items()}
     out = ctypes.c_void_p()
-    answers |= {
-        name: getattr(htp, name)(*arguments, ctypes.byref(out)) for name, arguments in WRONG_CREATIONS.items()
-    }
+    answers |= {name: getattr(htp, name)(*arguments, ctypes.byref(out)) for name, arguments in WRONG_CREATIONS.items()}
     code = (
         "import sys, ctypes, json; from pathlib import Path; from qnn_calls import Client\n"
         "from test_functions import WRONG, WRONG_CREATIONS\n"

@@ -102,9 +102,7 @@ def test_lpai_runs_in_tcm_by_its_configuration(
         '{"lpai_backend": {"target_env": "adsp", "enable_hw_ver": "v6"},'
         ' "lpai_graph": {"execute": {"mem_type": "tcm"}}}'
     )
-    done = execute(
-        build("lpai_pools", compiler, sanitize), libraries, counting, "tcm", ISTHMUS_LPAI_CONFIG=str(config)
-    )
+    done = execute(build("lpai_pools", compiler, sanitize), libraries, counting, "tcm", ISTHMUS_LPAI_CONFIG=str(config))
     assert (done.returncode, complaints(done)) == (0, [])
     assert "log 3: TCM pool current size: 0 max_size: 2035712\n" in done.stdout
     assert done.stdout.count(" from tcm pool 0\n") == 3
@@ -157,9 +155,7 @@ def test_a_recurrent_layer_composed_in_c_keeps_its_states(
 ) -> None:
     (tmp_path / "values").write_bytes(layer.blob)
     (tmp_path / "frames").write_bytes(layer.frames.tobytes())
-    done = execute(
-        build("recurrent_states"), libraries, library, layer.op, tmp_path / "values", tmp_path / "frames"
-    )
+    done = execute(build("recurrent_states"), libraries, library, layer.op, tmp_path / "values", tmp_path / "frames")
     assert (done.returncode, complaints(done)) == (0, [])
     for found in np.array(done.stdout.split(), np.float32).reshape(2, *layer.expected.shape):
         check(layer, found)

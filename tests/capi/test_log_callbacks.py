@@ -124,9 +124,7 @@ SHORT = {(backend, "free the back end") for backend in BACKENDS} | {("Lpai", "fi
     ("backend", "deed"),
     [pair if pair in SHORT else long(*pair) for pair in itertools.product(BACKENDS, DEEDS)],
 )
-def test_a_callback_may_call_back_at_any_message(
-    libraries: Path, tmp_path: Path, backend: str, deed: str
-) -> None:
+def test_a_callback_may_call_back_at_any_message(libraries: Path, tmp_path: Path, backend: str, deed: str) -> None:
     """In a child: what waits for itself does not end."""
     if backend == "Gpu":
         pytest.importorskip("pyopencl", reason="needs OpenCL")

@@ -60,9 +60,7 @@ def test_handles_are_those_of_the_descriptors_in_their_order(htp: Client, buffer
     htp.do("backendFree", backend)
 
 
-def test_where_one_cannot_be_registered_none_is_and_every_handle_is_null(
-    htp: Client, buffers: list[RpcBuffer]
-) -> None:
+def test_where_one_cannot_be_registered_none_is_and_every_handle_is_null(htp: Client, buffers: list[RpcBuffer]) -> None:
     backend, context = opened(htp)
     room, out = framed(3)
     fds = buffers[0].fd, buffers[1].fd, -1

@@ -63,9 +63,7 @@ def test_the_alignment_of_the_start_comes_before_that_of_the_size(
     client.do("backendFree", backend)
 
 
-def test_every_property_that_is_listed_is_answered_of_a_backend_and_of_a_graph(
-    client: Client, counting: Path
-) -> None:
+def test_every_property_that_is_listed_is_answered_of_a_backend_and_of_a_graph(client: Client, counting: Path) -> None:
     backend, first, last = backend_of(client, 6), Alignment(FILL, FILL), Alignment(FILL, FILL)
     kept = (ctypes.c_uint8 * 4)(*[0xA5] * 4)
     client.do(

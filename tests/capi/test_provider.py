@@ -190,9 +190,7 @@ def test_a_profile_arrives_in_the_providers_files(htp_library: Path, tiny: Path,
 
 
 @pytest.mark.parametrize("embedded", ["0", "1"])
-def test_a_context_is_cached_and_loaded_again(
-    htp_library: Path, tiny: Path, tmp_path: Path, embedded: str
-) -> None:
+def test_a_context_is_cached_and_loaded_again(htp_library: Path, tiny: Path, tmp_path: Path, embedded: str) -> None:
     cache = tmp_path / "cached.onnx"
     config = {
         "ep.context_enable": "1",

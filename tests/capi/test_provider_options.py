@@ -140,13 +140,9 @@ def test_an_option_runs_and_so_does_the_cache_that_is_made_with_it(
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED, ids=lambda given: str(given)[:30])
-def test_what_the_provider_refuses_ends_in_its_own_words(
-    libraries: Path, tiny: Path, name: str, value: str
-) -> None:
+def test_what_the_provider_refuses_ends_in_its_own_words(libraries: Path, tiny: Path, name: str, value: str) -> None:
     with pytest.raises(Exception, match=REFUSED[name, value]):
-        ort_provider.session(
-            tiny, libraries / "libQnnHtp.so", {name: value}, {"session.disable_cpu_ep_fallback": "1"}
-        )
+        ort_provider.session(tiny, libraries / "libQnnHtp.so", {name: value}, {"session.disable_cpu_ep_fallback": "1"})
 
 
 SHARING = """

@@ -276,9 +276,7 @@ def test_a_senseless_bound_is_refused(compile_with, monkeypatch, text):
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
-def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_said_once(
-    compile_with, monkeypatch, capfd, fault
-):
+def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_said_once(compile_with, monkeypatch, capfd, fault):
     def refuse(self, *_):
         raise self._unavailable("written", OSError(fault, os.strerror(fault)))
 

@@ -31,9 +31,7 @@ OTHER_KIND = (
     "another. Ours are unique, and a handle of another kind is refused."
 )
 NOT_ON_X86 = "The vendor's x86 library does not offer this and returns 1000. Ours does it, or checks the arguments."
-HIDES = (
-    "The vendor's library accepts this, at least until the graph is finalized. Ours refuses it where it happens."
-)
+HIDES = "The vendor's library accepts this, at least until the graph is finalized. Ours refuses it where it happens."
 NAMES_THE_CAUSE = "Both refuse, by other codes. Ours names the cause."
 DECISIONS = (
     Decision(r".*: \w+( handle)? of another kind|context: free a backend's handle", OTHER_KIND),

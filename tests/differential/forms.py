@@ -47,28 +47,36 @@ def _scalars() -> dict[str, Callable[[], Node]]:
             x = _tensor("x", KINDS[kind], (2, 3, 4))
             for op in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"):
                 made[f"{op} {kind}: everything {to}"] = lambda op=op, x=x, out=out: _node(
-                    op, [x], x.dtype, out, axes=(U32, [0, 1, 2]))
+                    op, [x], x.dtype, out, axes=(U32, [0, 1, 2])
+                )
             for op in ("Argmax", "Argmin"):
                 made[f"{op} {kind}: of a row {to}"] = lambda op=op, x=x, out=out: _node(
-                    op, [replace(x, dims=(4,))], I32, out, axis=(U32, 0))
+                    op, [replace(x, dims=(4,))], I32, out, axis=(U32, 0)
+                )
         x = _tensor("x", F32, (4,))
         made[f"Squeeze fp32: all axes {to}"] = lambda out=out, x=x: _node(
-            "Squeeze", [replace(x, dims=(1, 1))], F32, out, axes=(U32, [0, 1]))
+            "Squeeze", [replace(x, dims=(1, 1))], F32, out, axes=(U32, [0, 1])
+        )
         made[f"UnPack fp32: of a row {to}"] = lambda out=out, x=x: Node(
-            "UnPack", [replace(x, dims=(2,))], [_tensor(name, F32, out, READ) for name in "yz"],
-            [Param("axis", U32, 0)])
+            "UnPack", [replace(x, dims=(2,))], [_tensor(name, F32, out, READ) for name in "yz"], [Param("axis", U32, 0)]
+        )
         made[f"StridedSlice fp32: one element {to}"] = lambda out=out, x=x: _node(
-            "StridedSlice", [x], F32, out, ranges=(I32, [[1, 2, 1]]), shrink_axes=(U32, 1))
+            "StridedSlice", [x], F32, out, ranges=(I32, [[1, 2, 1]]), shrink_axes=(U32, 1)
+        )
         made[f"GatherNd fp32: one element {to}"] = lambda out=out, x=x: _node(
-            "GatherNd", [x, _tensor("i", I32, (1,))], F32, out)
+            "GatherNd", [x, _tensor("i", I32, (1,))], F32, out
+        )
         made[f"Cast fp32: on {list(out)}"] = lambda out=out: _node("Cast", [_tensor("x", F32, out)], I32, out)
         made[f"Dequantize ufixed8: on {list(out)}"] = lambda out=out: _node(
-            "Dequantize", [_tensor("x", D.UFIXED_POINT_8, out)], F32, out)
+            "Dequantize", [_tensor("x", D.UFIXED_POINT_8, out)], F32, out
+        )
         made[f"Relu fp32: on {list(out)}"] = lambda out=out: _node("Relu", [_tensor("x", F32, out)], F32, out)
         made[f"ElementWiseAdd fp32: with {list(out)}"] = lambda out=out, x=x: _node(
-            "ElementWiseAdd", [x, _tensor("z", F32, out)], F32, (4,))
+            "ElementWiseAdd", [x, _tensor("z", F32, out)], F32, (4,)
+        )
         made[f"Gather fp32: index {list(out)}"] = lambda out=out, x=x: _node(
-            "Gather", [replace(x, dims=(4, 3)), _tensor("i", I32, out)], F32, (*out, 3), axis=(I32, 0))
+            "Gather", [replace(x, dims=(4, 3)), _tensor("i", I32, out)], F32, (*out, 3), axis=(I32, 0)
+        )
     return made
 
 
@@ -81,16 +89,23 @@ def _slices() -> dict[str, Callable[[], Node]]:
                                    (1, 1, 2), (1, 1, 0), (1, 1, -1), (2, 2, 1), (-3, 0, 1)):  # fmt: skip
             ranges = [[begin, end, stride], [0, 4, 1]]
             made[f"StridedSlice {kind}: shrunk at {begin}:{end}:{stride}"] = lambda x=x, ranges=ranges: _node(
-                "StridedSlice", [x], x.dtype, (4,), ranges=(I32, ranges), shrink_axes=(U32, 1))
+                "StridedSlice", [x], x.dtype, (4,), ranges=(I32, ranges), shrink_axes=(U32, 1)
+            )
         for begin, end, stride in ((-2, 4, 1), (1, -1, 1), (-3, -1, 1), (3, 1, -1)):
             ranges = [[0, 2, 1], [begin, end, stride]]
             made[f"StridedSlice {kind}: of {begin}:{end}:{stride}"] = lambda x=x, ranges=ranges: _node(
-                "StridedSlice", [x], x.dtype, (2, 2), ranges=(I32, ranges))
+                "StridedSlice", [x], x.dtype, (2, 2), ranges=(I32, ranges)
+            )
         for mode in (0, 1, 2):
             for op, dims in (("SpaceToDepth", (1, 4, 4, 128)), ("DepthToSpace", (1, 16, 16, 8))):
                 made[f"{op} {kind}: mode {mode}"] = lambda op=op, kind=kind, dims=dims, mode=mode: _node(
-                    op, [_tensor("x", KINDS[kind], (1, 8, 8, 32))], KINDS[kind], dims, block_size=(U32, [2, 2]),
-                    mode=(U32, mode))
+                    op,
+                    [_tensor("x", KINDS[kind], (1, 8, 8, 32))],
+                    KINDS[kind],
+                    dims,
+                    block_size=(U32, [2, 2]),
+                    mode=(U32, mode),
+                )
     return made
 
 
@@ -104,30 +119,40 @@ def _mixed() -> dict[str, Callable[[], Node]]:
                 continue
             two = _tensor("e", dtype, (1,), data=[two])
             name = f"{kind}: exponent {DataType(dtype).name}"
-            made[f"ElementWisePower {name}"] = lambda x=x, two=two: _node(
-                "ElementWisePower", [x, two], x.dtype, (4, 4))
+            made[f"ElementWisePower {name}"] = lambda x=x, two=two: _node("ElementWisePower", [x, two], x.dtype, (4, 4))
             made[f"ElementWiseBinary {name}"] = lambda x=x, two=two: _node(
-                "ElementWiseBinary", [x, two], x.dtype, (4, 4), operation=(U32, 16))
+                "ElementWiseBinary", [x, two], x.dtype, (4, 4), operation=(U32, 16)
+            )
         for op in ("Add", "Multiply", "Maximum"):
             made[f"ElementWise{op} {kind}: with FLOAT_32"] = lambda op=op, x=x: _node(
-                f"ElementWise{op}", [x, _tensor("z", F32, (1,), data=[2.0])], x.dtype, (4, 4))
+                f"ElementWise{op}", [x, _tensor("z", F32, (1,), data=[2.0])], x.dtype, (4, 4)
+            )
     for count in (1, 2, 3, 5, 7):
         made[f"Prelu fp32: {count} slopes for 3 channels"] = lambda count=count: _node(
-            "Prelu", [_tensor("x", F32, (2, 5, 1, 3)), _tensor("s", F32, (count,), data=np.arange(count) / 4)], F32,
-            (2, 5, 1, 3))
+            "Prelu",
+            [_tensor("x", F32, (2, 5, 1, 3)), _tensor("s", F32, (count,), data=np.arange(count) / 4)],
+            F32,
+            (2, 5, 1, 3),
+        )
     made["Prelu ufixed16: slopes of 8 bits"] = lambda: _node(
-        "Prelu", [_tensor("x", D.UFIXED_POINT_16, (2, 4, 4, 8)),
-                  _tensor("s", D.UFIXED_POINT_8, (8,), data=np.arange(8) + 128)], D.UFIXED_POINT_16, (2, 4, 4, 8))
+        "Prelu",
+        [_tensor("x", D.UFIXED_POINT_16, (2, 4, 4, 8)), _tensor("s", D.UFIXED_POINT_8, (8,), data=np.arange(8) + 128)],
+        D.UFIXED_POINT_16,
+        (2, 4, 4, 8),
+    )
     for dtype in (D.UINT_8, D.INT_8, I32, BOOL, F16):
         made[f"Dequantize ufixed8: to {DataType(dtype).name}"] = lambda dtype=dtype: _node(
-            "Dequantize", [_tensor("x", D.UFIXED_POINT_8, (4, 4))], dtype, (4, 4))
+            "Dequantize", [_tensor("x", D.UFIXED_POINT_8, (4, 4))], dtype, (4, 4)
+        )
     for dtype in (D.UFIXED_POINT_8, D.SFIXED_POINT_8, D.UFIXED_POINT_16):
         made[f"Quantize fp16: to {DataType(dtype).name}"] = lambda dtype=dtype: _node(
-            "Quantize", [_tensor("x", F16, (4, 4))], dtype, (4, 4))
+            "Quantize", [_tensor("x", F16, (4, 4))], dtype, (4, 4)
+        )
     for kind in ("fp32", "fp16", "ufixed8", "ufixed16"):
         cube = _tensor("x", KINDS[kind], (1, 4, 4, 4, 2))
         made[f"GridSample {kind}: of rank 5"] = lambda cube=cube: _node(
-            "GridSample", [cube, _tensor("g", cube.dtype, (1, 4, 4, 4, 3))], cube.dtype, cube.dims)
+            "GridSample", [cube, _tensor("g", cube.dtype, (1, 4, 4, 4, 3))], cube.dtype, cube.dims
+        )
     return made
 
 
@@ -143,7 +168,8 @@ def _weights() -> dict[str, Callable[[], Node]]:
             if "3d" not in op or kind != "a16w8":
                 for name, encoding in (("scale 0", Encoding((0.0,))), ("no scale", None)):
                     made[f"{op} {kind}: bias of {name}"] = lambda op=op, kind=kind, encoding=encoding: _by_channel(
-                        op, kind, encoding)
+                        op, kind, encoding
+                    )
     made["TransposeConv2d ufixed8: in groups, with scales by channel"] = lambda: _grouped(6)
     made["TransposeConv2d ufixed8: in groups, with scales of a group"] = lambda: _grouped(3)
     return made

@@ -49,12 +49,18 @@ def _changes(node: Node) -> Iterator[tuple[str, Callable[[Node], Node]]]:
     for index in range(min(3, len(node.inputs))):
         yield f"type of in[{index}]", lambda node, index=index: replace(node, inputs=_retyped(node.inputs, index))
     yield "type of out[0]", lambda node: replace(node, outputs=_retyped(node.outputs, 0))
-    yield "dimensions of out[0]", lambda node: replace(
-        node, outputs=changed(node.outputs, 0, dims=(*node.outputs[0].dims[:-1], node.outputs[0].dims[-1] + 1))
+    yield (
+        "dimensions of out[0]",
+        lambda node: replace(
+            node, outputs=changed(node.outputs, 0, dims=(*node.outputs[0].dims[:-1], node.outputs[0].dims[-1] + 1))
+        ),
     )
     yield "no inputs", lambda node: replace(node, inputs=[])
-    yield "one input too many", lambda node: replace(
-        node, inputs=[*node.inputs, *[replace(node.inputs[-1], name=f"more{index}") for index in range(4)]]
+    yield (
+        "one input too many",
+        lambda node: replace(
+            node, inputs=[*node.inputs, *[replace(node.inputs[-1], name=f"more{index}") for index in range(4)]]
+        ),
     )
     yield "no outputs", lambda node: replace(node, outputs=[])
 

@@ -22,6 +22,5 @@ def test_error_counts_operations_and_names_a_few_nodes() -> None:
         found.check()
     assert caught.value.code is Code.COMMON_NOT_SUPPORTED
     assert caught.value.rule == (
-        "6 operations are not supported: WHERE x5 ('w0', 'w1', 'w2' and 2 more); "
-        "CAST x1 (reads quantized values: 'c')"
+        "6 operations are not supported: WHERE x5 ('w0', 'w1', 'w2' and 2 more); CAST x1 (reads quantized values: 'c')"
     )

@@ -132,11 +132,30 @@ def test_matrix_products() -> None:
 
 
 UNARY = {
-    "ElementWiseAbs": "Abs", "ElementWiseAsin": "Asin", "ElementWiseAtan": "Atan", "ElementWiseCeil": "Ceil",
-    "ElementWiseCos": "Cos", "ElementWiseExp": "Exp", "ElementWiseFloor": "Floor", "ElementWiseNeg": "Neg",
-    "ElementWiseRound": "Round", "ElementWiseSign": "Sign", "ElementWiseSin": "Sin", "ElementWiseSoftplus": "Softplus",
-    "Elu": "Elu", "HardSwish": "HardSwish", "Relu": "Relu", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Erf": "Erf",
-    "Tan": "Tan", "Acos": "Acos", "Sinh": "Sinh", "Cosh": "Cosh", "Asinh": "Asinh", "Atanh": "Atanh",
+    "ElementWiseAbs": "Abs",
+    "ElementWiseAsin": "Asin",
+    "ElementWiseAtan": "Atan",
+    "ElementWiseCeil": "Ceil",
+    "ElementWiseCos": "Cos",
+    "ElementWiseExp": "Exp",
+    "ElementWiseFloor": "Floor",
+    "ElementWiseNeg": "Neg",
+    "ElementWiseRound": "Round",
+    "ElementWiseSign": "Sign",
+    "ElementWiseSin": "Sin",
+    "ElementWiseSoftplus": "Softplus",
+    "Elu": "Elu",
+    "HardSwish": "HardSwish",
+    "Relu": "Relu",
+    "Sigmoid": "Sigmoid",
+    "Tanh": "Tanh",
+    "Erf": "Erf",
+    "Tan": "Tan",
+    "Acos": "Acos",
+    "Sinh": "Sinh",
+    "Cosh": "Cosh",
+    "Asinh": "Asinh",
+    "Atanh": "Atanh",
 }
 
 
@@ -161,9 +180,16 @@ def test_unary_functions_of_positive_numbers() -> None:
 
 
 BINARY = {
-    "ElementWiseAdd": "Add", "ElementWiseSubtract": "Sub", "ElementWiseMultiply": "Mul", "ElementWiseDivide": "Div",
-    "ElementWiseEqual": "Equal", "ElementWiseGreater": "Greater", "ElementWiseGreaterEqual": "GreaterOrEqual",
-    "ElementWiseLess": "Less", "ElementWiseLessEqual": "LessOrEqual", "ElementWiseMaximum": "Max",
+    "ElementWiseAdd": "Add",
+    "ElementWiseSubtract": "Sub",
+    "ElementWiseMultiply": "Mul",
+    "ElementWiseDivide": "Div",
+    "ElementWiseEqual": "Equal",
+    "ElementWiseGreater": "Greater",
+    "ElementWiseGreaterEqual": "GreaterOrEqual",
+    "ElementWiseLess": "Less",
+    "ElementWiseLessEqual": "LessOrEqual",
+    "ElementWiseMaximum": "Max",
     "ElementWiseMinimum": "Min",
 }
 
@@ -325,7 +351,8 @@ def test_grid_sampling(align: int, padding: str, mode: str, sizes: tuple[int, ..
     x, grid = rand(2, 3, *sizes), rand(2, *range(3, 3 + len(sizes)), len(sizes))
     theirs = ort("GridSample", [x, grid], align_corners=align, padding_mode=padding, mode=mode, opset=20)[0]
     params = {
-        "align_corners": align, "mode": ("linear", "nearest").index(mode),
+        "align_corners": align,
+        "mode": ("linear", "nearest").index(mode),
         "padding_mode": ("zeros", "border", "reflection").index(padding),
     }
     close(compute("GridSample", [last(x), grid], params)[0], last(theirs))
@@ -396,7 +423,28 @@ def test_lstm(direction: int, peephole: bool) -> None:
     ours = compute(
         "Lstm",
         [
-            x, wf, wc, wo, rf, rc, ro, bf, bc, bo, hidden[0], cell[0], None, None, None, None, wi, ri, pi, pf, po, bi,
+            x,
+            wf,
+            wc,
+            wo,
+            rf,
+            rc,
+            ro,
+            bf,
+            bc,
+            bo,
+            hidden[0],
+            cell[0],
+            None,
+            None,
+            None,
+            None,
+            wi,
+            ri,
+            pi,
+            pf,
+            po,
+            bi,
         ],
         {"direction": direction},
     )
@@ -410,7 +458,11 @@ def test_lstm(direction: int, peephole: bool) -> None:
 def test_gru(direction: int, linear: int) -> None:
     x, w, r, b, hidden = rand(5, 2, 3), rand(1, 12, 3), rand(1, 12, 4), rand(1, 24), rand(1, 2, 4)
     theirs = ort(
-        "GRU", [x, w, r, b, None, hidden], 2, hidden_size=4, linear_before_reset=linear,
+        "GRU",
+        [x, w, r, b, None, hidden],
+        2,
+        hidden_size=4,
+        linear_before_reset=linear,
         direction=("forward", "reverse")[direction],
     )
     operands = [x, *np.split(w[0], 3), *np.split(r[0], 3), *np.split(b[0], 6), hidden]

@@ -32,7 +32,9 @@ def test_movement_leaves_stored_elements_as_they_are() -> None:
     graph = Graph("g")
     x = fixed(graph, stored(np.int8, 2, 3, 4), 0.07, -5)
     for op, params in (
-        ("Transpose", {"perm": [2, 0, 1]}), ("Tile", {"multiples": [1, 2, 1]}), ("Reverse", {"axes": [1]}),
+        ("Transpose", {"perm": [2, 0, 1]}),
+        ("Tile", {"multiples": [1, 2, 1]}),
+        ("Reverse", {"axes": [1]}),
     ):
         assert set(one(graph, op, [x], params).reshape(-1)) == set(x.data.reshape(-1))
     np.testing.assert_array_equal(one(graph, "Concat", [x, x], {"axis": 0}), np.concatenate([x.data, x.data]))
@@ -67,9 +69,18 @@ def test_convolution_is_within_one_step_of_onnx_runtime_and_mostly_equal(dtype: 
     theirs = ort(
         "QLinearConv",
         [
-            x, np.float32(0.02), zero, w, scales, np.zeros(8, np.int8), np.float32(0.11), out_zero, bias,
+            x,
+            np.float32(0.02),
+            zero,
+            w,
+            scales,
+            np.zeros(8, np.int8),
+            np.float32(0.11),
+            out_zero,
+            bias,
         ],
-        pads=[1, 1, 1, 1], group=group,
+        pads=[1, 1, 1, 1],
+        group=group,
     )[0]
     weights = graph.constant(
         "w", np.ascontiguousarray(np.moveaxis(w, (0, 1), (3, 2))), Quantization.per_channel(scales, np.zeros(8), 3)

@@ -23,8 +23,16 @@ COMMON_TYPES = [DataType.FLOAT_32, DataType.INT_32, DataType.BOOL_8, DataType.SF
 small = st.integers(0, 4)
 wild = st.sampled_from([0, 1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**32 - 1, 2**32, 2**63 - 1, -1, -2, -(2**31)])
 anything = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.floats(), max_size=2),
-    st.just({}), st.just([[1], [2, 3]]), st.just(1j), st.binary(max_size=2),
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.floats(), max_size=2),
+    st.just({}),
+    st.just([[1], [2, 3]]),
+    st.just(1j),
+    st.binary(max_size=2),
 )
 shapes = st.lists(small, max_size=5).map(tuple)
 

@@ -48,9 +48,7 @@ def answers(model: Path, key: str, feed: Feeds, backend: str) -> dict[str, np.nd
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("keep_io_types", [False, True], ids=["float16 throughout", "float32 at the interface"])
 @pytest.mark.parametrize("key", models())
-def test_a_model_in_float16_has_one_answer_near_that_of_float32(
-    key: str, keep_io_types: bool, tmp_path: Path
-) -> None:
+def test_a_model_in_float16_has_one_answer_near_that_of_float32(key: str, keep_io_types: bool, tmp_path: Path) -> None:
     try:
         feed, oracle = stimuli.stimuli(key)[-1], oracles.reference(zoo.MODELS[key])
     except zoo.Unavailable as reason:

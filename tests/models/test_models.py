@@ -90,10 +90,7 @@ def programs(key: str, path: str) -> Iterator[Program]:
 
 def run_all(session: isthmus.Session, model: zoo.Model, feeds: Sequence[Feeds]) -> list[Feeds]:
     """The answers to each feed in turn; what was bound as a constant is no input any more."""
-    return [
-        session.run({name: value for name, value in feed.items() if name not in model.constants})
-        for feed in feeds
-    ]
+    return [session.run({name: value for name, value in feed.items() if name not in model.constants}) for feed in feeds]
 
 
 def stack(answers: Sequence[Feeds], name: str) -> Array:
@@ -103,9 +100,7 @@ def stack(answers: Sequence[Feeds], name: str) -> Array:
 def assert_within_a_step(ours: Array, reference: Array, step: float, name: str) -> None:
     steps = np.rint(np.abs(ours.astype(np.float64) - reference.astype(np.float64)) / step)
     same = float(np.mean(steps == 0))
-    told = (
-        f"{name}: up to {steps.max():.0f} steps apart, {100 * same:.2f} % of {steps.size} elements the same"
-    )
+    told = f"{name}: up to {steps.max():.0f} steps apart, {100 * same:.2f} % of {steps.size} elements the same"
     assert steps.max() <= 1, told
     assert same >= SAME_SHARE, told
 
@@ -201,11 +196,8 @@ def test_the_wake_word_gives_the_recorded_answers() -> None:
     frames = np.load(stimuli.DATA / "okay_nabu_in_int8.npy")
     recorded = np.load(stimuli.DATA / "okay_nabu_out_uint8_litert.npy")
     feeds: list[Feeds] = [
-        {"serving_default_input_audio:0": frames[3 * step : 3 * step + 3][None]}
-        for step in range(len(recorded))
+        {"serving_default_input_audio:0": frames[3 * step : 3 * step + 3][None]} for step in range(len(recorded))
     ]
     with open_session(model, feeds[0]) as session:
         answers = run_all(session, model, feeds)
-    assert_within_a_step(
-        stack(answers, "StatefulPartitionedCall:0").reshape(-1), recorded, model.step, "output"
-    )
+    assert_within_a_step(stack(answers, "StatefulPartitionedCall:0").reshape(-1), recorded, model.step, "output")

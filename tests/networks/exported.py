@@ -71,9 +71,7 @@ def compare(made: Network, path: Path, backend: str) -> Outcome:
             found = [session.run(feeds) for feeds in made.runs]
     except isthmus.QnnError as refusal:
         return Outcome("refused", str(refusal))
-    most = max(
-        (difference(f[name], w[name]) for f, w in zip(found, wanted, strict=True) for name in w), default=np.inf
-    )
+    most = max((difference(f[name], w[name]) for f, w in zip(found, wanted, strict=True) for name in w), default=np.inf)
     return Outcome("ok" if most <= made.tolerance else "wrong", f"{most:.1e}")
 
 

@@ -169,6 +169,7 @@ class Case:
     def quantized(self) -> bool:
         return self.operation in QUANTIZED
 
+
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """All node tests, by name; raises `zoo.Unavailable` where they cannot be had."""

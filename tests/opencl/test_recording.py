@@ -142,7 +142,11 @@ def test_profiles_and_limits_use_commands_of_their_own(recorder):
     context, memory, array, made = desk(simultaneous=False)
     recorded = Commands(context, made, "test", 60)
     assert [each.command.label for each in recorded.timed()[1].commands] == [
-        "array", "add 1", "add 10", "add 100", "array"
+        "array",
+        "add 1",
+        "add 10",
+        "add 100",
+        "array",
     ]
     assert recorded.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert recorder.replays == 0

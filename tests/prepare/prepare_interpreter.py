@@ -43,8 +43,12 @@ class Builder:
         """Add a node; plain numbers and arrays become constants. Gives its output, or a list of several."""
         tensors = [t if t is None or isinstance(t, Tensor) else self.constant(t) for t in inputs]
         outputs = self.graph.emit(
-            op, tensors, params, dims=None if dims is None else [tuple(dims)],
-            dtypes=None if dtype is None else [dtype], quantizations=None if q is None else [q],
+            op,
+            tensors,
+            params,
+            dims=None if dims is None else [tuple(dims)],
+            dtypes=None if dtype is None else [dtype],
+            quantizations=None if q is None else [q],
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -154,7 +158,8 @@ class Memory:
         self.schedule = schedule
         self.rng = np.random.default_rng(seed)
         self.pools: dict[int, np.ndarray] = {
-            Pool.SCRATCH: self._garbage(schedule.scratch_bytes), Pool.STATE: self._garbage(schedule.state_bytes),
+            Pool.SCRATCH: self._garbage(schedule.scratch_bytes),
+            Pool.STATE: self._garbage(schedule.state_bytes),
         }
         scratch = self.pools[Pool.SCRATCH]
         for index, tensor in enumerate((*schedule.inputs, *schedule.outputs)):

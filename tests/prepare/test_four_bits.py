@@ -119,9 +119,7 @@ def test_the_constants_of_a_program_are_half_of_those_in_bytes(case: str) -> Non
     found, wanted, _, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
     np.testing.assert_array_equal(found, wanted)
     assert weights.quantization is not None
-    whole = Tensor(
-        "w", TensorType.STATIC, weights.dtype, dims, replace(weights.quantization, bits=0), weights.data
-    )
+    whole = Tensor("w", TensorType.STATIC, weights.dtype, dims, replace(weights.quantization, bits=0), weights.data)
     again, _, _, in_bytes = run(case, whole, DataType.UFIXED_POINT_8)
     np.testing.assert_array_equal(found, again)
     assert in_bytes - nbytes >= weights.elements // 2

@@ -49,9 +49,7 @@ def test_where_fp16_loses_little_everything_is_fp16():
     assert made.off < choice.MAX_ERROR
     assert not made.fp32
     assert {t for step in work.steps for t in step.outputs} - set(work.outputs) <= made.fp16
-    assert all(
-        t in made.fp16 for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL
-    )
+    assert all(t in made.fp16 for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL)
 
 
 def test_what_a_small_difference_is_made_of_stays_fp32():

@@ -442,9 +442,7 @@ def test_a_pass_takes_what_fits_and_leaves_what_nearly_does(apply: Callable, bui
     assert found == left
 
 
-@pytest.mark.parametrize(
-    ("dims", "rank"), [((1, 4, 5), 2), ((1, 1, 4, 5), 2), ((2, 4, 5), 3), ((4, 5), 2)], ids=str
-)
+@pytest.mark.parametrize(("dims", "rank"), [((1, 4, 5), 2), ((1, 1, 4, 5), 2), ((2, 4, 5), 3), ((4, 5), 2)], ids=str)
 @pytest.mark.parametrize("of_rank", [3, 4])
 def test_ones_before_a_constant_matrix_go_where_its_operand_has_as_many_axes(dims, rank, of_rank) -> None:
     b = Builder()

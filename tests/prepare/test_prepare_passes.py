@@ -221,7 +221,9 @@ def test_a_transpose_of_single_elements_is_a_reshape():
     x = b.op("Relu", b.input(1, 5, 1, 7))
     y = b.op("Transpose", x, perm=[0, 2, 1, 3])
     assert ops(rewritten(b.finish(b.op("ElementWiseAbs", y)), remove_identities)) == [
-        "Relu", "Reshape", "ElementWiseAbs",
+        "Relu",
+        "Reshape",
+        "ElementWiseAbs",
     ]
 
 
@@ -235,7 +237,11 @@ def test_arithmetic_gets_cheaper():
     x = b.op("ElementWiseAdd", x, 0.0)
     work = rewritten(b.finish(x), simplify_arithmetic)
     assert ops(work) == [
-        "ElementWiseMultiply", "ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSquareRoot", "ElementWiseMultiply",
+        "ElementWiseMultiply",
+        "ElementWiseAdd",
+        "ElementWiseMultiply",
+        "ElementWiseSquareRoot",
+        "ElementWiseMultiply",
     ]
 
 
@@ -479,7 +485,9 @@ def test_a_limit_that_holds_already_vanishes():
     x = b.op("Relu6", b.op("ElementWiseSin", b.input(4)))
     x = b.op("Relu", x)
     assert ops(rewritten(b.finish(b.op("ElementWiseExp", x)), fuse_activations)) == [
-        "ElementWiseSin", "Relu6", "ElementWiseExp",
+        "ElementWiseSin",
+        "Relu6",
+        "ElementWiseExp",
     ]
 
 

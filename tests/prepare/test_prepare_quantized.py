@@ -76,7 +76,9 @@ def test_a_convolution_takes_its_fixed_point_operands(axis, relu, bias):
 @pytest.mark.parametrize(
     ("op", "params"),
     [
-        ("ElementWiseAdd", {}), ("ElementWiseSubtract", {}), ("ElementWiseMultiply", {}),
+        ("ElementWiseAdd", {}),
+        ("ElementWiseSubtract", {}),
+        ("ElementWiseMultiply", {}),
         ("Concat", {"axis": 1}),
     ],
 )
@@ -91,10 +93,17 @@ def test_two_operands(op, params):
 @pytest.mark.parametrize(
     ("op", "params"),
     [
-        ("Sigmoid", {}), ("Relu", {}), ("HardSwish", {}), ("Softmax", {"axis": 3}),
+        ("Sigmoid", {}),
+        ("Relu", {}),
+        ("HardSwish", {}),
+        ("Softmax", {"axis": 3}),
         ("ReduceMean", {"axes": [1, 2], "keep_dims": True}),
         ("PoolAvg2d", {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}),
-        ("Erf", {}), ("ElementWiseSin", {}), ("ElementWiseFloor", {}), ("ElementWiseAtan", {}), ("Sinh", {}),
+        ("Erf", {}),
+        ("ElementWiseSin", {}),
+        ("ElementWiseFloor", {}),
+        ("ElementWiseAtan", {}),
+        ("Sinh", {}),
     ],
 )
 def test_one_operand(op, params):
@@ -196,8 +205,6 @@ def fixed(b, value, q, dtype=None):
     return b.op("Dequantize", b.graph.constant("c", np.asarray(value), q, dtype), dtype=F32)
 
 
-
-
 MATRIX = RNG.integers(-9, 9, (6, 3)).astype(np.int8)
 BETWEEN: list = [
     # (what, how it is made, operations that are left)
@@ -278,8 +285,12 @@ def test_a_product_of_16_bits_takes_weights_of_8_or_16(kind):
 def test_operations_on_16_bits_are_folded_as_those_on_8_are():
     b = QuantizedBuilder()
     x = wide(b, 4, 6)
-    y = b.op("Concat", b.op("Dequantize", b.op("Quantize", b.op("ElementWiseAdd", x, wide(b, 4, 6)), dtype=S16, q=WIDE),
-             dtype=F32), b.real(4, 6), axis=0)
+    y = b.op(
+        "Concat",
+        b.op("Dequantize", b.op("Quantize", b.op("ElementWiseAdd", x, wide(b, 4, 6)), dtype=S16, q=WIDE), dtype=F32),
+        b.real(4, 6),
+        axis=0,
+    )
     work = resolved(b.finish(b.op("Quantize", y, dtype=S16, q=WIDE)))
     assert sorted(ops(work)) == ["Concat", "Convert", "ElementWiseAdd"]
 

@@ -55,8 +55,7 @@ def _convolved(x: Array, weights: Array, strides: Any, pads: Any, dilations: Any
     padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
     filters, depth, kh, kw = weights.shape
     rows, columns = (
-        (padded.shape[axis] - (k - 1) * d - 1) // s + 1
-        for axis, k, d, s in ((2, kh, dh, sh), (3, kw, dw, sw))
+        (padded.shape[axis] - (k - 1) * d - 1) // s + 1 for axis, k, d, s in ((2, kh, dh, sh), (3, kw, dw, sw))
     )
     result = np.zeros((x.shape[0], filters, rows, columns))
     each = filters // group

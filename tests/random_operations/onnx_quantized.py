@@ -23,9 +23,7 @@ _KEEPING = frozenset((
 """Operators whose results are elements of their operands."""
 
 
-def encoding(
-    m: OnnxModel, array: np.ndarray, signed: bool, least: float = 0.0
-) -> tuple[np.float32, np.generic]:
+def encoding(m: OnnxModel, array: np.ndarray, signed: bool, least: float = 0.0) -> tuple[np.float32, np.generic]:
     """A scale (of at least `least`) and zero point that fit these numbers, or nearly do."""
     low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
     scale = np.float32(max(high - low, 1e-3) / 255 * m.rng.choice([1.0, 1.0, 1.3, 0.8]))

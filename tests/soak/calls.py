@@ -379,9 +379,7 @@ def _register_opencl(world: World, rng: random.Random, context: Ctx, spec: Spec)
         held.handles.append(Registered(None, context, Spec("", spec.dtype, ()), held, 0, True))  # type: ignore[arg-type]
 
 
-def _descriptor(
-    world: World, spec: Spec, kind: DescriptorType, buffer: rpcmem.RpcBuffer, offset: int
-) -> MemDescriptor:
+def _descriptor(world: World, spec: Spec, kind: DescriptorType, buffer: rpcmem.RpcBuffer, offset: int) -> MemDescriptor:
     if kind is not DescriptorType.CUSTOM:
         return MemDescriptor(spec.dims, spec.dtype, kind, fd=buffer.fd or -1, address=buffer.address)
     assert buffer.fd is not None
@@ -609,4 +607,3 @@ def allocated(world: World, rng: random.Random) -> None:
     counted(graph, done)
     if done.done:
         compare(graph, feeds, dict(given.outputs))
-

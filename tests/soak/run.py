@@ -70,8 +70,16 @@ def soak(
     with tempfile.TemporaryDirectory() as folder:
         trace, noise = Path(folder, "trace"), Path(folder, "noise")
         options = {
-            "kinds": kinds, "without": without, "threads": threads, "seconds": seconds, "seed": seed,
-            "rounds": rounds, "only": only, "trace": str(trace), "warm_up": warm_up, "origins": origins,
+            "kinds": kinds,
+            "without": without,
+            "threads": threads,
+            "seconds": seconds,
+            "seed": seed,
+            "rounds": rounds,
+            "only": only,
+            "trace": str(trace),
+            "warm_up": warm_up,
+            "origins": origins,
         }
         tests = ("soak", "", "capi", "delegate", "frontends/tflite")
         paths = [*(str(_HERE.parent / name) for name in tests), str(_HERE.parents[1] / "src")]

@@ -245,9 +245,7 @@ def execute_async(world: TableWorld, rng: random.Random) -> None:
     given, made = (types.Tensor * 1)(at(graph.x, x)), (types.Tensor * 1)(at(graph.y, y))
     asked = 0
     for _ in range(rng.choice((1, 3))):
-        done = world.code(
-            "graphExecuteAsync", graph.handle, given, 1, made, 1, None, None, notify, 0, calm=True
-        )
+        done = world.code("graphExecuteAsync", graph.handle, given, 1, made, 1, None, None, notify, 0, calm=True)
         asked += done.done
     for _ in range(asked):
         if not one.acquire(timeout=_SECONDS):

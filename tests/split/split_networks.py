@@ -181,12 +181,27 @@ def tflite_network(seed: int, quantized: bool, first: int = 0, also_middle: bool
             activation = rng.choice([0, 1, 3])
             if what == "conv":
                 old, channels = channels, rng.choice([4, 8, 24])
-                made = options("Conv2D", padding=padding, strideW=s, strideH=s, fusedActivationFunction=activation,
-                               dilationWFactor=1, dilationHFactor=1)
+                made = options(
+                    "Conv2D",
+                    padding=padding,
+                    strideW=s,
+                    strideH=s,
+                    fusedActivationFunction=activation,
+                    dilationWFactor=1,
+                    dilationHFactor=1,
+                )
                 operands = weights([channels, k, k, old], 0)
             else:
-                made = options("DepthwiseConv2D", padding=padding, strideW=s, strideH=s, depthMultiplier=1,
-                               fusedActivationFunction=activation, dilationWFactor=1, dilationHFactor=1)
+                made = options(
+                    "DepthwiseConv2D",
+                    padding=padding,
+                    strideW=s,
+                    strideH=s,
+                    depthMultiplier=1,
+                    fusedActivationFunction=activation,
+                    dilationWFactor=1,
+                    dilationHFactor=1,
+                )
                 operands = weights([1, k, k, channels], 3)
             x = result()
             operators.append(Op("CONV_2D" if what == "conv" else "DEPTHWISE_CONV_2D", [source, *operands], [x], made))

@@ -41,7 +41,11 @@ def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted):
 @pytest.mark.parametrize(
     ("attributes", "wanted"),
     [
-        ({"axis": 3}, "a"), ({"axis": -1}, "a"), ({}, "a"), ({"axis": 2}, None), ({"axis": -2}, None),
+        ({"axis": 3}, "a"),
+        ({"axis": -1}, "a"),
+        ({}, "a"),
+        ({"axis": 2}, None),
+        ({"axis": -2}, None),
         ({"axis": 1}, None),
     ],
 )

@@ -37,9 +37,7 @@ def alone(file: str, name: str, *arguments: str, seconds: float = _SECONDS) -> A
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def process(
-    file: str, name: str, *arguments: str, seconds: float = _SECONDS
-) -> subprocess.CompletedProcess[str]:
+def process(file: str, name: str, *arguments: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
     """Call a function in a process of its own, however that ends."""
     return subprocess.run(
         [sys.executable, __file__, file, name, *arguments],

@@ -23,9 +23,7 @@ def rounded(numerators: np.ndarray, factor: Fraction) -> np.ndarray:
     return np.asarray(whole + up, object)
 
 
-def stored(
-    steps: np.ndarray, output: Quantization, kind: Any, clamp: tuple[float, float] | None = None
-) -> np.ndarray:
+def stored(steps: np.ndarray, output: Quantization, kind: Any, clamp: tuple[float, float] | None = None) -> np.ndarray:
     """Whole numbers of steps as stored values of a quantization: plus its zero point, limited."""
     info, zero = np.iinfo(kind), output.zero_point
     low, high = int(info.min), int(info.max)

@@ -14,14 +14,31 @@ SAME = {"stride": [2, 2], "pad_amount": [[0, 1], [0, 1]]}
 POOL = {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": NO_PADS}
 POOL_3D = {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}
 DETECTIONS = {
-    "max_detections": 4, "max_classes_per_detection": 2, "num_classes": 2, "score_threshold": 0.3, "iou_threshold": 0.5,
-    "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0,
+    "max_detections": 4,
+    "max_classes_per_detection": 2,
+    "num_classes": 2,
+    "score_threshold": 0.3,
+    "iou_threshold": 0.5,
+    "y_scale": 10.0,
+    "x_scale": 10.0,
+    "h_scale": 5.0,
+    "w_scale": 5.0,
 }
 GATES = [(4, 3)] * 3 + [(4, 4)] * 3
 LSTM = [(5, 2, 3), *GATES, *[(4,)] * 3, (2, 4), (2, 4)]
 WHOLE_LSTM = [
-    (5, 2, 3), *[(4, 3)] * 3, *[(4, 6)] * 3, *[(4,)] * 3, (2, 6), (2, 4), *[None] * 4,
-    (4, 3), (4, 6), *[(4,)] * 4, (6, 4), (6,),
+    (5, 2, 3),
+    *[(4, 3)] * 3,
+    *[(4, 6)] * 3,
+    *[(4,)] * 3,
+    (2, 6),
+    (2, 4),
+    *[None] * 4,
+    (4, 3),
+    (4, 6),
+    *[(4,)] * 4,
+    (6, 4),
+    (6,),
 ]
 """With an input gate of its own, peepholes, and a projection from 4 to 6."""
 
@@ -30,19 +47,25 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("Conv2d", [(2, 9, 8, 4), (3, 3, 2, 6)], CONV | {"group": 2, "dilation": [2, 1]}, [(2, 5, 6, 6)]),
     ("Conv2d", [(1, 224, 224, 3), (3, 3, 3, 32)], SAME, [(1, 112, 112, 32)]),
     (
-        "Conv3d", [(1, 4, 5, 6, 2), (2, 2, 2, 2, 7)], {"stride": [1, 1, 1], "pad_amount": [[0, 0]] * 3},
+        "Conv3d",
+        [(1, 4, 5, 6, 2), (2, 2, 2, 2, 7)],
+        {"stride": [1, 1, 1], "pad_amount": [[0, 0]] * 3},
         [(1, 3, 4, 5, 7)],
     ),
     ("DepthWiseConv1d", [(1, 9, 4), (3, 1, 8)], {"stride": 1, "pad_amount": [0, 2]}, [(1, 9, 8)]),
     ("DepthWiseConv2d", [(1, 7, 7, 4), (3, 3, 1, 4), (4,)], {"stride": [2, 2], "pad_amount": NO_PADS}, [(1, 3, 3, 4)]),
     ("TransposeConv1d", [(1, 5, 4), (3, 4, 2)], {"stride": 2, "pad_amount": [1, 0], "group": 2}, [(1, 10, 4)]),
     (
-        "TransposeConv2d", [(1, 4, 5, 6), (3, 3, 6, 2)],
-        {"stride": [2, 2], "pad_amount": [[1, 1], [0, 0]], "output_padding": [1, 0]}, [(1, 8, 11, 2)],
+        "TransposeConv2d",
+        [(1, 4, 5, 6), (3, 3, 6, 2)],
+        {"stride": [2, 2], "pad_amount": [[1, 1], [0, 0]], "output_padding": [1, 0]},
+        [(1, 8, 11, 2)],
     ),
     (
-        "TransposeConv3d", [(1, 2, 2, 2, 3), (2, 2, 2, 3, 5)],
-        {"stride": [1, 1, 1], "pad_amount": [[0, 0]] * 3, "dilation": [2, 1, 1]}, [(1, 4, 3, 3, 5)],
+        "TransposeConv3d",
+        [(1, 2, 2, 2, 3), (2, 2, 2, 3, 5)],
+        {"stride": [1, 1, 1], "pad_amount": [[0, 0]] * 3, "dilation": [2, 1, 1]},
+        [(1, 4, 3, 3, 5)],
     ),
     ("FullyConnected", [(2, 3, 4), (7, 4), (7,)], {"keep_dims": True}, [(2, 3, 7)]),
     ("FullyConnected", [(2, 3, 4), (7, 12)], {}, [(2, 7)]),
@@ -54,8 +77,10 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("PoolAvg2d", [(1, 7, 7, 3)], {"filter_size": [7, 7], "stride": [1, 1], "pad_amount": NO_PADS}, [(1, 1, 1, 3)]),
     # The window that would start beyond the input is dropped.
     (
-        "PoolAvg2d", [(1, 4, 4, 1)],
-        {"filter_size": [2, 2], "stride": [3, 3], "pad_amount": [[1, 1], [0, 0]], "rounding_mode": 1}, [(1, 2, 2, 1)],
+        "PoolAvg2d",
+        [(1, 4, 4, 1)],
+        {"filter_size": [2, 2], "stride": [3, 3], "pad_amount": [[1, 1], [0, 0]], "rounding_mode": 1},
+        [(1, 2, 2, 1)],
     ),
     ("PoolMax3d", [(1, 4, 4, 4, 2)], POOL_3D, [(1, 2, 2, 2, 2)]),
     ("PoolAvg3d", [(1, 4, 4, 4, 2)], POOL_3D | {"stride": [1] * 3}, [(1, 3, 3, 3, 2)]),
@@ -116,13 +141,17 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("Lstm", WHOLE_LSTM, {}, [(5, 2, 6), (2, 4), (2, 6)]),
     ("Gru", [(5, 2, 3), *GATES, *[(4,)] * 6, (1, 2, 4)], {"linear_before_reset": 1}, [(5, 2, 4), (1, 2, 4)]),
     (
-        "DetectionPostProcess", [(1, 6, 4), (1, 6, 3), (6, 4)], DETECTIONS | {"use_regular_nms": True},
+        "DetectionPostProcess",
+        [(1, 6, 4), (1, 6, 3), (6, 4)],
+        DETECTIONS | {"use_regular_nms": True},
         [(1, 8, 4), (1, 8), (1, 8), (1,)],
     ),
     ("ElementWiseMux", [(I32, (4, 1)), (3,), (2, 1, 3), ()], {}, [(2, 4, 3)]),
     ("Logit", [(2, 3), (F32, (1,))], {}, [(2, 3)]),
     (
-        "ExtractPatches", [(2, 5, 6, 3)], {"size": [2, 3], "stride": [2, 1], "rate": [1, 2], "padding": 0},
+        "ExtractPatches",
+        [(2, 5, 6, 3)],
+        {"size": [2, 3], "stride": [2, 1], "rate": [1, 2], "padding": 0},
         [(2, 2, 2, 18)],
     ),
     ("ExtractPatches", [(1, 5, 6, 2)], {"size": [3, 3], "stride": [2, 2], "padding": 1}, [(1, 3, 3, 18)]),
@@ -134,17 +163,22 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("Buffer", [(1, 2, 3)], {"buffer_size": 4, "buffer_dim": 1, "mode": 2}, [(1, 4, 3)]),
     ("RotaryEmbedding", [(2, 3, 4, 8), (2, 4, 4), (2, 4, 4)], {}, [(2, 3, 4, 8)]),
     (
-        "RotaryEmbedding", [(2, 3, 4, 8), (9, 3), (9, 3), (I32, (2, 4))],
-        {"interleaved": True, "rotary_embedding_dim": 6}, [(2, 3, 4, 8)],
+        "RotaryEmbedding",
+        [(2, 3, 4, 8), (9, 3), (9, 3), (I32, (2, 4))],
+        {"interleaved": True, "rotary_embedding_dim": 6},
+        [(2, 3, 4, 8)],
     ),
     (
-        "GroupQueryAttention", [(2, 3, 16), (2, 3, 8), (2, 3, 8)], {"num_heads": 4, "kv_num_heads": 2},
+        "GroupQueryAttention",
+        [(2, 3, 16), (2, 3, 8), (2, 3, 8)],
+        {"num_heads": 4, "kv_num_heads": 2},
         [(2, 3, 16), (2, 2, 3, 4), (2, 2, 3, 4)],
     ),
     (
         "GroupQueryAttention",
         [(1, 2, 32), None, None, (1, 2, 6, 4), (1, 2, 6, 4), (I32, (1,)), (I32, (1,)), (9, 2), (9, 2)],
-        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "scale": 0.5}, [(1, 2, 16), (1, 2, 6, 4), (1, 2, 6, 4)],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "scale": 0.5},
+        [(1, 2, 16), (1, 2, 6, 4), (1, 2, 6, 4)],
     ),
     ("SparseToDense", [(3, 4)], {}, [(3, 4)]),
 ]
@@ -180,7 +214,8 @@ DECLARED: list[tuple[str, list, dict, list]] = [
     ("Conv2d", [(1, 5, 5, 3), (3, 3, 3, 4), (4,)], CONV, [(1, 3, 3, 4)]),
     ("RoiAlign", [(2, 6, 5, 3), (F32, (4, 4)), (I32, (4,))], {"img_size_ratio": [0.5, 0.25]}, [(4, 2, 3, 3)]),
     (
-        "RoiAlign", [(2, 6, 5, 3), (F32, (4, 4)), (I32, (4,))],
+        "RoiAlign",
+        [(2, 6, 5, 3), (F32, (4, 4)), (I32, (4,))],
         {"img_size_ratio": [1.0, 1.0], "num_samples_y": 2, "num_samples_x": 3, "aligned": True, "largest_sample": True},
         [(4, 2, 3, 3)],
     ),
@@ -189,7 +224,8 @@ DECLARED: list[tuple[str, list, dict, list]] = [
     ("SelectBoxes", [(2, 6, 4), (2, 6, 3)], BOXES, [(2, 4), (2, 4), (2, 4), (2,)]),
     ("MultiClassNms", [(2, 6, 4), (2, 6, 3), (2, 6, 5)], BOXES, [(2, 4, 4), (2, 4), (2, 4), (2,), (2, 4, 5)]),
     (
-        "DetectionOutput", [(2, 6, 3), (2, 6, 4), (6, 4)],
+        "DetectionOutput",
+        [(2, 6, 3), (2, 6, 4), (6, 4)],
         {"delta_scaling_factors": [10.0, 10.0, 5.0, 5.0], "confidence_threshold": 0.1, "iou_threshold": 0.5},
         [(2, 4), (2, 4, 4), (2, 4), (2,)],
     ),

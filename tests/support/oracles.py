@@ -259,9 +259,7 @@ class OpenVINO(Oracle):
         self._request.infer(share_outputs=True)
 
     def results(self) -> Feeds:
-        return {
-            name: self._request.get_output_tensor(i).data.copy() for name, i in self._output_index.items()
-        }
+        return {name: self._request.get_output_tensor(i).data.copy() for name, i in self._output_index.items()}
 
 
 def reference(model: zoo.Model) -> Oracle:

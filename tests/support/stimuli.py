@@ -81,9 +81,7 @@ def _pictures(shape: Shape, random: np.random.Generator) -> Iterator[Array]:
         picture = 0.5 + (y[..., None] - 0.5) * slope[0] + (x[..., None] - 0.5) * slope[1]
         for _ in range(6):
             cy, cx, radius = random.uniform(0.1, 0.9), random.uniform(0.1, 0.9), random.uniform(0.05, 0.3)
-            distance = (
-                np.hypot(y - cy, x - cx) if random.random() < 0.5 else np.maximum(abs(y - cy), abs(x - cx))
-            )
+            distance = np.hypot(y - cy, x - cx) if random.random() < 0.5 else np.maximum(abs(y - cy), abs(x - cx))
             # A soft edge of about two pixels: real pictures have no perfect steps.
             cover = np.clip((radius - distance) * height / 2 + 0.5, 0, 1)[..., None]
             picture = picture * (1 - cover) + random.uniform(0, 1, 3) * cover
@@ -109,9 +107,7 @@ def _text_image(key: str, shape: Shape, random: np.random.Generator) -> Iterator
                         0,
                         1,
                     )
-                    far = np.hypot(
-                        y - top - a[0] - along * (b[0] - a[0]), x - left - a[1] - along * (b[1] - a[1])
-                    )
+                    far = np.hypot(y - top - a[0] - along * (b[0] - a[0]), x - left - a[1] - along * (b[1] - a[1]))
                     picture -= 0.7 * np.clip(2.2 - far, 0, 1) * (picture > 0.3)
                 left += size + random.uniform(2, 8)
         picture = picture + random.normal(0, 0.01, picture.shape)

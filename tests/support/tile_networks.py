@@ -280,7 +280,6 @@ class _Builder:
     def turned(self, image: Tensor) -> Tensor:
         return self.emit("Transpose", [image], {"perm": [0, 2, 1, 3]}, own_scale=False)
 
-
     # -- the same size -------------------------------------------------------------------------------------------------
 
     def widened(self, image: Tensor) -> Tensor:

@@ -95,9 +95,7 @@ def test_inspect_tells_what_a_dlc_holds(folder, capsys):
     assert report["entries"]["htp.cache.0"] == 100
     [graph] = report["graphs"]
     assert graph["name"] == "net"
-    assert graph["inputs"] == [
-        {"name": "in/x:0", "datatype": "FLOAT_32", "shape": [1, 6, 6, 2], "quantization": None}
-    ]
+    assert graph["inputs"] == [{"name": "in/x:0", "datatype": "FLOAT_32", "shape": [1, 6, 6, 2], "quantization": None}]
     assert graph["operations"] == {"Conv2d": 1, "ElementWiseNeuron": 1}
     assert (graph["constants"], graph["constant_bytes"]) == (2, 4 * (72 + 4))
 

@@ -188,9 +188,7 @@ def test_each_of_several_graphs_has_a_folder(folder, arguments, graphs):
         check(folder / "output" / name, added, results)
 
 
-@pytest.mark.parametrize(
-    "arguments", ["--debug", "--set_output_tensors sum", "--set_output_tensors libqnn_model:sum"]
-)
+@pytest.mark.parametrize("arguments", ["--debug", "--set_output_tensors sum", "--set_output_tensors libqnn_model:sum"])
 def test_intermediate_tensors_are_written_too(folder, arguments):
     assert execute(f"qnn-net-run {RUN} {arguments}") == 0
     check(folder / "output", 1, INPUTS)

@@ -84,9 +84,7 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
     except QnnError as problem:
         # What the backend refuses is the config file, not an argument of the client.
         if problem.code is Code.BACKEND_INVALID_ARGUMENT:
-            raise QnnError(
-                Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint
-            ) from None
+            raise QnnError(Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint) from None
         raise
     write_number(out, server.handles.add(backend))
 
@@ -182,9 +180,7 @@ def _with_time_first(info: ClientTensorInfo) -> ClientTensorInfo:
     return replace(info, dims=(info.dims[1], info.dims[0], *info.dims[2:])) if len(info.dims) == 3 else info
 
 
-def _validate(
-    backend: qnn.Backend, node: ClientNode, inputs: list[ClientTensorInfo], outputs: list[Tensor]
-) -> None:
+def _validate(backend: qnn.Backend, node: ClientNode, inputs: list[ClientTensorInfo], outputs: list[Tensor]) -> None:
     """Refuse a node on these operands; an optional input that is left out is None."""
     tensors = [None if info.type is TensorType.NULL else _stand_in(info) for info in inputs]
     backend.validate_op_config(node.name, node.key, tensors, outputs, node.graph_params())

@@ -191,6 +191,4 @@ class _DescribedBinary:
             return
         both = zip(quantization.scales, quantization.offsets, strict=True)
         pairs = [ScaleOffset(scale, offset) for scale, offset in both]
-        params.axisScaleOffsetEncoding = AxisScaleOffset(
-            quantization.axis, len(pairs), self._array(ScaleOffset, pairs)
-        )
+        params.axisScaleOffsetEncoding = AxisScaleOffset(quantization.axis, len(pairs), self._array(ScaleOffset, pairs))

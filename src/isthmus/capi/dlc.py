@@ -406,8 +406,7 @@ def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
         if entry.numGraphConfigs > MAX_CONFIGS:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", "they are too many")
         listed = [
-            read(pointer(entry, "graphConfigs"), ctypes.c_uint64, index).value
-            for index in range(entry.numGraphConfigs)
+            read(pointer(entry, "graphConfigs"), ctypes.c_uint64, index).value for index in range(entry.numGraphConfigs)
         ]
         array = (ctypes.c_uint64 * (len(listed) + 1))(*listed, 0)
         by_graph[name] = ctypes.cast(array, system.GRAPH_CONFIGS)

@@ -40,7 +40,9 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
             ctypes.CDLL(str(file))
         except OSError as problem:
             raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT, f"library '{file}'", f"cannot be loaded: {problem}",
+                Code.COMMON_INVALID_ARGUMENT,
+                f"library '{file}'",
+                f"cannot be loaded: {problem}",
                 "Run `isthmus capi install DIR`.",
             ) from None
     return path

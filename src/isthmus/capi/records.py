@@ -140,9 +140,7 @@ class ClientProfile:
         self._kept: list[int] = []
 
     @staticmethod
-    def of(
-        server: LibraryServer, number: int, code: Code = Code.GRAPH_INVALID_ARGUMENT
-    ) -> ClientProfile | None:
+    def of(server: LibraryServer, number: int, code: Code = Code.GRAPH_INVALID_ARGUMENT) -> ClientProfile | None:
         """Return the profile of a handle; None for null. `code` is the error for an unknown handle."""
         if not number:
             return None

@@ -194,9 +194,7 @@ class SaverProgram:
     ) -> list[str]:
         """Return the statements that set a parameter; `dtype` is the data type of a scalar."""
         if isinstance(value, ComposedTensor):
-            lines = [
-                f"{variable}.paramType = QNN_PARAMTYPE_TENSOR;", *self.tensor(f"{variable}.tensorParam", value)
-            ]
+            lines = [f"{variable}.paramType = QNN_PARAMTYPE_TENSOR;", *self.tensor(f"{variable}.tensorParam", value)]
             if value.name in variables:
                 lines.append(f"{variable}.tensorParam.v1.id = {variables[value.name]}.v1.id;")
             return lines

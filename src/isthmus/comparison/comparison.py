@@ -442,9 +442,7 @@ class Comparison:
         verdict = Verdict.WRONG if found.max_abs > limit else Verdict.AGREES
         return TensorRow(operation, name, wanted.shape, str(own.dtype), verdict, found, found, limit)
 
-    def _row(
-        self, operation: ModelOperation, name: str, wanted: np.ndarray, alone: Mapping[str, _Alone]
-    ) -> TensorRow:
+    def _row(self, operation: ModelOperation, name: str, wanted: np.ndarray, alone: Mapping[str, _Alone]) -> TensorRow:
         """Compare a tensor that is computed when the model runs."""
         place = self.stored[name]
         tensor = self.graph.tensors[place.tensor]

@@ -96,9 +96,7 @@ def isolate(
 
     def copy(tensor: Tensor, type: TensorType) -> Tensor:
         data = constant(tensor) if type is TensorType.STATIC else None
-        return alone.create_tensor(
-            alone.fresh(tensor.name), type, tensor.dtype, tensor.dims, tensor.quantization, data
-        )
+        return alone.create_tensor(alone.fresh(tensor.name), type, tensor.dtype, tensor.dims, tensor.quantization, data)
 
     for each in groups:
         copies: dict[Tensor, Tensor] = {}
@@ -118,9 +116,7 @@ def isolate(
             for tensor in node.outputs:
                 copies[tensor] = copy(tensor, TensorType.APP_READ if tensor is each.target else TensorType.NATIVE)
             params = {name: value for name, value in node.params.items() if value is not None}
-            alone.add_node(
-                alone.fresh_node(node.name), node.op, operands, [copies[t] for t in node.outputs], params
-            )
+            alone.add_node(alone.fresh_node(node.name), node.op, operands, [copies[t] for t in node.outputs], params)
         outputs[each.target.name] = copies[each.target].name
     alone.finalize()
     return IsolatedGraph(alone, {source.name: made.name for source, made in inputs.items()}, outputs)

@@ -77,9 +77,7 @@ def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduc
         return _shrunk(attempt.run, start)
 
 
-def _starts(
-    comparison: Comparison, report: ComparisonReport, suspect: TensorRow
-) -> list[tuple[ModelOperation, ...]]:
+def _starts(comparison: Comparison, report: ComparisonReport, suspect: TensorRow) -> list[tuple[ModelOperation, ...]]:
     """Return sets of operations to start from: the suspect, what it is fused with, and what comes before and after."""
     operations = comparison.subject.operations
     fused = next((row for row in report.rows if row.fused and suspect.operation in (*row.fused, row.operation)), None)

@@ -114,9 +114,7 @@ class QnnDelegate:
         delegate.close()
     """
 
-    def __init__(
-        self, options: Options | None = None, log: Callable[[LogLevel, str], object] | None = None
-    ) -> None:
+    def __init__(self, options: Options | None = None, log: Callable[[LogLevel, str], object] | None = None) -> None:
         settings = checked(Options() if options is None else options)
         probe.check()
         callbacks.sweep()

@@ -206,9 +206,7 @@ def _own(given: Any, kind: type[Any], name: str) -> Any:
     Each option's default value shows of which enumeration it is.
     """
     values, defaults = vars(_part(given, kind, name)), vars(kind())
-    return kind(
-        **{mode: _member(values[mode], type(default), f"{name}.{mode}") for mode, default in defaults.items()}
-    )
+    return kind(**{mode: _member(values[mode], type(default), f"{name}.{mode}") for mode, default in defaults.items()})
 
 
 def _without_effect(

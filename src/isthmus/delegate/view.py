@@ -195,9 +195,7 @@ def _read(address: int, index: int) -> Nodes:
     return Nodes(address, index, tuple(operators), frozenset(delegated), _names(context))
 
 
-def _node(
-    context: structures.Context, address: int, number: int
-) -> tuple[structures.Node, structures.Registration]:
+def _node(context: structures.Context, address: int, number: int) -> tuple[structures.Node, structures.Registration]:
     """Return the structures of a node: its operands, and the operator that it is of."""
     node, registration = ctypes.c_void_p(), ctypes.c_void_p()
     status = context.get_node_and_registration(address, number, ctypes.byref(node), ctypes.byref(registration))

@@ -61,12 +61,26 @@ def emit(
     """
     if not _is_constant(op, inputs):
         return graph.emit(
-            op, inputs, params, name=name, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
+            op,
+            inputs,
+            params,
+            name=name,
+            dims=dims,
+            dtypes=dtypes,
+            quantizations=quantizations,
+            outputs=outputs,
             output_names=output_names,
         )
     node = name or op
     described = graph.describe_outputs(
-        node, op, inputs, params, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
+        node,
+        op,
+        inputs,
+        params,
+        dims=dims,
+        dtypes=dtypes,
+        quantizations=quantizations,
+        outputs=outputs,
         output_names=output_names,
     )
     results = _computed(node, op, inputs, params, described)
@@ -135,7 +149,9 @@ def _computed(
     size = sum(t.nbytes for t in outputs)
     if size > max(MAX_FOLDED_BYTES, 8 * sum(held_bytes(array) for array in arrays if array is not None)):
         raise QnnError(
-            Code.COMMON_MEM_ALLOC, f"node '{node}' ({op})", f"folding it would make a constant of {size} bytes",
+            Code.COMMON_MEM_ALLOC,
+            f"node '{node}' ({op})",
+            f"folding it would make a constant of {size} bytes",
             "Such a size out of small constants is a mistake in the model.",
         )
     return evaluate(op, inputs, arrays, params or {}, outputs)

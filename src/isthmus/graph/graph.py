@@ -242,7 +242,14 @@ class Graph:
         """
         name = self.fresh_node(name or op)
         described = self.describe_outputs(
-            name, op, inputs, params, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
+            name,
+            op,
+            inputs,
+            params,
+            dims=dims,
+            dtypes=dtypes,
+            quantizations=quantizations,
+            outputs=outputs,
             output_names=output_names,
         )
         created = [self.add_tensor(tensor) for tensor in described]

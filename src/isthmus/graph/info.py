@@ -31,9 +31,7 @@ class TensorInfo:
     @staticmethod
     def of(tensor: Tensor) -> TensorInfo:
         """Return the description of a tensor of a graph."""
-        return TensorInfo(
-            tensor.name, tensor.dtype, tensor.dims, tensor.quantization, tensor.nbytes, tensor.mem_type
-        )
+        return TensorInfo(tensor.name, tensor.dtype, tensor.dims, tensor.quantization, tensor.nbytes, tensor.mem_type)
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,9 @@ def rewritten(graph: Graph, numerics: str | None = None) -> Work:
     """Run all passes over a copy of a finalized graph; `numerics` is as in `PlanOptions`."""
     if not graph.finalized:
         raise QnnError(
-            Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "only a finalized graph can be prepared",
+            Code.GRAPH_NOT_FINALIZED,
+            f"graph '{graph.name}'",
+            "only a finalized graph can be prepared",
             "Call finalize() first.",
         )
     work = Work(graph, numerics)

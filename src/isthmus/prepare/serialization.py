@@ -188,9 +188,7 @@ def _schedule(header: dict[str, Any], contents: memoryview) -> Schedule:
         scratch_bytes=size["scratch_bytes"],
         state_bytes=size["state_bytes"],
         state_offsets=_state_offsets(header["state_offsets"], groups["states"], size["state_bytes"], alignment),
-        io_offsets=_io_offsets(
-            header["io_offsets"], (*groups["inputs"], *groups["outputs"]), size["scratch_bytes"]
-        ),
+        io_offsets=_io_offsets(header["io_offsets"], (*groups["inputs"], *groups["outputs"]), size["scratch_bytes"]),
         alignment=alignment,
         numerics=header["numerics"],
         repeats=tuple(_repeats(header["repeats"], steps, tensors, places, size["scratch_bytes"])),
@@ -221,9 +219,7 @@ def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
             raise ValueError(f"its {kind} are not what they should be")
 
 
-def _place(
-    tensor: Tensor, numbers: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]]
-) -> Place:
+def _place(tensor: Tensor, numbers: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]]) -> Place:
     """Return a tensor's place, checked to be within its pool and at a multiple of the element's size.
 
     Parameters

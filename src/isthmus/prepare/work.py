@@ -40,9 +40,7 @@ class Work:
         self.inputs = tuple(graph.inputs)
         self.outputs = tuple(graph.outputs)
         self.states = tuple(graph.states)
-        self.updates: dict[Tensor, Tensor] = {
-            graph.tensors[name]: value for name, value in graph.state_updates.items()
-        }
+        self.updates: dict[Tensor, Tensor] = {graph.tensors[name]: value for name, value in graph.state_updates.items()}
         self.steps: dict[Step, float] = {}
         self._producer: dict[Tensor, Step] = {}
         self._consumers: dict[Tensor, dict[Step, None]] = {}
@@ -236,7 +234,10 @@ class Work:
     def add_state(self, name: str, dims: Sequence[int], like: Tensor) -> Tensor:
         """Return a new state with the type of `like`, 0 before the first execution; `updates` takes its next value."""
         state = Tensor(
-            self._fresh(name), TensorType.APP_READWRITE, like.dtype, tuple(dims),
+            self._fresh(name),
+            TensorType.APP_READWRITE,
+            like.dtype,
+            tuple(dims),
             like.quantization if like.dtype.is_fixed_point else None,
         )
         self.states += (state,)

@@ -112,9 +112,7 @@ class ExecutionQueue:
         with self._lock:
             waiting = self._waiting.get(graph, 0)
             if waiting >= QUEUE_DEPTH:
-                raise QnnError(
-                    Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, what, f"{waiting} executions are waiting already"
-                )
+                raise QnnError(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, what, f"{waiting} executions are waiting already")
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
             try:

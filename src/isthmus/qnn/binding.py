@@ -194,9 +194,7 @@ def watched(
     end = time.perf_counter()
     microseconds = (end - begin) * 1e6 - timings.preparation_us
     profile.add(*_events(profile.level, microseconds, before, graph.stats()))
-    profile.add(
-        *(ProfilingEvent(OPERATION + each.name, each.microseconds, "us") for each in timings.operations)
-    )
+    profile.add(*(ProfilingEvent(OPERATION + each.name, each.microseconds, "us") for each in timings.operations))
     if profile.level is ProfileLevel.DETAILED:
         # The clocks of this module and of the spans are the same one on Linux.
         known = [time for span in (*timings.phases, *timings.spans) for time in (span.begin, span.end)] or [begin, end]

@@ -289,4 +289,3 @@ def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, 
             encoding.bits, encoding.axis or 0, count, keeper.keep((ctypes.c_float * count)(*scales)),
             keeper.keep((ctypes.c_int32 * count)(*offsets)),
         )  # fmt: skip
-

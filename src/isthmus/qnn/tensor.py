@@ -129,7 +129,6 @@ class ClientTensor(NamedTuple):
         return TensorMemory(handle.registration.window, handle.registration)
 
 
-
 def match_tensors(
     graph: str, kind: str, tensors: Sequence[ClientTensor], infos: Sequence[TensorInfo]
 ) -> list[ClientTensor | None]:

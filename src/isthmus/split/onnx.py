@@ -165,9 +165,7 @@ class OnnxFile:
         value = self._values[name]
         assert value is not None
         numbers = np.asarray(value.tensor.data).reshape(-1).tolist()
-        return constant_node(
-            messages().TensorProto(name=name, data_type=_INT64, dims=value.dims, int64_data=numbers)
-        )
+        return constant_node(messages().TensorProto(name=name, data_type=_INT64, dims=value.dims, int64_data=numbers))
 
     def _network(self) -> Network:
         """Describe the nodes of `_nodes` as steps, with the sizes of all that they read and write."""

@@ -71,9 +71,7 @@ class TfliteFile:
         self.main = self.model.subgraph(0)
         check_root(self.model)
         self.static = {
-            index
-            for index in range(self.main.tensor_count)
-            if len(self.model.buffer(self.main.tensor(index).buffer))
+            index for index in range(self.main.tensor_count) if len(self.model.buffer(self.main.tensor(index).buffer))
         }
         self.makers: dict[int, OperatorEntry] = {}
         """The operators whose results are constants, by result."""

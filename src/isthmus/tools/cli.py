@@ -56,6 +56,7 @@ def profile_viewer(arguments: Sequence[str] | None = None) -> int:
 
 def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
     """Run a subcommand of ``isthmus`` as the tool of QNN with that name, such as ``qnn-net-run``."""
+
     def run() -> int:
         from isthmus.tools import commands
 

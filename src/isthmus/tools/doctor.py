@@ -178,9 +178,7 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding("optional packages", package, "works", metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding(
-                "optional packages", package, "missing", "not installed", f"pip install 'isthmus[{extra}]'"
-            )
+            yield Finding("optional packages", package, "missing", "not installed", f"pip install 'isthmus[{extra}]'")
 
 
 def _optional() -> Iterator[tuple[str, str]]:
@@ -226,5 +224,3 @@ def _backend(name: str) -> Finding:
     if not np.array_equal(result, 2 * np.maximum(x, 0)):
         return Finding("backends", name, "broken", f"gave {result.tolist()} for {x.tolist()}")
     return Finding("backends", name, "works", f"ran a graph in {time.perf_counter() - began:.1f} s{kernels}")
-
-

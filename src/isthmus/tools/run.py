@@ -222,9 +222,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Generate random inputs for a trial run, the same every time. Those named in `skip` are left out."""
     generator = np.random.default_rng(0)
-    return {
-        name: random_array(generator, view.dtype, view.shape) for name, view in inputs.items() if name not in skip
-    }
+    return {name: random_array(generator, view.dtype, view.shape) for name, view in inputs.items() if name not in skip}
 
 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:

@@ -185,9 +185,7 @@ class _RowParser(CommandParser):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.prog, message)
 
 
-def _check_grid(
-    options: argparse.Namespace, backends: Sequence[str | None], grid: Sequence[Sequence[str]]
-) -> None:
+def _check_grid(options: argparse.Namespace, backends: Sequence[str | None], grid: Sequence[Sequence[str]]) -> None:
     """Refuse values that every backend refuses, by the checks of the command that computes a row.
 
     A value that only some backends have is accepted: the others' rows say why they have no figures.

@@ -141,9 +141,7 @@ class LocalWork:
         return _done(job.mode, job.model, [*config, *job.arguments], self._seconds, started)
 
 
-def _done(
-    mode: str, model: Path, arguments: Sequence[str], seconds: float | None, started: Started
-) -> JobOutcome:
+def _done(mode: str, model: Path, arguments: Sequence[str], seconds: float | None, started: Started) -> JobOutcome:
     """Run a command on a model in a process of its own."""
     try:
         # The name may begin with a dash.

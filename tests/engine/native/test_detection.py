@@ -70,7 +70,10 @@ def test_regions_are_sampled_inside_and_outside_the_image(aligned: bool, largest
         [[0, 0, 7, 9], [1.3, 2.6, 5.1, 3.2], [-4, -3, 2, 1], [6, 8, 20, 30], [3, 3, 3, 3], [5, 4, 2, 1]], np.float32
     )
     params = {
-        "img_size_ratio": [2.0, 1.0], "num_samples_y": samples[0], "num_samples_x": samples[1], "aligned": aligned,
+        "img_size_ratio": [2.0, 1.0],
+        "num_samples_y": samples[0],
+        "num_samples_x": samples[1],
+        "aligned": aligned,
         "largest_sample": largest,
     }
     images = RNG.standard_normal((3, 6, 8, 5)).astype(np.float32)

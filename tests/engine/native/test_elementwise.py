@@ -38,9 +38,7 @@ def test_unary_functions_of_any_real(op: str) -> None:
     check(op, [floats(3, 347)], rtol=2e-6, atol=1e-6, in_place=[0])
 
 
-@pytest.mark.parametrize(
-    "op", ["ElementWiseLog", "ElementWiseRsqrt", "ElementWiseSquareRoot", "Acosh"]
-)
+@pytest.mark.parametrize("op", ["ElementWiseLog", "ElementWiseRsqrt", "ElementWiseSquareRoot", "Acosh"])
 def test_unary_functions_of_positive_reals(op: str) -> None:
     check(op, [np.abs(floats(1031)) + np.float32(1.001)], rtol=1e-6, in_place=[0])
 

@@ -139,8 +139,10 @@ def contents(tensor: Tensor, index: int) -> np.ndarray:
         return RNG.uniform(0.1, 0.9, tensor.dims).astype(tensor.dtype.numpy)
     if tensor.dtype is BOOL:
         return RNG.random(tensor.dims) > 0.5
-    return np.ones(tensor.dims, tensor.dtype.numpy) if index else RNG.integers(0, 5, tensor.dims).astype(
-        tensor.dtype.numpy
+    return (
+        np.ones(tensor.dims, tensor.dtype.numpy)
+        if index
+        else RNG.integers(0, 5, tensor.dims).astype(tensor.dtype.numpy)
     )
 
 
@@ -218,7 +220,8 @@ def three_nodes() -> Graph:
 
 def test_all_nodes_of_a_graph_that_are_not_executed_are_listed_by_name() -> None:
     assert [(node, op) for node, op, _ in lower.unsupported(three_nodes())] == [
-        ("first", "Gelu"), ("third", "Softmax"),
+        ("first", "Gelu"),
+        ("third", "Softmax"),
     ]
 
 

@@ -178,9 +178,7 @@ def test_one_thread_repeats_tiles_without_turns():
 
 def test_a_lane_has_the_work_space_of_one_thread():
     # Every convolution lists addresses in work space, for each thread that shares it.
-    one, several = (
-        native.prepare(tile_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2)
-    )
+    one, several = (native.prepare(tile_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2))
     assert several.program.pipelines
     assert several.program.scratch_bytes < 1.5 * one.program.scratch_bytes
 

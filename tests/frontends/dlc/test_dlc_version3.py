@@ -108,8 +108,15 @@ def test_a_file_of_version_3_tells_what_it_holds(tmp_path):
             "quantization encoding 2147483647 x1 ('fc/w')",
         ),
     ],
-    ids=["attributes", "function", "a name that QNN has too", "an order that cannot be", "parts that do not fill",
-         "square weights", "quantized weights"],
+    ids=[
+        "attributes",
+        "function",
+        "a name that QNN has too",
+        "an order that cannot be",
+        "parts that do not fill",
+        "square weights",
+        "quantized weights",
+    ],
 )
 def test_what_would_have_to_be_guessed_is_refused_by_name(tmp_path, last, weights, named):
     path = written(tmp_path, [layer("in", "Input", ["x"], ["x"], [(1, 2, 3)]), last], weights)

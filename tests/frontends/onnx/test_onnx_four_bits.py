@@ -92,9 +92,7 @@ def test_blocks_of_a_convolution_have_scales_for_each_tap(block: int, tmp_path: 
     x = rng.standard_normal((1, 48, 5, 5)).astype(np.float32)
     weights = elements * scales.repeat(block, 1)
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), axis=(2, 3))
-    np.testing.assert_allclose(
-        answer(model, x), np.einsum("nchwij,fcij->nfhw", windows, weights), rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(answer(model, x), np.einsum("nchwij,fcij->nfhw", windows, weights), rtol=1e-5, atol=1e-5)
 
 
 # -- MatMulNBits -------------------------------------------------------------------------------------------------------

@@ -491,9 +491,7 @@ def test_einsum(equation: str, dims: list[tuple[int, ...]]) -> None:
 def test_short_fourier_transform_is_a_convolution(onesided: int) -> None:
     window = np.hanning(8).astype(np.float32)
     constants = {"step": np.int64(4), "w": window, "n": np.int64(8)}
-    made = model(
-        [node("STFT", "x step w n", "y", onesided=onesided)], {"x": floats(2, 40, 1)}, "y", constants
-    )
+    made = model([node("STFT", "x step w n", "y", onesided=onesided)], {"x": floats(2, 40, 1)}, "y", constants)
     assert operations(check(made, 1e-4))["Conv1d"] == 1
 
 
@@ -581,9 +579,7 @@ def test_a_norm_of_no_elements_takes_a_scale_that_has_none_either() -> None:
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize("mean", [1, 4, 16])
 @pytest.mark.parametrize("rank", [2, 4])
-def test_batch_normalization_of_16_bit_floats_is_rounded_once(
-    kind: str, mean: int, rank: int, tmp_path: Path
-) -> None:
+def test_batch_normalization_of_16_bit_floats_is_rounded_once(kind: str, mean: int, rank: int, tmp_path: Path) -> None:
     dtype = np.dtype(kind if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
     rng = np.random.default_rng(mean)
     numbers = [rng.standard_normal(8), rng.standard_normal(8), rng.standard_normal(8) * 0.1 + mean, rng.random(8) + 1.0]

@@ -41,8 +41,12 @@ def data_dependent_loop() -> bytes:
 def branch(taken: bool) -> bytes:
     """Adds, or multiplies, a vector with itself."""
     vector = T("f32", (3,))
-    main = Subgraph([T("bool", (), taken), vector, vector],
-                    [Op("IF", [0, 1], [2], options("If", thenSubgraphIndex=1, elseSubgraphIndex=2))], [1], [2])
+    main = Subgraph(
+        [T("bool", (), taken), vector, vector],
+        [Op("IF", [0, 1], [2], options("If", thenSubgraphIndex=1, elseSubgraphIndex=2))],
+        [1],
+        [2],
+    )
     then = Subgraph([vector, vector], [Op("ADD", [0, 0], [1], options("Add"))], [0], [1])
     other = Subgraph([vector, vector], [Op("MUL", [0, 0], [1], options("Mul"))], [0], [1])
     return model(main, then, other)

@@ -124,8 +124,9 @@ class Lstm:
         gates = []
         for of_input, of_hidden, bias in zip(self.inputs, self.recurrent, self.biases, strict=True):
             sums = (x - self.zero) @ of_input.data.T + bias, (self.hidden - self.hidden_zero) @ of_hidden.data.T
-            scales = np.float32(of_input.scale) * float(np.float32(self.scale)), np.float32(of_hidden.scale) * float(
-                np.float32(self.hidden_scale)
+            scales = (
+                np.float32(of_input.scale) * float(np.float32(self.scale)),
+                np.float32(of_hidden.scale) * float(np.float32(self.hidden_scale)),
             )
             parts = [limit(self._rescaled(s, scale * 4096.0), 16) for s, scale in zip(sums, scales, strict=True)]
             gates.append(limit(parts[0] + parts[1], 16))

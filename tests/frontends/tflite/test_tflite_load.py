@@ -134,7 +134,9 @@ def test_sparse_weights_are_written_out() -> None:
     weights = np.zeros((4, 4), np.float32)
     weights[:2, 2:], weights[2:, :2] = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
     data = single(
-        "FULLY_CONNECTED", [T("f32", (1, 4)), T("f32", (2, 4), np.arange(1, 9))], [T("f32", (1, 4))],
+        "FULLY_CONNECTED",
+        [T("f32", (1, 4)), T("f32", (2, 4), np.arange(1, 9))],
+        [T("f32", (1, 4))],
         options("FullyConnected"),
     )
 
@@ -243,8 +245,14 @@ def test_shapes_in_the_file_are_not_trusted() -> None:
 
 def test_shape_arithmetic_folds_away() -> None:
     tensors = [
-        T("f32", (2, 3), name="x"), T("i32", (2,)), T("i32", (1,), [0]), T("i32", (1,), [1]), T("i32", ()),
-        T("i32", (), -1), T("i32", (2,)), T("f32", (2, 3)),
+        T("f32", (2, 3), name="x"),
+        T("i32", (2,)),
+        T("i32", (1,), [0]),
+        T("i32", (1,), [1]),
+        T("i32", ()),
+        T("i32", (), -1),
+        T("i32", (2,)),
+        T("f32", (2, 3)),
     ]
     operators = [
         Op("SHAPE", [0], [1], options("Shape", outType=2)),

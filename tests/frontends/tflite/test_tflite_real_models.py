@@ -11,8 +11,14 @@ from isthmus.frontends.tflite import load
 MODELS = Path(__file__).parents[3] / ".models"
 DATA = Path(__file__).parents[2] / "data"
 COMPARED = (
-    "okay_nabu", "dtln_1", "dtln_2", "precise_vad", "face_detection_short_range", "efficientnet_lite0",
-    "face_detection_full_range_sparse", "iris_landmark",
+    "okay_nabu",
+    "dtln_1",
+    "dtln_2",
+    "precise_vad",
+    "face_detection_short_range",
+    "efficientnet_lite0",
+    "face_detection_full_range_sparse",
+    "iris_landmark",
 )
 
 

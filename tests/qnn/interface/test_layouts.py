@@ -192,7 +192,8 @@ def test_a_declaration_becomes_c_and_ctypes() -> None:
     assert text.splitlines()[2:7] == [
         "#ifndef SAMPLE_SOME_H", "#define SAMPLE_SOME_H", "", '#include "../QnnCommon.h"', "#include <stdbool.h>",
     ]  # fmt: skip
-    assert """
+    assert (
+        """
 typedef enum { SAMPLE_KIND_FIRST = 1, SAMPLE_KIND_UNKNOWN = QNN_UNDEFINED } Sample_Kind_t;
 typedef struct {
   Sample_Kind_t kind;
@@ -201,7 +202,9 @@ typedef struct {
 } Sample_SomeConfig_t;
 QNN_LAYOUT(Sample_SomeConfig_t, 32);
 #define SAMPLE_SOME_CONFIG_INIT {SAMPLE_KIND_FIRST, {0}, 0, {0}}
-""" in text
+"""
+        in text
+    )
     places = {name: getattr(value.ctype, name).offset for name in fields(value.ctype)}
     assert places == {"kind": 0, "flag": 8, "text": 8, "first": 16, "rest": 20}
     long = layout.Functions({"Sample_Fn_t": ", ".join(f"uint32_t number{index}" for index in range(9))})

@@ -166,7 +166,9 @@ class OpPackage:
                 self._answer(self.process(), "validate", {"graph": content})
         except QnnError as problem:
             raise QnnError(
-                Code.GRAPH_INVALID_OP_CONFIG, f"node '{call.node}' ({call.op})", f"{problem.what}: {problem.rule}",
+                Code.GRAPH_INVALID_OP_CONFIG,
+                f"node '{call.node}' ({call.op})",
+                f"{problem.what}: {problem.rule}",
                 problem.hint,
             ) from None
 

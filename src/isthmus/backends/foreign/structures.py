@@ -84,9 +84,7 @@ def node_structure(node: NodeEntry, tensors: Mapping[str, Tensor], keeps: Keeps)
     config = OpConfig()
     config.version = 1
     fields = config.v1
-    fields.name, fields.packageName, fields.typeName = (
-        text.encode() for text in (node.name, node.package, node.type)
-    )
+    fields.name, fields.packageName, fields.typeName = (text.encode() for text in (node.name, node.package, node.type))
     params = (Param * max(1, len(node.params)))()
     for slot, (name, value) in zip(params, node.params.items(), strict=False):
         slot.name = name.encode()

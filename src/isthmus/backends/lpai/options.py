@@ -234,9 +234,7 @@ class MemInfo:
 def _uint32(name: str, value: Any, least: int) -> int:
     """Return a field's value as an integer; refuse it outside `least` to 32 bits."""
     if not is_int(value) or not least <= value <= UINT32_MAX:
-        raise QnnError(
-            Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be an integer, {least} to {UINT32_MAX}"
-        )
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be an integer, {least} to {UINT32_MAX}")
     return int(value)
 
 

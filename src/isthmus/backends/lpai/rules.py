@@ -49,9 +49,7 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
     return found
 
 
-def io_window(
-    what: str, source: Window, nbytes: int, alignment: BufferAlignmentReq, tcm_bytes: int | None
-) -> Window:
+def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignmentReq, tcm_bytes: int | None) -> Window:
     """Return the bytes of a client's buffer that a tensor takes; refuse a buffer that cannot hold it.
 
     An allocation must have room for the tensor's size rounded up to the size alignment. For a view or a pointer only

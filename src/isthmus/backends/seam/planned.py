@@ -67,9 +67,7 @@ class PlannedGraph:
     def info(self) -> GraphInfo:
         """The description of the graph for clients; it names no target."""
         schedule = self.schedule
-        needs = MemoryNeeds(
-            schedule.scratch_bytes, schedule.state_bytes, schedule.constant_bytes, schedule.alignment
-        )
+        needs = MemoryNeeds(schedule.scratch_bytes, schedule.state_bytes, schedule.constant_bytes, schedule.alignment)
         inputs, outputs = (tuple(map(TensorInfo.of, ends)) for ends in (schedule.inputs, schedule.outputs))
         return GraphInfo(schedule.name, inputs, outputs, needs)
 

@@ -220,9 +220,7 @@ class Server:
                     array[index].v1.clientBuf.data = arrays[each].ctypes.data
                     array[index].v1.clientBuf.dataSize = arrays[each].nbytes
             sides.append(array)
-        self.library.call(
-            "graphExecute", self._graphs[name], sides[0], len(inputs), sides[1], len(outputs), None, None
-        )
+        self.library.call("graphExecute", self._graphs[name], sides[0], len(inputs), sides[1], len(outputs), None, None)
         return Message({}, {each: array.data for each, array in results.items()})
 
     def do_register(self, message: Message, memories: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The writer of the table of chips, ``chips.json``, with the library that is installed::
 
-    python -m isthmus.backends.vendor.chips
+python -m isthmus.backends.vendor.chips
 """
 
 from __future__ import annotations

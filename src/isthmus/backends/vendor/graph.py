@@ -157,8 +157,7 @@ class VendorBinding(BindingBase):
         self._io = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
         check_overlaps(self._what, infos, inputs, self._io)
         self._handles = [
-            memory.registration.handle if isinstance(memory.registration, VendorRegistration) else 0
-            for memory in given
+            memory.registration.handle if isinstance(memory.registration, VendorRegistration) else 0 for memory in given
         ]
         kinds = ["shared" if handle else None for handle in self._handles]
         windows = [(info.name, window) for info, window in zip(infos, self._io, strict=True)]

@@ -37,9 +37,7 @@ class VendorProcess(LibraryProcess):
         self.library = library
         super().__init__(library.what, CHILD, SECONDS, _PASSED, "A new context starts a new process.")
         try:
-            hello, _ = self.call(
-                "open", backend=str(library.backend), system=str(library.system), log_level=log_level
-            )
+            hello, _ = self.call("open", backend=str(library.backend), system=str(library.system), log_level=log_level)
             self.build, self.versions = str(hello["build"]), dict(hello["versions"])
         except Exception:
             self.close()

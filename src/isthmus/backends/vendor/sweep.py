@@ -102,9 +102,7 @@ class FarmRunner(parallel.FarmJobs[Job, Measurement]):
         )
 
 
-def measure_remotely(
-    graphs: Sequence[tuple[str, bytes]], target: ChipTarget, library: str | None
-) -> dict[str, Any]:
+def measure_remotely(graphs: Sequence[tuple[str, bytes]], target: ChipTarget, library: str | None) -> dict[str, Any]:
     """Measure on another machine, with the library there; return plain data."""
     with parallel.ended_with_the_task() as started:
         return measure(graphs, target, find(library), started).to_json()

@@ -70,9 +70,7 @@ _ICE_LAKE = (*_AVX512, "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512bitalg"
 _NEOVERSE = ("neon", "dotprod", "fullfp16", "rdm", "lse", "rcpc")
 
 TARGETS: tuple[Target, ...] = (
-    Target(
-        "avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", _ICE_LAKE, 64, "vnni"
-    ),
+    Target("avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", _ICE_LAKE, 64, "vnni"),
     Target("avx512", _X86, "skylake-avx512", "-prefer-256-bit", _AVX512, 64),
     Target("avx2-vnni", _X86, "haswell", "+avxvnni", (*_AVX2, "avxvnni"), 32, "avxvnni"),
     Target("avx2", _X86, "haswell", "", _AVX2, 32),

@@ -37,9 +37,7 @@ def data_type(tensor: ComposedTensor) -> DataType | None:
     return None if known is DataType.UNDEFINED else known
 
 
-def quantization(
-    tensor: ComposedTensor, dtype: DataType, contents: np.ndarray | None = None
-) -> Quantization | None:
+def quantization(tensor: ComposedTensor, dtype: DataType, contents: np.ndarray | None = None) -> Quantization | None:
     """Return a fixed-point tensor's quantization; None for floats and integers, even if they have an encoding.
 
     `contents` are the elements of a constant.
@@ -113,4 +111,3 @@ def _bits(encoding: EncodingEntry, dtype: DataType) -> int:
     if encoding.kind == BLOCKWISE_EXPANSION:
         return LPBQ_BITS if dtype.itemsize == 1 else 0
     return encoding.bits if dtype.is_fixed_point and 0 < encoding.bits < 8 * dtype.itemsize else 0
-

@@ -228,9 +228,7 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeE
     return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras, package, kinds)
 
 
-def _value(
-    model: Reading, attribute: Table, data: Mapping[str, memoryview]
-) -> tuple[Scalar | ComposedTensor, int]:
+def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview]) -> tuple[Scalar | ComposedTensor, int]:
     """Return the value of an attribute, and the QNN data type of a scalar; 0 for a tensor."""
     if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
         tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")

@@ -316,9 +316,7 @@ class OnnxBuilder:
         candidates = {padded(v.perm, rank): v.rank for v in sorted(running, key=lambda v: v.rank)}
 
         def cost(perm: Perm) -> tuple[int, int, bool]:
-            moved = sum(
-                max(v.tensor.elements, 1) for v in running if not keeps_order(v.tensor.dims, _order(v, perm))
-            )
+            moved = sum(max(v.tensor.elements, 1) for v in running if not keeps_order(v.tensor.dims, _order(v, perm)))
             return moved, -candidates[perm], perm == identity(rank)
 
         return min(candidates, key=cost)

@@ -48,9 +48,7 @@ def _if(node: OnnxNode) -> list[OnnxValue | None]:
             f"{_UNDECIDED}, and one of its branches cannot be computed ({error.what}: {error.rule})",
         )
     pairs = zip(then, otherwise, strict=True)
-    if any(
-        a.dims != b.dims or a.tensor.dtype is not b.tensor.dtype or isinstance(a, OnnxSequence) for a, b in pairs
-    ):
+    if any(a.dims != b.dims or a.tensor.dtype is not b.tensor.dtype or isinstance(a, OnnxSequence) for a, b in pairs):
         node.need(node.value(0), f"{_UNDECIDED}, and its branches differ in shape or type")
     return [
         node.elementwise("ElementWiseSelect", node.builder.reshaped(node.value(0), ()), a, b)

@@ -16,9 +16,7 @@ from isthmus.frontends.onnx.windows import MAX_EXTENT, padding, per_axis, read_w
 from isthmus.graph import DataType, Tensor
 
 
-def convolve(
-    node: OnnxNode, x: OnnxValue, weights: OnnxValue, bias: Tensor | None, **output: Any
-) -> OnnxValue:
+def convolve(node: OnnxNode, x: OnnxValue, weights: OnnxValue, bias: Tensor | None, **output: Any) -> OnnxValue:
     """Emit ONNX's Conv of rank 3 to 5; `output` gives the data type and quantization of a quantized result."""
     spatial = x.rank - 2
     if spatial not in (1, 2, 3) or weights.rank != x.rank:

@@ -39,9 +39,7 @@ def finished(
         )
     copies: list[tuple[Tensor, Tensor]] = []
     for name, tensor in outputs:
-        out = graph.create_tensor(
-            name, TensorType.APP_READ, tensor.dtype, tensor.dims, tensor.quantization
-        )
+        out = graph.create_tensor(name, TensorType.APP_READ, tensor.dtype, tensor.dims, tensor.quantization)
         if tensor.type is TensorType.NATIVE and tensor.name not in tensors:
             tensors[tensor.name] = out
         else:

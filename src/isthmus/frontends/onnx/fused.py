@@ -189,9 +189,7 @@ def _attend(
     shared, total = k.dims[1:3]
     # A scale of 0 stands for the default.
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(size)
-    rows = node.builder.reshaped(
-        node.elementwise(_MULTIPLY, q, scale), (batch, shared, heads // shared * length, size)
-    )
+    rows = node.builder.reshaped(node.elementwise(_MULTIPLY, q, scale), (batch, shared, heads // shared * length, size))
     scores = node.builder.reshaped(matmul(node, rows, permuted(k, (0, 1, 3, 2))), (batch, heads, length, total))
     if softcap:
         capped = node.elementwise("Tanh", node.elementwise(_MULTIPLY, scores, 1 / softcap))

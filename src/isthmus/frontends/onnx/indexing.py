@@ -155,9 +155,7 @@ def _one_hot(node: OnnxNode) -> OnnxValue:
     hot = node.builder.reshaped(hot, (*hot.dims[:axis], 1, *hot.dims[axis:]))
     positions = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(rank)])
     is_hot = node.elementwise("ElementWiseEqual", hot, node.builder.literal(positions))
-    off, on = (
-        node.builder.reshaped(slice_value(node, values, {0: (i, i + 1, 1)}), ()) for i in (0, 1)
-    )
+    off, on = (node.builder.reshaped(slice_value(node, values, {0: (i, i + 1, 1)}), ()) for i in (0, 1))
     return node.elementwise("ElementWiseSelect", is_hot, on, off)
 
 
@@ -204,9 +202,7 @@ def _unique(node: OnnxNode) -> list[OnnxValue | None]:
     first = node.builder.literal(np.ones(min(count, 1), bool))
     others = [slice_value(node, ordered, {0: bounds}) for bounds in ((1, count, 1), (0, max(count - 1, 0), 1))]
     flags = join(node, [first, node.elementwise("ElementWiseNotEqual", *others)], 0) if count > 1 else first
-    rows = node.rows(
-        "NonZero", [flags.tensor], (0, 1), is_result=False, dims=[(count, 1)], dtypes=[DataType.INT_64]
-    )
+    rows = node.rows("NonZero", [flags.tensor], (0, 1), is_result=False, dims=[(count, 1)], dtypes=[DataType.INT_64])
     starts = node.builder.reshaped(rows, (rows.dims[0],))
     end = node.builder.literal(np.array([count], np.int64))
     ends = join(node, [slice_value(node, starts, {0: (1, rows.dims[0], 1)}), end], 0)

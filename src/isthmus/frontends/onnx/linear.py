@@ -185,9 +185,7 @@ def _without_repeats(node: OnnxNode, value: OnnxValue, labels: str) -> tuple[Onn
         if first != index:
             size = value.dims[first]
             dims = [size if axis in (first, index) else 1 for axis in range(value.rank)]
-            mask = OnnxValue(
-                node.builder.numbers(np.eye(size).reshape(dims), value.tensor.dtype), identity(len(dims))
-            )
+            mask = OnnxValue(node.builder.numbers(np.eye(size).reshape(dims), value.tensor.dtype), identity(len(dims)))
             diagonal = node.elementwise("ElementWiseMultiply", value, mask)
             value = reduce_value(node, "ReduceSum", diagonal, [index], False)
             return _without_repeats(node, value, labels[:index] + labels[index + 1 :])

@@ -104,9 +104,7 @@ class OnnxNode:
             self.need(self.value(index), f"input {index} is not a constant", greatest)
         return array
 
-    def need(
-        self, value: OnnxValue, rule: str, greatest: object = None, kept: Sequence[OnnxValue] = ()
-    ) -> NoReturn:
+    def need(self, value: OnnxValue, rule: str, greatest: object = None, kept: Sequence[OnnxValue] = ()) -> NoReturn:
         """Leave the node to a stage in which a value is known, or refuse it by a rule if there are no stages.
 
         `greatest` is as for `array`; `kept` are values that the node reads besides its operands.
@@ -215,9 +213,7 @@ class OnnxNode:
         `more` are further arguments of `OnnxBuilder.emit`.
         """
         dtype = next(v.tensor.dtype for v in operands if isinstance(v, OnnxValue))
-        values = [
-            v if isinstance(v, OnnxValue) else OnnxValue(self.builder.scalar(v, dtype), ()) for v in operands
-        ]
+        values = [v if isinstance(v, OnnxValue) else OnnxValue(self.builder.scalar(v, dtype), ()) for v in operands]
         tensors, perm = self.builder.aligned(values)
         return OnnxValue(self.emit(op, tensors, params, **more), perm)
 

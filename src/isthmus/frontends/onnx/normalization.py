@@ -56,9 +56,7 @@ def _normalized_by(node: OnnxNode, x: OnnxValue, mean: OnnxValue, variance: Onnx
     if dtype.is_half:
         x, scale, bias, mean, variance = (node.cast(v, DataType.FLOAT_32) for v in (x, scale, bias, mean, variance))
     safe_variance = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
-    factor = node.elementwise(
-        "ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", safe_variance)
-    )
+    factor = node.elementwise("ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", safe_variance))
     shift = node.elementwise("ElementWiseSubtract", bias, node.elementwise("ElementWiseMultiply", mean, factor))
     if x.rank == 1:
         result = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
@@ -70,9 +68,7 @@ def _normalized_by(node: OnnxNode, x: OnnxValue, mean: OnnxValue, variance: Onnx
 def _instance_normalization(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     operands = [node.builder.channel_last(x), *(node.builder.materialized(node.value(i)) for i in (1, 2))]
-    return OnnxValue(
-        node.emit("InstanceNorm", operands, {"epsilon": node.attr("epsilon", 1e-5)}), channel_last(x.rank)
-    )
+    return OnnxValue(node.emit("InstanceNorm", operands, {"epsilon": node.attr("epsilon", 1e-5)}), channel_last(x.rank))
 
 
 def _group_normalization(node: OnnxNode) -> OnnxValue:

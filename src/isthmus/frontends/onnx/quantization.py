@@ -335,9 +335,7 @@ def _qlinear_concat(node: OnnxNode) -> OnnxValue:
 
 def _dequantized_product(node: OnnxNode) -> OnnxValue:
     """Compute a float from an integer product whose scales are operands (com.microsoft:MatMulIntegerToFloat)."""
-    a, b = (
-        _centred(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5))
-    )
+    a, b = (_centred(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5)))
     scaled = node.elementwise("ElementWiseMultiply", matmul(node, a, b), node.value(2))
     result = node.elementwise("ElementWiseMultiply", scaled, node.value(3))
     bias = node.optional(6)
@@ -393,9 +391,7 @@ def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
 def input_quantizations(graph: Any, external: ExternalData | None) -> dict[str, Quantization]:
     """Return the quantizations of integer graph inputs, where a node that reads them gives constant scales."""
     inputs = {
-        value.name
-        for value in graph.input
-        if value.type.tensor_type.elem_type in (INT8, UINT8, INT16, UINT16, INT32)
+        value.name for value in graph.input if value.type.tensor_type.elem_type in (INT8, UINT8, INT16, UINT16, INT32)
     } - {tensor.name for tensor in graph.initializer}
     constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:

@@ -299,7 +299,8 @@ def _roi_align(node: OnnxNode) -> OnnxValue:
     inside = node.elementwise("ElementWiseAnd", *valid)
     channels = x.dims[1]
     samples = _times(
-        node, node.builder.reshaped(samples, (count, grids[0].size, channels)),
+        node,
+        node.builder.reshaped(samples, (count, grids[0].size, channels)),
         node.builder.reshaped(node.cast(inside, x.tensor.dtype), (count, grids[0].size, 1)),
     )
     split = node.builder.reshaped(samples, (count, out_sizes[0], ratio, out_sizes[1], ratio, channels))
@@ -320,9 +321,7 @@ def _col2im(node: OnnxNode) -> OnnxValue:
     strides, dilations = per_axis(node, "strides", axes), per_axis(node, "dilations", axes)
     pads = padding(node, axes, (0,) * axes)
     full = [size + before + after for size, (before, after) in zip(image, pads, strict=True)]
-    counts = [
-        (size - (k - 1) * d - 1) // s + 1 for size, k, d, s in zip(full, block, dilations, strides, strict=True)
-    ]
+    counts = [(size - (k - 1) * d - 1) // s + 1 for size, k, d, s in zip(full, block, dilations, strides, strict=True)]
     if min(counts) < 1 or math.prod(counts) != x.dims[2]:
         node.refuse(f"{x.dims[2]} blocks of {block} are not those of an image of {image}")
     grids = np.meshgrid(*map(np.arange, (*block, *counts)), indexing="ij")

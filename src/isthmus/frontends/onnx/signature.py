@@ -33,9 +33,7 @@ def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarr
         what = f"constant '{name}'"
         if name not in inputs:
             names = ", ".join(inputs) or "none"
-            raise QnnError(
-                Code.GRAPH_INVALID_ARGUMENT, what, "the model has no such input", f"Its inputs are {names}."
-            )
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "the model has no such input", f"Its inputs are {names}.")
         dtype = element_type(inputs[name].type.tensor_type.elem_type, what)
         array = np.asarray(constant)
         if dtype == BFLOAT16_BITS:

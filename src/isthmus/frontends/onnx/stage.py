@@ -359,7 +359,8 @@ class StageRecord:
         host = {path: value for path, value in self._rows.items() if not self.selects}
         graphs = [
             finished(work, [(path, value.tensor) for path, value in values.items()], needed_inputs=True)[0]
-            if values else None
+            if values
+            else None
             for work, values in ((builder.graph, device), (self._selection, host))
         ]
         for graph in graphs:

@@ -59,9 +59,7 @@ def data_type(dtype: np.dtype) -> DataType:
 
 def _type_name(number: int) -> str:
     """Return ONNX's name of an element type that cannot be read."""
-    return {0: "UNDEFINED", STRING: "STRING", 14: "COMPLEX64", 15: "COMPLEX128"}.get(
-        number, f"number {number}"
-    )
+    return {0: "UNDEFINED", STRING: "STRING", 14: "COMPLEX64", 15: "COMPLEX128"}.get(number, f"number {number}")
 
 
 @dataclass
@@ -131,9 +129,7 @@ def _external(tensor: Any, external: ExternalData | None, what: str, nbytes: int
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if external is None:
-        raise refuse(
-            f"its data is in an external file '{location}'", "Load the model by its path, not from bytes."
-        )
+        raise refuse(f"its data is in an external file '{location}'", "Load the model by its path, not from bytes.")
     try:
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", nbytes))

@@ -14,9 +14,7 @@ from isthmus.graph import DataType, Graph, Tensor, TensorType
 __all__ = ["convert", "load", "next_value", "tensor_names"]
 
 
-def load(
-    data: bytes | memoryview, name: str, shapes: Mapping[str, Sequence[int]] | None = None
-) -> Graph:
+def load(data: bytes | memoryview, name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """Convert a TFLite file.
 
     Parameters
@@ -71,9 +69,7 @@ def next_value(name: str) -> str:
     return f"{name}/next"
 
 
-def _inputs(
-    graph: Graph, model: TfliteModel, main: Subgraph, shapes: dict[str, Sequence[int]]
-) -> dict[int, Value]:
+def _inputs(graph: Graph, model: TfliteModel, main: Subgraph, shapes: dict[str, Sequence[int]]) -> dict[int, Value]:
     """Create the graph's inputs; return their tensors by the file's tensor numbers.
 
     `shapes` are the caller's dimensions by name. Refuse a name that no input has.

@@ -112,4 +112,3 @@ def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: mem
     dense = np.zeros(entry.shape, dtype)
     dense[tuple(index)] = values
     return dense
-

@@ -116,9 +116,7 @@ def _transpose_conv_bias(site: OperatorContext) -> list[Tensor]:
     strides = (stride_h, stride_w)
     same = padding == 1
     # The output is stride times the input; with VALID padding there is room for the whole filter in addition.
-    sizes = tuple(
-        x.dims[1 + i] * strides[i] + (0 if same else max(weights.dims[i] - strides[i], 0)) for i in range(2)
-    )
+    sizes = tuple(x.dims[1 + i] * strides[i] + (0 if same else max(weights.dims[i] - strides[i], 0)) for i in range(2))
     params = _transposed_window(
         site, x, weights, strides, (sizes[0], sizes[1]), Padding.SAME if same else Padding.VALID
     )

@@ -175,8 +175,9 @@ class SubgraphEntry(Subgraph):
         if any(d < 0 for d in shape):
             shape = tuple(max(d, 1) for d in shape)
         if len(signature) != len(shape):
-            file.refuse(f"{table.what} has a shape of rank {len(shape)} and a signature of rank {len(signature)}",
-                        table.start)
+            file.refuse(
+                f"{table.what} has a shape of rank {len(shape)} and a signature of rank {len(signature)}", table.start
+            )
         quantization = table.table(TensorField.QUANTIZATION, f"the quantization of {table.what}")
         scales = zero_points = None
         axis = 0

@@ -320,9 +320,7 @@ class OperatorContext:
         """Return a result that is a constant."""
         entry = self.output()
         dtype = data_type(entry)
-        return [
-            self.graph.constant(self.name, np.asarray(value, dtype.numpy), declared_quantization(entry), dtype)
-        ]
+        return [self.graph.constant(self.name, np.asarray(value, dtype.numpy), declared_quantization(entry), dtype)]
 
     def limited(self, dims: Sequence[int], itemsize: int = 8) -> tuple[int, ...]:
         """Check that a constant of these dimensions is not too large to be created; return them."""
@@ -386,8 +384,10 @@ class OperatorContext:
         if tensor.dtype not in (DataType.INT_32, DataType.INT_64):
             self.refuse(f"the bias '{tensor.name}' must hold 32 or 64-bit integers, is {tensor.dtype.name}")
         limit = np.iinfo(np.int32)
-        if tensor.dtype is DataType.INT_64 and tensor.elements and (
-            tensor.data.min() < limit.min or tensor.data.max() > limit.max
+        if (
+            tensor.dtype is DataType.INT_64
+            and tensor.elements
+            and (tensor.data.min() < limit.min or tensor.data.max() > limit.max)
         ):
             self.unsupported(f"the bias '{tensor.name}' does not fit 32 bits")
         scales = tuple(activations.quantization.scale * s for s in weights.quantization.scales)

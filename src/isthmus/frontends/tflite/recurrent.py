@@ -30,11 +30,23 @@ INPUT, HIDDEN_STATE, CELL_STATE = 0, 18, 19
 """Positions of the operands that are not weights."""
 WEIGHTS: dict[int, int] = {
     # input, recurrent, bias, peephole, projection
-    1: 2, 2: 3, 3: 4, 16: 1,
-    4: 6, 5: 7, 6: 8, 17: 5,
-    7: 13, 8: 14, 9: 15, 21: 12,
-    18: 9, 19: 10, 20: 11,
-    22: 16, 23: 17,
+    1: 2,
+    2: 3,
+    3: 4,
+    16: 1,
+    4: 6,
+    5: 7,
+    6: 8,
+    17: 5,
+    7: 13,
+    8: 14,
+    9: 15,
+    21: 12,
+    18: 9,
+    19: 10,
+    20: 11,
+    22: 16,
+    23: 17,
 }
 """TFLite's operand number for each weight operand of QNN."""
 LAYER_NORM = range(20, 24)

@@ -245,17 +245,13 @@ _WINDOW: dict[str, tuple] = {"padding": (0, "i8"), "stride_w": (1, "i32"), "stri
 _KEEP_DIMS = _options(27, keep_dims=(0, "bool", False))
 
 OPTIONS: dict[str, OptionsTable] = {
-    "CONV_2D": _options(
-        1, **_WINDOW, activation=(3, "i8"), dilation_w=(4, "i32", 1), dilation_h=(5, "i32", 1)
-    ),
+    "CONV_2D": _options(1, **_WINDOW, activation=(3, "i8"), dilation_w=(4, "i32", 1), dilation_h=(5, "i32", 1)),
     "DEPTHWISE_CONV_2D": _options(
         2, **_WINDOW, activation=(4, "i8"), dilation_w=(5, "i32", 1), dilation_h=(6, "i32", 1)
     ),
     "AVERAGE_POOL_2D": _options(5, **_WINDOW, filter_w=(3, "i32"), filter_h=(4, "i32"), activation=(5, "i8")),
     "SVDF": _options(6, rank=(0, "i32"), activation=(1, "i8")),
-    "FULLY_CONNECTED": _options(
-        8, activation=(0, "i8"), weights_format=(1, "i8"), keep_num_dims=(2, "bool", False)
-    ),
+    "FULLY_CONNECTED": _options(8, activation=(0, "i8"), weights_format=(1, "i8"), keep_num_dims=(2, "bool", False)),
     "SOFTMAX": _options(9, beta=(0, "f32", 0.0)),
     "CONCATENATION": _options(10, axis=(0, "i32"), activation=(1, "i8")),
     "ADD": _options(11, activation=(0, "i8")),

@@ -184,9 +184,7 @@ class Walk:
 
     def _refuse(self, scope: TfliteScope, entry: OperatorEntry, rule: str) -> NoReturn:
         """Refuse an invalid operator."""
-        raise QnnError(
-            Code.GRAPH_INVALID_OP_CONFIG, f"operator '{scope.operator(entry)}' ({entry.code})", rule
-        )
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"operator '{scope.operator(entry)}' ({entry.code})", rule)
 
     def _convert(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
         """Convert one operator; if it is not supported, record why and return unknown results."""

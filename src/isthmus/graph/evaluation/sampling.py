@@ -108,8 +108,11 @@ def image_resize_params(params: Params, interpolation: int) -> Params:
     else:
         transformation, nearest = ASYMMETRIC, FLOOR
     return {
-        "transformation_mode": transformation, "interpolation_mode": interpolation, "nearest_mode": nearest,
-        "exclude_outside": False, "cubic_coeff": -0.75,
+        "transformation_mode": transformation,
+        "interpolation_mode": interpolation,
+        "nearest_mode": nearest,
+        "exclude_outside": False,
+        "cubic_coeff": -0.75,
     }
 
 

@@ -22,8 +22,17 @@ from isthmus.graph.ops import (
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for family in (
-        convolution, elementwise, movement, sampling, reduction, recurrent, detection,
-        attention, signal, random, sparse,
+        convolution,
+        elementwise,
+        movement,
+        sampling,
+        reduction,
+        recurrent,
+        detection,
+        attention,
+        signal,
+        random,
+        sparse,
     )
     for operation in family.OPERATIONS
 }

@@ -79,14 +79,21 @@ def _group_query_attention(call: Call) -> list[Dims]:
 
 OPERATIONS = (
     Operation(
-        "RotaryEmbedding", (3, 4), (1, 1),
+        "RotaryEmbedding",
+        (3, 4),
+        (1, 1),
         (optional("interleaved", "bool", False), optional("rotary_embedding_dim", "u32", 0)),
-        _rotary_embedding, {0: REALS, 1: REALS, 2: REALS, 3: INDICES},
+        _rotary_embedding,
+        {0: REALS, 1: REALS, 2: REALS, 3: INDICES},
     ),
     Operation(
-        "GroupQueryAttention", (1, 9), (1, 3),
+        "GroupQueryAttention",
+        (1, 9),
+        (1, 3),
         (
-            Param("num_heads", "u32"), Param("kv_num_heads", "u32"), optional("do_rotary", "u32", 0),
+            Param("num_heads", "u32"),
+            Param("kv_num_heads", "u32"),
+            optional("do_rotary", "u32", 0),
             optional("scale", "f32", 0.0),
         ),
         _group_query_attention,

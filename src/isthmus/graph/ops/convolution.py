@@ -37,8 +37,13 @@ def per_axis(call: Call, name: str, spatial: int, least: int = 1) -> np.ndarray:
 
 
 def windows(
-    call: Call, sizes: Sequence[int], kernel: Sequence[int], stride: np.ndarray, dilation: np.ndarray,
-    pads: np.ndarray, rounding: int = FLOOR,
+    call: Call,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: np.ndarray,
+    dilation: np.ndarray,
+    pads: np.ndarray,
+    rounding: int = FLOOR,
 ) -> Dims:
     """Return the number of windows along each spatial axis.
 
@@ -224,8 +229,11 @@ def _window_params(spatial: int) -> tuple[Param, ...]:
 
 def _conv(spatial: int) -> Operation:
     """Define Conv1d, Conv2d or Conv3d."""
-    params = (*_window_params(spatial), optional("group", "u32", 1),
-              optional("dilation", _kind(spatial), _ones(spatial)))
+    params = (
+        *_window_params(spatial),
+        optional("group", "u32", 1),
+        optional("dilation", _kind(spatial), _ones(spatial)),
+    )
     rule = partial(_convolution, spatial=spatial, depth_wise=False)
     traits = _product(ProductKind.CONVOLUTION)
     return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
@@ -242,8 +250,12 @@ def _depth_wise(spatial: int) -> Operation:
 def _transposed(spatial: int) -> Operation:
     """Define TransposeConv1d, TransposeConv2d or TransposeConv3d."""
     dilation = (optional("dilation", "u32[]", [1, 1, 1]),) if spatial == 3 else ()
-    params = (*_window_params(spatial), *dilation, optional("group", "u32", 1),
-              optional("output_padding", _kind(spatial), _zeros(spatial)))
+    params = (
+        *_window_params(spatial),
+        *dilation,
+        optional("group", "u32", 1),
+        optional("output_padding", _kind(spatial), _zeros(spatial)),
+    )
     rule = partial(_transpose_convolution, spatial=spatial)
     traits = _product(ProductKind.TRANSPOSED)
     return Operation(f"TransposeConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
@@ -276,17 +288,33 @@ OPERATIONS = (
     *(_depth_wise(n) for n in (1, 2)),
     *(_transposed(n) for n in (1, 2, 3)),
     Operation(
-        "FullyConnected", (2, 3), (1, 1), (optional("keep_dims", "bool", False),), _fully_connected, _WEIGHTED,
+        "FullyConnected",
+        (2, 3),
+        (1, 1),
+        (optional("keep_dims", "bool", False),),
+        _fully_connected,
+        _WEIGHTED,
         traits=_product(ProductKind.ROWS),
     ),
     Operation(
-        "MatMul", (2, 3), (1, 1),
+        "MatMul",
+        (2, 3),
+        (1, 1),
         (optional("transpose_in0", "bool", False), optional("transpose_in1", "bool", False)),
-        _matmul_with_bias, {0: NUMBERS, 1: NUMBERS, 2: NUMBERS}, traits=_product(ProductKind.MATRIX),
+        _matmul_with_bias,
+        {0: NUMBERS, 1: NUMBERS, 2: NUMBERS},
+        traits=_product(ProductKind.MATRIX),
     ),
     Operation(
-        "MatMulInteger", (2, 4), (1, 1), (), _matmul_integer, dict.fromkeys(range(4), _BYTES),
-        {0: DataType.INT_32}, ISTHMUS, Traits(product=ProductKind.INTEGERS),
+        "MatMulInteger",
+        (2, 4),
+        (1, 1),
+        (),
+        _matmul_integer,
+        dict.fromkeys(range(4), _BYTES),
+        {0: DataType.INT_32},
+        ISTHMUS,
+        Traits(product=ProductKind.INTEGERS),
     ),
     _pooling("PoolAvg2d", 2, _AVERAGE, _EDGES, _ROUNDING, _TIES),
     _pooling("PoolAvg3d", 3, _AVERAGE, _EDGES, _ROUNDING),

@@ -28,25 +28,61 @@ Function = Callable[..., np.ndarray]
 BOOL = (DataType.BOOL_8,)
 
 UNARY_OPERATIONS = (
-    "ElementWiseAbs", "ElementWiseAsin", "ElementWiseAtan", "ElementWiseCeil", "ElementWiseCos", "ElementWiseExp",
-    "ElementWiseFloor", "ElementWiseLog", "ElementWiseNeg", "ElementWiseNot", "Reciprocal", "ElementWiseRound",
-    "ElementWiseRsqrt", "ElementWiseSign", "ElementWiseSin", "ElementWiseSquareRoot",
+    "ElementWiseAbs",
+    "ElementWiseAsin",
+    "ElementWiseAtan",
+    "ElementWiseCeil",
+    "ElementWiseCos",
+    "ElementWiseExp",
+    "ElementWiseFloor",
+    "ElementWiseLog",
+    "ElementWiseNeg",
+    "ElementWiseNot",
+    "Reciprocal",
+    "ElementWiseRound",
+    "ElementWiseRsqrt",
+    "ElementWiseSign",
+    "ElementWiseSin",
+    "ElementWiseSquareRoot",
 )
 """The functions of ElementWiseUnary, by operation number."""
 
 BINARY_OPERATIONS = (
-    "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual", "ElementWiseFloorDiv",
-    "ElementWiseFmod", "ElementWiseGreater", "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseLessEqual",
-    "ElementWiseMaximum", "ElementWiseMinimum", "ElementWiseMod", "ElementWiseMultiply", "ElementWiseNotEqual",
-    "ElementWiseOr", "ElementWisePower", "ElementWiseSquaredDifference", "ElementWiseSubtract", "ElementWiseXor",
+    "ElementWiseAdd",
+    "ElementWiseAnd",
+    "ElementWiseDivide",
+    "ElementWiseEqual",
+    "ElementWiseFloorDiv",
+    "ElementWiseFmod",
+    "ElementWiseGreater",
+    "ElementWiseGreaterEqual",
+    "ElementWiseLess",
+    "ElementWiseLessEqual",
+    "ElementWiseMaximum",
+    "ElementWiseMinimum",
+    "ElementWiseMod",
+    "ElementWiseMultiply",
+    "ElementWiseNotEqual",
+    "ElementWiseOr",
+    "ElementWisePower",
+    "ElementWiseSquaredDifference",
+    "ElementWiseSubtract",
+    "ElementWiseXor",
 )
 """The functions of ElementWiseBinary, by operation number."""
 
 NEURON_OPERATIONS = (
-    "Elu", "Gelu", "HardSigmoid", "HardSwish", "Relu", "ReluMinMax", "Sigmoid", "ElementWiseSoftplus", "Tanh",
+    "Elu",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "Relu",
+    "ReluMinMax",
+    "Sigmoid",
+    "ElementWiseSoftplus",
+    "Tanh",
 )
 """The functions of ElementWiseNeuron, by operation number."""
-
 
 
 def _unary(call: Call) -> list[Dims]:
@@ -130,7 +166,12 @@ def _limit(low: float, high: float) -> Traits:
 
 
 def _one(
-    name: str, function: Function, types: Types = REALS, *params: Param, rule: Rule = _unary, package: str = QTI,
+    name: str,
+    function: Function,
+    types: Types = REALS,
+    *params: Param,
+    rule: Rule = _unary,
+    package: str = QTI,
     traits: Traits = _FUNCTION,
 ) -> Operation:
     """Define a function of one operand."""
@@ -138,7 +179,11 @@ def _one(
 
 
 def _two(
-    name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS, package: str = QTI,
+    name: str,
+    function: Function,
+    traits: Traits = _ELEMENT_WISE,
+    types: Types = NUMBERS,
+    package: str = QTI,
     rule: Rule = _binary,
 ) -> Operation:
     """Define arithmetic or logic on two operands, which have the same type unless the rule allows others."""
@@ -195,7 +240,9 @@ _NAMED = (
     _two("ElementWiseXor", np.logical_xor, _COMMUTATIVE, BOOL),
     _one("Relu", lambda x: np.maximum(x, 0), NUMBERS, traits=_limit(0.0, math.inf)),
     _one(
-        "Relu1", lambda x: np.clip(x, -1, 1) if x.dtype.kind != "u" else np.minimum(x, 1), NUMBERS,
+        "Relu1",
+        lambda x: np.clip(x, -1, 1) if x.dtype.kind != "u" else np.minimum(x, 1),
+        NUMBERS,
         traits=_limit(-1.0, 1.0),
     ),
     _one("Relu6", lambda x: np.clip(x, 0, 6), NUMBERS, traits=_limit(0.0, 6.0)),
@@ -205,8 +252,12 @@ _NAMED = (
     _one("Tanh", np.tanh),
     _one("Elu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), REALS, _alpha(1.0)),
     _one(
-        "ReluMinMax", lambda x, min_value, max_value: np.clip(x, np.float32(min_value), np.float32(max_value)), REALS,
-        Param("min_value", "f32"), Param("max_value", "f32"), rule=_clamp,
+        "ReluMinMax",
+        lambda x, min_value, max_value: np.clip(x, np.float32(min_value), np.float32(max_value)),
+        REALS,
+        Param("min_value", "f32"),
+        Param("max_value", "f32"),
+        rule=_clamp,
     ),
     _one("ElementWiseSoftplus", softplus, REALS, _beta(1.0), optional("threshold", "f32", -1.0), rule=_softplus),
     _extra("Erf", erf),
@@ -226,12 +277,24 @@ _NAMED = (
     _on_bits("BitShiftLeft", np.left_shift, types=UNSIGNED),
     _on_bits("BitShiftRight", np.right_shift, types=UNSIGNED),
     Operation(
-        "Prelu", (2, 2), (1, 1), (), _prelu, {0: REALS},
+        "Prelu",
+        (2, 2),
+        (1, 1),
+        (),
+        _prelu,
+        {0: REALS},
         traits=Traits(element_wise=True, coefficients=True, fixed_point=True),
         function=_leaky,
     ),
     Operation(
-        "ElementWiseSelect", (3, 3), (1, 1), (), _select, {0: BOOL}, {0: like(1)}, traits=_ELEMENT_WISE,
+        "ElementWiseSelect",
+        (3, 3),
+        (1, 1),
+        (),
+        _select,
+        {0: BOOL},
+        {0: like(1)},
+        traits=_ELEMENT_WISE,
         function=lambda condition, yes, no: np.asarray(np.where(condition, yes, no)),
     ),
     *(
@@ -240,9 +303,15 @@ _NAMED = (
         for name, package in (("IsNan", QTI), ("IsNaN", ISTHMUS))
     ),
     Operation(
-        "IsInf", (1, 1), (1, 1),
+        "IsInf",
+        (1, 1),
+        (1, 1),
         (optional("detect_negative", "bool", True), optional("detect_positive", "bool", True)),
-        _unary, {0: FLOATS}, {0: DataType.BOOL_8}, traits=_ELEMENT_WISE, function=functions.is_infinite,
+        _unary,
+        {0: FLOATS},
+        {0: DataType.BOOL_8},
+        traits=_ELEMENT_WISE,
+        function=functions.is_infinite,
     ),
 )
 _NAMELESS = (
@@ -293,8 +362,14 @@ def _type_by_number(call: Call) -> DataType:
 def _numbered(name: str, operands: int, types: Types | None, *params: Param) -> Operation:
     """Define an operation whose function is selected by a number; `types` are those of in[0], None for any."""
     return Operation(
-        name, (operands, operands), (1, 1), (Param("operation", "u32"), *params), _by_number,
-        {} if types is None else {0: types}, {0: _type_by_number}, traits=_FUNCTION if operands == 1 else _ELEMENT_WISE,
+        name,
+        (operands, operands),
+        (1, 1),
+        (Param("operation", "u32"), *params),
+        _by_number,
+        {} if types is None else {0: types},
+        {0: _type_by_number},
+        traits=_FUNCTION if operands == 1 else _ELEMENT_WISE,
     )
 
 
@@ -307,7 +382,14 @@ def _same_bits(call: Call) -> list[Dims]:
 def _conversion(name: str, types: Types | None, results: TypeRule, *params: Param, traits: Traits) -> Operation:
     """Define a conversion from `types` (None for any) to `results`; storing the result converts it."""
     return Operation(
-        name, (1, 1), (1, 1), params, _unary, {} if types is None else {0: types}, {0: results}, traits=traits,
+        name,
+        (1, 1),
+        (1, 1),
+        params,
+        _unary,
+        {} if types is None else {0: types},
+        {0: results},
+        traits=traits,
         function=lambda x, **params: x,
     )
 
@@ -316,7 +398,13 @@ OPERATIONS = (
     *_NAMED,
     _numbered("ElementWiseUnary", 1, (*NUMBERS, *BOOL)),
     _numbered(
-        "ElementWiseNeuron", 1, REALS, _alpha(), _beta(), optional("min_value", "f32"), optional("max_value", "f32"),
+        "ElementWiseNeuron",
+        1,
+        REALS,
+        _alpha(),
+        _beta(),
+        optional("min_value", "f32"),
+        optional("max_value", "f32"),
         optional("threshold", "f32", -1.0),
     ),
     _numbered("ElementWiseBinary", 2, None),
@@ -324,12 +412,22 @@ OPERATIONS = (
     Operation("Logit", (1, 2), (1, 1), (), _logit, {0: REALS, 1: FLOATS}),
     _conversion("Cast", None, None, traits=_ELEMENT_WISE),
     Operation(
-        "BitCast", (1, 1), (1, 1), (), _same_bits, {0: (*FLOATS, *INTEGERS, *BOOL)}, {0: (*FLOATS, *INTEGERS, *BOOL)},
+        "BitCast",
+        (1, 1),
+        (1, 1),
+        (),
+        _same_bits,
+        {0: (*FLOATS, *INTEGERS, *BOOL)},
+        {0: (*FLOATS, *INTEGERS, *BOOL)},
         ISTHMUS,
     ),
     _conversion(
-        "Convert", REALS, REALS, optional("dynamic_input_data", "bool", False),
-        optional("dynamic_output_data", "bool", False), traits=_FUNCTION,
+        "Convert",
+        REALS,
+        REALS,
+        optional("dynamic_input_data", "bool", False),
+        optional("dynamic_output_data", "bool", False),
+        traits=_FUNCTION,
     ),
     _conversion("Quantize", FLOATS, FIXED_POINTS, traits=_ELEMENT_WISE),
     _conversion("Dequantize", FIXED_POINTS, FLOATS, traits=_ELEMENT_WISE),

@@ -138,9 +138,7 @@ def _strided_slice(call: Call) -> list[Dims]:
         if call.params["end_mask"] >> axis & 1:
             end = highest if stride > 0 else lowest
         if not (lowest <= begin <= highest and lowest <= end <= highest):
-            call.refuse(
-                f"range {begin}:{end}:{stride} of axis {axis} must be in {lowest}..{highest} ({list(dims)})"
-            )
+            call.refuse(f"range {begin}:{end}:{stride} of axis {axis} must be in {lowest}..{highest} ({list(dims)})")
         ranges[axis] = begin, end, stride
         # (end - begin) / stride, rounded up.
         out.append(max(0, -((begin - end) // stride)))
@@ -189,9 +187,7 @@ def _gather(call: Call) -> list[Dims]:
 def _check_elements(call: Call, axis: int) -> None:
     """Check the indices of GatherElements or ScatterElements: no larger than in[0] except along `axis`."""
     dims, indices = call.dims(0), call.dims(1)
-    if len(dims) != len(indices) or any(
-        i > d for a, (d, i) in enumerate(zip(dims, indices, strict=True)) if a != axis
-    ):
+    if len(dims) != len(indices) or any(i > d for a, (d, i) in enumerate(zip(dims, indices, strict=True)) if a != axis):
         call.refuse(f"indices {list(indices)} must have the rank of in[0] {list(dims)} and be within it")
     _check_indices(call, 1, dims[axis])
 
@@ -378,11 +374,20 @@ OPERATIONS = (
     Operation("UnPack", (1, 1), (1, None), (_AXIS,), _unpack, traits=_MOVES),
     Operation("Split", (1, 1), (1, None), (_AXIS, Param("split_index", "u32[]")), _split, traits=_MOVES),
     _operation(
-        "StridedSlice", _strided_slice, Param("ranges", "i32[]"), optional("begin_mask", "u32", 0),
-        optional("end_mask", "u32", 0), optional("shrink_axes", "u32", 0), optional("new_axes_mask", "u32", 0),
+        "StridedSlice",
+        _strided_slice,
+        Param("ranges", "i32[]"),
+        optional("begin_mask", "u32", 0),
+        optional("end_mask", "u32", 0),
+        optional("shrink_axes", "u32", 0),
+        optional("new_axes_mask", "u32", 0),
     ),
     _operation(
-        "Pad", _pad, Param("scheme", "u32"), Param("pad_amount", "u32[]"), optional("pad_constant_value", "scalar", 0),
+        "Pad",
+        _pad,
+        Param("scheme", "u32"),
+        Param("pad_amount", "u32[]"),
+        optional("pad_constant_value", "scalar", 0),
         traits=Traits(moves=Movement(Picks.PLACE, fills=True), fixed_point=True),
     ),
     _operation("Tile", _tile, Param("multiples", "u32[]")),
@@ -394,26 +399,51 @@ OPERATIONS = (
     _operation("DepthToSpace", _depth_to_space, _BLOCK_SIZE, _MODE),
     _operation("SpaceToDepth", _space_to_depth, _BLOCK_SIZE, _MODE),
     _operation(
-        "SpaceToBatch", _space_to_batch, _BLOCK_SIZE, optional("pad_amount", "u32[]", _NO_PADS),
+        "SpaceToBatch",
+        _space_to_batch,
+        _BLOCK_SIZE,
+        optional("pad_amount", "u32[]", _NO_PADS),
         traits=Traits(moves=Movement(Picks.PLACE, fills=True)),
     ),
     _operation("BatchToSpace", _batch_to_space, _BLOCK_SIZE, optional("crops", "u32[]", _NO_PADS)),
     _operation("ChannelShuffle", _channel_shuffle, Param("num_groups", "u32"), _LAST_AXIS),
     _operation(
-        "OneHot", _one_hot, Param("depth", "u32"), _LAST_AXIS, optional("on_value", "scalar", 1),
-        optional("off_value", "scalar", 0), _FROM_END, input_types={0: INDICES}, output_types={0: None}, traits=PLAIN,
+        "OneHot",
+        _one_hot,
+        Param("depth", "u32"),
+        _LAST_AXIS,
+        optional("on_value", "scalar", 1),
+        optional("off_value", "scalar", 0),
+        _FROM_END,
+        input_types={0: INDICES},
+        output_types={0: None},
+        traits=PLAIN,
     ),
     _operation(
-        "ConstantOfShape", _constant_of_shape, Param("value", "scalar"), input_types={0: INDICES},
-        output_types={0: None}, traits=PLAIN,
+        "ConstantOfShape",
+        _constant_of_shape,
+        Param("value", "scalar"),
+        input_types={0: INDICES},
+        output_types={0: None},
+        traits=PLAIN,
     ),
     _operation(
-        "Shape", _shape, optional("start", "u32", 0), optional("end", "u32"),
-        output_types={0: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)}, traits=PLAIN,
+        "Shape",
+        _shape,
+        optional("start", "u32", 0),
+        optional("end", "u32"),
+        output_types={0: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)},
+        traits=PLAIN,
     ),
     _operation("Reverse", _reverse, Param("axes", "u32[]"), package=ISTHMUS),
     Operation(
-        "ReverseSequence", (2, 2), (1, 1), (Param("batch_axis", "u32"), Param("time_axis", "u32")),
-        _reverse_sequence, {1: INDICES}, package=ISTHMUS, traits=_MOVES,
+        "ReverseSequence",
+        (2, 2),
+        (1, 1),
+        (Param("batch_axis", "u32"), Param("time_axis", "u32")),
+        _reverse_sequence,
+        {1: INDICES},
+        package=ISTHMUS,
+        traits=_MOVES,
     ),
 )

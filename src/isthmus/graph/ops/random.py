@@ -36,11 +36,23 @@ _STREAM = own("random_stream", "u32", None)
 
 OPERATIONS = (
     Operation(
-        "RandomNormalLike", (1, 3), (1, 1), (optional("mean", "f32", 0.0), optional("scale", "f32", 1.0), _STREAM),
-        _random_like, _INPUTS, {0: REALS}, traits=Traits(varies=True),
+        "RandomNormalLike",
+        (1, 3),
+        (1, 1),
+        (optional("mean", "f32", 0.0), optional("scale", "f32", 1.0), _STREAM),
+        _random_like,
+        _INPUTS,
+        {0: REALS},
+        traits=Traits(varies=True),
     ),
     Operation(
-        "RandomUniformLike", (1, 3), (1, 1), (optional("low", "f32", 0.0), optional("high", "f32", 1.0), _STREAM),
-        _random_like, _INPUTS, {0: REALS}, traits=Traits(varies=True),
+        "RandomUniformLike",
+        (1, 3),
+        (1, 1),
+        (optional("low", "f32", 0.0), optional("high", "f32", 1.0), _STREAM),
+        _random_like,
+        _INPUTS,
+        {0: REALS},
+        traits=Traits(varies=True),
     ),
 )

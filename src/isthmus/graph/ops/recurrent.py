@@ -83,21 +83,36 @@ def _gru(call: Call) -> list[Dims]:
 
 OPERATIONS = (
     Operation(
-        "Lstm", (12, 24), (1, 3),
+        "Lstm",
+        (12, 24),
+        (1, 3),
         (
             optional("direction", "u32", FORWARD),
             *(
                 optional(name, "f32", 0.0)
                 for name in (
-                    "cell_clip_threshold", "output_clip_threshold", "input_gate_qscale", "forget_gate_qscale",
-                    "cell_gate_qscale", "output_gate_qscale", "hidden_state_offset", "hidden_state_qscale",
+                    "cell_clip_threshold",
+                    "output_clip_threshold",
+                    "input_gate_qscale",
+                    "forget_gate_qscale",
+                    "cell_gate_qscale",
+                    "output_gate_qscale",
+                    "hidden_state_offset",
+                    "hidden_state_qscale",
                 )
             ),
         ),
-        _lstm, dict.fromkeys(range(24), REALS), traits=Traits(gates=4),
+        _lstm,
+        dict.fromkeys(range(24), REALS),
+        traits=Traits(gates=4),
     ),
     Operation(
-        "Gru", (7, 14), (1, 2), (optional("direction", "u32", FORWARD), optional("linear_before_reset", "u32", 0)),
-        _gru, dict.fromkeys(range(14), REALS), traits=Traits(gates=3),
+        "Gru",
+        (7, 14),
+        (1, 2),
+        (optional("direction", "u32", FORWARD), optional("linear_before_reset", "u32", 0)),
+        _gru,
+        dict.fromkeys(range(14), REALS),
+        traits=Traits(gates=3),
     ),
 )

@@ -57,19 +57,33 @@ def _hadamard_transform(call: Call) -> list[Dims]:
 
 OPERATIONS = (
     Operation(
-        "Buffer", (1, 2), (1, 1),
+        "Buffer",
+        (1, 2),
+        (1, 1),
         (
-            Param("buffer_size", "u32"), Param("buffer_dim", "u32"), optional("stride", "u32", 1),
+            Param("buffer_size", "u32"),
+            Param("buffer_dim", "u32"),
+            optional("stride", "u32", 1),
             optional("mode", "u32", BLOCKING),
         ),
-        _buffer, {1: (DataType.BOOL_8,)}, traits=Traits(varies=True),
+        _buffer,
+        {1: (DataType.BOOL_8,)},
+        traits=Traits(varies=True),
     ),
     Operation(
-        "Stft", (1, 2), (1, 1),
+        "Stft",
+        (1, 2),
+        (1, 1),
         (Param("frame_step", "u32"), optional("frame_length", "u32"), optional("onesided", "bool", True)),
-        _stft, {0: FLOATS, 1: FLOATS},
+        _stft,
+        {0: FLOATS, 1: FLOATS},
     ),
     Operation(
-        "HadamardTransform", (1, 1), (1, 1), (optional("scale", "f32", 1.0),), _hadamard_transform, {0: REALS},
+        "HadamardTransform",
+        (1, 1),
+        (1, 1),
+        (optional("scale", "f32", 1.0),),
+        _hadamard_transform,
+        {0: REALS},
     ),
 )

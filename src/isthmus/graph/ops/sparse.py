@@ -51,7 +51,12 @@ _COORDINATES = (DataType.INT_32, DataType.UINT_32)
 OPERATIONS = (
     Operation("CreateSparse", (2, 2), (1, 1), (), _create_sparse, {0: INDICES}, {0: like(1)}),
     Operation(
-        "GetSparseIndices", (1, 1), (1, 1), (_SPECIFIED,), _get_sparse_indices, output_types={0: _COORDINATES},
+        "GetSparseIndices",
+        (1, 1),
+        (1, 1),
+        (_SPECIFIED,),
+        _get_sparse_indices,
+        output_types={0: _COORDINATES},
     ),
     Operation("GetSparseValues", (1, 1), (1, 1), (_SPECIFIED,), _get_sparse_values),
     Operation("SparseToDense", (1, 1), (1, 1), (), lambda call: [call.dims(0)]),

@@ -42,7 +42,11 @@ class StepComposer:
         self.outputs = step.outputs
 
     def __call__(
-        self, op: str, *inputs: Tensor | None, dims: Sequence[int] | None = None, dtype: DataType | None = None,
+        self,
+        op: str,
+        *inputs: Tensor | None,
+        dims: Sequence[int] | None = None,
+        dtype: DataType | None = None,
         **params: Any,
     ) -> Tensor:
         """Add a step with one result and return the result.
@@ -52,8 +56,12 @@ class StepComposer:
         return self.all(op, *inputs, dims=None if dims is None else [dims], dtype=dtype, **params)[0]
 
     def all(
-        self, op: str, *inputs: Tensor | None, dims: Sequence[Sequence[int]] | None = None,
-        dtype: DataType | None = None, **params: Any,
+        self,
+        op: str,
+        *inputs: Tensor | None,
+        dims: Sequence[Sequence[int]] | None = None,
+        dtype: DataType | None = None,
+        **params: Any,
     ) -> list[Tensor]:
         """Add a step and return all its results; `dtype` is the type of the first."""
         operation, name = OPERATIONS[op], self.step.name

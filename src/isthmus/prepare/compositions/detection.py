@@ -50,8 +50,10 @@ def _detection_output(c: StepComposer) -> list[Tensor]:
     params, room = c.params, c.outputs[0].dims[1]
     corners, scores = _decoded(c), c.real(0)
     limits = {
-        "iou_threshold": params["iou_threshold"], "score_threshold": params["confidence_threshold"],
-        "nms_eta": params["nms_eta"], "limit": params["detection_limit"],
+        "iou_threshold": params["iou_threshold"],
+        "score_threshold": params["confidence_threshold"],
+        "nms_eta": params["nms_eta"],
+        "limit": params["detection_limit"],
     }
     background = params["background_class_idx"]
     skipped = -1 if params["output_background"] else background

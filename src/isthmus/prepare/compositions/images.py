@@ -93,7 +93,11 @@ def _yuv_to_rgb(c: StepComposer, v_first: bool) -> list[Tensor]:
     weights = np.array(colours).T[[0, 2, 1] if v_first else [0, 1, 2]] / 4096
     planes = c("Concat", luma, chroma, axis=3)
     sums = c(
-        "Conv2d", planes, c.constant(weights[None, None]), c.constant([0.5] * 3), stride=[1, 1],
+        "Conv2d",
+        planes,
+        c.constant(weights[None, None]),
+        c.constant([0.5] * 3),
+        stride=[1, 1],
         pad_amount=[[0, 0], [0, 0]],
     )
     return [c("ReluMinMax", c("ElementWiseFloor", sums), min_value=0.0, max_value=255.0)]

@@ -52,11 +52,24 @@ _STEPS = frozenset(
         *(
             f"ElementWise{name}"
             for name in (
-                "Ceil", "Equal", "Floor", "FloorDiv", "Fmod", "Greater", "GreaterEqual", "Less", "LessEqual", "Mod",
-                "NotEqual", "Round", "Sign",
+                "Ceil",
+                "Equal",
+                "Floor",
+                "FloorDiv",
+                "Fmod",
+                "Greater",
+                "GreaterEqual",
+                "Less",
+                "LessEqual",
+                "Mod",
+                "NotEqual",
+                "Round",
+                "Sign",
             )
         ),
-        "Argmax", "Argmin", "Cast",
+        "Argmax",
+        "Argmin",
+        "Cast",
     }
 )
 """Operations whose results may jump when their operands change slightly."""
@@ -136,7 +149,8 @@ def _neutral(work: Work, step: Step) -> bool:
 
 
 _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "ElementWiseAdd": np.add, "ElementWiseMultiply": np.multiply,
+    "ElementWiseAdd": np.add,
+    "ElementWiseMultiply": np.multiply,
 }
 
 

@@ -16,7 +16,9 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 _TWO_DIMENSIONAL = {
-    "Conv1d": "Conv2d", "DepthWiseConv1d": "DepthWiseConv2d", "TransposeConv1d": "TransposeConv2d",
+    "Conv1d": "Conv2d",
+    "DepthWiseConv1d": "DepthWiseConv2d",
+    "TransposeConv1d": "TransposeConv2d",
 }
 
 
@@ -42,9 +44,7 @@ def _as_two_dimensional(work: Work, step: Step) -> bool:
     filters = _with_height(work, step, weights)
     flat = work.native(result.name, (result.dims[0], 1, *result.dims[1:]), result.dtype, result.quantization)
     bias = operand(step, 2)
-    work.change(
-        step, op=_TWO_DIMENSIONAL[step.op], inputs=[tall, filters, bias], outputs=[flat], params=params
-    )
+    work.change(step, op=_TWO_DIMENSIONAL[step.op], inputs=[tall, filters, bias], outputs=[flat], params=params)
     work.add("Reshape", flat.name, [flat], [result], near=step)
     return True
 

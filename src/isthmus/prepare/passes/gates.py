@@ -147,7 +147,12 @@ def _hard_sigmoid(work: Work, step: Step) -> bool:
     if matched is None or matched[0] is None or not is_fusible(matched[0]):
         return False
     params = {
-        "operation": HARD_SIGMOID, "alpha": 1 / 6, "beta": 0.5, "min_value": None, "max_value": None, "threshold": -1.0,
+        "operation": HARD_SIGMOID,
+        "alpha": 1 / 6,
+        "beta": 0.5,
+        "min_value": None,
+        "max_value": None,
+        "threshold": -1.0,
     }
     work.replace(step, "ElementWiseNeuron", [matched[0]], params)
     return True

@@ -154,8 +154,10 @@ def _take(work: Work, step: Step) -> bool:
         inputs = [_activation(work, t) for t in before.inputs]
     else:
         return False
-    if inputs is None or inputs[0] is None or any(
-        new is None and old is not None for new, old in zip(inputs, before.inputs, strict=True)
+    if (
+        inputs is None
+        or inputs[0] is None
+        or any(new is None and old is not None for new, old in zip(inputs, before.inputs, strict=True))
     ):
         return False
     if before.op in ALIKE and len({t.dtype for t in inputs if t is not None} | {result.dtype}) > 1:

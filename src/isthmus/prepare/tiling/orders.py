@@ -35,9 +35,7 @@ def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
     return late(graph, post_order(roots, graph.after, lambda _, other: -other if kind == LAST_OPERAND else other))
 
 
-def post_order(
-    roots: Iterable[int], after: Sequence[Collection[int]], rank: Callable[[int, int], Any]
-) -> list[int]:
+def post_order(roots: Iterable[int], after: Sequence[Collection[int]], rank: Callable[[int, int], Any]) -> list[int]:
     """Order steps depth first: each after those that it reads (`after`), which are visited by ascending rank.
 
     `rank` is a function of a step and of one that it reads. Only steps that `roots` depend on are in the order.

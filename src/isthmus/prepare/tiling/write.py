@@ -228,9 +228,7 @@ class _RegionWriter:
             part = RowRange(inner.axis, entry.rows[0], rows.height, source_axis, entry.source[0], rows.height, pixels)
             self._gather(step, entry, inputs, part)
             return
-        part = RowRange(
-            inner.axis, entry.rows[0], result.dims[inner.axis], source_axis, entry.source[0], rows.height
-        )
+        part = RowRange(inner.axis, entry.rows[0], result.dims[inner.axis], source_axis, entry.source[0], rows.height)
         params = rows.params(entry.rows, entry.source)
         a, b = entry.rows
         run = in_one_run(result, inner.axis)

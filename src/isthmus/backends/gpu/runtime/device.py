@@ -72,9 +72,7 @@ class ClDevice:
     @property
     def identity(self) -> str:
         """A string of everything that compiled code for it depends on."""
-        return "\0".join(
-            (self.platform_name, self.platform_version, self.name, self.vendor, self.version, self.driver)
-        )
+        return "\0".join((self.platform_name, self.platform_version, self.name, self.vendor, self.version, self.driver))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.platform_name})"
@@ -199,4 +197,3 @@ def choose(
 def _worth(device: ClDevice) -> tuple[int, int, int]:
     """Return a device's rank: by kind, then by compute units and memory. The first of equal devices is used."""
     return ("cpu", "accelerator", "gpu").index(device.kind), device.compute_units, device.memory
-

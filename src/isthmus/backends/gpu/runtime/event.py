@@ -61,9 +61,12 @@ class ClEvent(Owned):
     def done(self) -> bool:
         """Whether it has happened."""
         opencl = library()
-        return opencl.number(
-            self._what, "clGetEventInfo", self.int_ptr, numbers.EVENT_COMMAND_EXECUTION_STATUS, kind=c_int32
-        ) <= numbers.COMPLETE
+        return (
+            opencl.number(
+                self._what, "clGetEventInfo", self.int_ptr, numbers.EVENT_COMMAND_EXECUTION_STATUS, kind=c_int32
+            )
+            <= numbers.COMPLETE
+        )
 
     def wait(self, seconds: float = math.inf) -> None:
         """Wait until it has happened.

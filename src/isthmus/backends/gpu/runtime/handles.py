@@ -147,13 +147,9 @@ class MemoryFacts:
 
 def map_count(handle: int) -> int:
     """Return how often a memory object is currently mapped."""
-    return library().number(
-        "OpenCL buffer", "clGetMemObjectInfo", handle, numbers.MEM_MAP_COUNT, kind=c_uint32
-    )
+    return library().number("OpenCL buffer", "clGetMemObjectInfo", handle, numbers.MEM_MAP_COUNT, kind=c_uint32)
 
 
 def references(handle: int) -> int:
     """Return the number of references to a memory object, for tests and reports."""
-    return library().number(
-        "OpenCL buffer", "clGetMemObjectInfo", handle, numbers.MEM_REFERENCE_COUNT, kind=c_uint32
-    )
+    return library().number("OpenCL buffer", "clGetMemObjectInfo", handle, numbers.MEM_REFERENCE_COUNT, kind=c_uint32)

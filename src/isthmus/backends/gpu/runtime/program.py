@@ -143,9 +143,7 @@ def build_each(
     return [programs[number] for number in range(len(sources))]
 
 
-def build(
-    context: ClContext, source: str, options: Sequence[str], repository: Repository, what: str
-) -> Owned:
+def build(context: ClContext, source: str, options: Sequence[str], repository: Repository, what: str) -> Owned:
     """Build a program from which kernels can be created, or take it from the repository.
 
     Parameters

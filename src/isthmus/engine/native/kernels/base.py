@@ -58,6 +58,7 @@ def _element(builder: Any, llvm_type: ir.Type, base: Any, index: Any) -> Any:
 
 def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
     """Return ``load(base address, index)``; `streaming` makes it one of the `read_*` below."""
+
     @intrinsic
     def load(typing_context: Any, base: Any, index: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -71,6 +72,7 @@ def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
 
 def _store(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
     """Return ``store(base address, index, value)``; `streaming` makes it one of the `write_*` below."""
+
     @intrinsic
     def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -113,6 +115,7 @@ store_f64, write_f64 = (_store(F64, types.float64, s) for s in (False, True))
 
 def _load_half(kind: str, target: Target, streaming: bool) -> Callable:
     """Return ``load(base address, index)`` of a float of 16 bits, which becomes a float32."""
+
     @intrinsic
     def load(typing_context: Any, base: Any, index: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -127,6 +130,7 @@ def _load_half(kind: str, target: Target, streaming: bool) -> Callable:
 
 def _store_half(kind: str, target: Target, streaming: bool) -> Callable:
     """Return ``store(base address, index, float32)``, which rounds to a float of 16 bits."""
+
     @intrinsic
     def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -160,9 +164,7 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = I8.as_pointer()
-        cgutils.raw_memcpy(
-            builder, builder.inttoptr(args[0], pointer), builder.inttoptr(args[1], pointer), args[2], 1
-        )
+        cgutils.raw_memcpy(builder, builder.inttoptr(args[0], pointer), builder.inttoptr(args[1], pointer), args[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), emit

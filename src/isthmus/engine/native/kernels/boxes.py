@@ -178,9 +178,7 @@ def select(p, b, tid, nt):  # type: ignore[no-untyped-def]
                 # Scores of a class only decrease, so nothing after one that does not fit can fit.
                 if filled == word(p, _SELECT.kept) and (filled == 0 or load_f32(best_scores, filled - 1) >= score):
                     break
-                filled = _insert(
-                    indices, best_scores, winners, filled, word(p, _SELECT.kept), best, score, class_
-                )
+                filled = _insert(indices, best_scores, winners, filled, word(p, _SELECT.kept), best, score, class_)
                 number = _drop(corners, values, rest, number, best, limit, sigma, least)
                 limit = limit * eta if limit > 0.5 else limit
         store_i32(address(p, b, _SELECT.found), batch, np.int32(filled))

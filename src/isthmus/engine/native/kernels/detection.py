@@ -91,8 +91,10 @@ def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
     """Return the class that follows the class `before` in the order of scores; -1 asks for the best."""
     best = -1
     for k in range(classes):
-        later = before < 0 or load_f32(scores, k) < load_f32(scores, before) or (
-            load_f32(scores, k) == load_f32(scores, before) and k > before
+        later = (
+            before < 0
+            or load_f32(scores, k) < load_f32(scores, before)
+            or (load_f32(scores, k) == load_f32(scores, before) and k > before)
         )
         if later and (best < 0 or load_f32(scores, k) > load_f32(scores, best)):
             best = k

@@ -154,9 +154,9 @@ def _emit_tile(
         kept_source = builder.select(keeps, stack, source)
         kept_stride = builder.select(keeps, code.number(width * vectors), stride)
         step = code.times(count, 8)
-        source, stride = loop.end(
-            [code.plus(here, step), builder.sub(left, count), after, kept_source, kept_stride]
-        )[3:]
+        source, stride = loop.end([code.plus(here, step), builder.sub(left, count), after, kept_source, kept_stride])[
+            3:
+        ]
     return totals, lambda r, v: place(source, stride, r, v)
 
 

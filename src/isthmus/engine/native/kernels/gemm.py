@@ -39,9 +39,7 @@ def _finish(
                 code.store_as(kind, value, rows[i // vectors], width * (i % vectors), masks[i % vectors])
 
 
-def _step(
-    code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any, kind: str = "f32"
-) -> list[Any]:
+def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any, kind: str = "f32") -> list[Any]:
     """Return the sums after one step of the depth: each row's scalar times the panel's row is added.
 
     `left` are the addresses of the rows, `offset` the bytes of this step in them, `panel` is the address of its row.

@@ -101,8 +101,6 @@ def _narrow_to_bf16(builder: Any, value: Any) -> Any:
 
     bits = builder.bitcast(value, _like(value, _I32))
     upper = builder.lshr(bits, number(16))
-    rounded = builder.lshr(
-        builder.add(builder.add(bits, number(0x7FFF)), builder.and_(upper, number(1))), number(16)
-    )
+    rounded = builder.lshr(builder.add(builder.add(bits, number(0x7FFF)), builder.and_(upper, number(1))), number(16))
     result = builder.select(builder.fcmp_unordered("uno", value, value), builder.or_(upper, number(0x40)), rounded)
     return builder.trunc(result, _like(value, _I16))

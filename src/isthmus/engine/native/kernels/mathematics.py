@@ -49,6 +49,7 @@ copy_sign = llvm_intrinsic("llvm.copysign.f32", 2)
 
 def _conversion(instruction: str, source: Any, goal: Any, goal_llvm: ir.Type) -> Callable:
     """Return a function that converts a number by an LLVM instruction; `source` and `goal` are numba's types."""
+
     @intrinsic
     def convert(typing_context: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -53,8 +53,7 @@ def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
     """
 
     def emit(
-        code: VectorCode,
-        a: Any, b: Any, y: Any, count: Any, fa: Any, fb: Any, bias: Any, shift: Any, *result: Any
+        code: VectorCode, a: Any, b: Any, y: Any, count: Any, fa: Any, fb: Any, bias: Any, shift: Any, *result: Any
     ) -> None:
         builder = code.builder
         requantizer = Requantizer(code, *result)

@@ -101,9 +101,7 @@ def add_rows(target: Target, variant: str) -> Any:
                 x0 = x + r * step
                 x1, x2, x3 = x0 + step, x0 + 2 * step, x0 + 3 * step
                 for i in range(count):
-                    four = combine(
-                        combine(read_f32(x0, i), read_f32(x1, i)), combine(read_f32(x2, i), read_f32(x3, i))
-                    )
+                    four = combine(combine(read_f32(x0, i), read_f32(x1, i)), combine(read_f32(x2, i), read_f32(x3, i)))
                     store_f32(y, i, combine(load_f32(y, i), four))
                 r += 4
             while r < pixels:

@@ -142,6 +142,7 @@ LOWERINGS: dict[str, Lowering] = {
     "NonMaxSuppression": Lowering(_emit_suppress, _box_work, refuses=_refuses_boxes),
     "NonZero": Lowering(_emit_non_zero, refuses=lambda step: _unlike(step, (DataType.BOOL_8,), (_INTEGER,))),
     "RoiAlign": Lowering(
-        _emit_roi_align, refuses=lambda step: _unlike(step, (_FLOAT, _FLOAT, _INTEGER), (_FLOAT,)),
+        _emit_roi_align,
+        refuses=lambda step: _unlike(step, (_FLOAT, _FLOAT, _INTEGER), (_FLOAT,)),
     ),
 }

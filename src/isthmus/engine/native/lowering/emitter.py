@@ -152,9 +152,7 @@ class Emitter:
         self.words[begin + signature.place.instructions] = instructions
         if self._arena is not None:
             # A step waits until the iteration before has executed the last instruction of the step that it awaits.
-            lead = max(
-                ends[after] - 1 - self._first_instructions[step] for step, after in enumerate(repeat.awaited)
-            )
+            lead = max(ends[after] - 1 - self._first_instructions[step] for step, after in enumerate(repeat.awaited))
             self.words[begin + signature.place.lead] = min(lead, instructions)
             self.threads = repeat.threads
         self._advances, self._cursors, self._arena = {}, {}, None

@@ -336,6 +336,4 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     return lambda rows: product.tile.effort(rows * product_rows)
 
 
-LOWERINGS: dict[str, Lowering] = dict.fromkeys(
-    ("MatMul", "FullyConnected"), Lowering(_emit, _work, _refuses, _effort)
-)
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(("MatMul", "FullyConnected"), Lowering(_emit, _work, _refuses, _effort))

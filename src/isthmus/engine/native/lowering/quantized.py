@@ -36,9 +36,11 @@ Covers = Callable[[Step], bool]
 # -- functions of one element ------------------------------------------------------------------------------------------
 
 _FUNCTIONS = having(
-    lambda operation: operation.traits.element_wise
-    and operation.traits.fixed_point
-    and (operation.inputs == (1, 1) or operation.traits.coefficients)
+    lambda operation: (
+        operation.traits.element_wise
+        and operation.traits.fixed_point
+        and (operation.inputs == (1, 1) or operation.traits.coefficients)
+    )
 )
 """Functions of one real, each lowered to a table of the 256 values of a byte."""
 

@@ -32,9 +32,7 @@ TILES = (4, 2)
 _VARIANTS = {
     "1": {"tile": 1, "special": 0, "special_stride": 0, "item": 4},
     "4": {"tile": 4, "special": 0, "special_stride": 0, "item": 4},
-    **{
-        f"{t}x{k}s{s}": {"tile": t, "special": k, "special_stride": s, "item": 4} for t in TILES for k, s in SPECIAL
-    },
+    **{f"{t}x{k}s{s}": {"tile": t, "special": k, "special_stride": s, "item": 4} for t in TILES for k, s in SPECIAL},
 }
 
 CONVOLVE = Signature(

@@ -56,11 +56,7 @@ _MISSING: dict[str, tuple[str, ...]] = {
 not computed in double precision.
 """
 KINDS_OF: dict[str, tuple[str, ...]] = {
-    name: tuple(
-        KINDS[t]
-        for t in function.input_types[0]
-        if t in KINDS and KINDS[t] not in _MISSING.get(name, ())
-    )
+    name: tuple(KINDS[t] for t in function.input_types[0] if t in KINDS and KINDS[t] not in _MISSING.get(name, ()))
     for name, function in FUNCTIONS.items()
 }
 """The kinds that an elementwise function accepts, of those in the table of operations."""

@@ -66,8 +66,6 @@ def _reach(blocks: Any, channel_bytes: int, lanes: int) -> tuple[int, int]:
 def _words(weights: str) -> tuple[Word, ...]:
     """Return the words of a convolution whose weights have this extent."""
     return (
-
-
         ReadOperand("x", "batch * height * width * channels"),
         Write("y", "batch * out_height * out_width * channels"),
         # For each block: bias i32, scale f32, then for each of the rows together, for each step, four bytes per

@@ -7,9 +7,7 @@ from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Rea
 
 KINDS = {
     **dict.fromkeys(("sum", "prod"), (*FLOATS, "i32", "i64", "u32", "u64", "f64")),
-    **dict.fromkeys(
-        ("max", "min"), (*FLOATS, "i32", "i64", "i8", "u8", "i16", "u16", "u32", "u64", "f64")
-    ),
+    **dict.fromkeys(("max", "min"), (*FLOATS, "i32", "i64", "i8", "u8", "i16", "u16", "u32", "u64", "f64")),
 }
 """The functions, and the kinds that each accepts."""
 

@@ -355,9 +355,7 @@ def _emit_gru(step: Step, e: KernelEmitter) -> None:
     real, x = steps.real, steps.x
     last = step.outputs[1] if len(step.outputs) > 1 else None
     weights, stored = e.weights(_recurrent(e, gate_matrix(step, (4, 5, 6) if linear else (4, 5), padded)))
-    new_weights, new_stored = (
-        (weights, stored) if linear else e.weights(_recurrent(e, gate_matrix(step, (6,), padded)))
-    )
+    new_weights, new_stored = (weights, stored) if linear else e.weights(_recurrent(e, gate_matrix(step, (6,), padded)))
     new_bias = e.constant(gate_biases(step, ((12,),), padded))
     held_bytes, held_at = layer.batch * layer.units * 4, layer.places()["held"]
     cell_at = layer.places()["cell"]
