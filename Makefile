@@ -59,7 +59,7 @@ mutants: $(VENV)/test.stamp
 # All models on the GPU backend, in floats and in fp16, and the long way of what leaves nothing behind.
 test-gpu: $(VENV)/test.stamp models
 	ISTHMUS_GPU_MODELS=all ISTHMUS_GPU_EXECUTIONS=10000 ISTHMUS_GPU_CYCLES=1000 \
-		$(BIN)/python -m pytest -q -n 0 tests/backends/test_gpu_models.py tests/backends/test_gpu_growth.py
+		$(BIN)/python -m pytest -q -n 0 tests/backends/gpu/test_models.py tests/backends/gpu/test_growth.py
 
 # Clients of QNN as others publish them, on our libraries, in an environment of their own (6 GB with torch): ExecuTorch's
 # tests of operators, Genie, LiteRT's compiler plugin, ONNX Runtime's provider and onnxruntime-genai. The results are in

@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "delegate"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "frontends" / "tflite"))
 
 from ai_edge_litert.interpreter import Interpreter
-from delegate_harness import Told, doubled, plain, run, with_delegate
+from delegate.harness import Told, doubled, plain, run, with_delegate
 from support import oracles, stimuli, zoo
 from support.growth import growth
 
@@ -33,7 +31,7 @@ from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation
 
 MODELS = [model for model in zoo.MODELS.values() if model.kind == "tflite"]
 LARGE = 16 << 20
-LIFETIME = str(Path(__file__).resolve().parents[1] / "tests" / "delegate" / "test_delegate_lifetime.py")
+LIFETIME = str(Path(__file__).resolve().parents[1] / "tests" / "delegate" / "test_lifetime.py")
 
 
 def main() -> int:

@@ -20,9 +20,7 @@ import numpy as np
 from ops import race
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "capi"))
-import ort_provider
-import ort_quantizer
+from capi import ort_provider, ort_quantizer
 from support import oracles, stimuli
 
 import isthmus

@@ -20,9 +20,8 @@ from ops import race
 import isthmus
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "capi"))
 
-import ort_provider
+from capi import ort_provider
 from support import quantized_models, stimuli
 
 

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "capi"))
-import ort_provider
+from capi import ort_provider
 from support import stimuli, zoo
 
 import isthmus

@@ -26,7 +26,7 @@ import isthmus
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from frontends.tflite.tflite_build import T, options, single
+from frontends.tflite.build import T, options, single
 from support import oracles
 
 _INPUT, _OUTPUT = (0.05, -4), (0.1, 7)

@@ -52,7 +52,7 @@ settings.register_profile("isthmus", deadline=None, suppress_health_check=[Healt
 settings.load_profile("isthmus")
 
 # Several folders have a file of this name, and as modules with examples to try they would be one.
-collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
 _SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "900"))
 _SECONDS_TO_REPEAT = min(_SECONDS, 5.0)

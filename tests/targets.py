@@ -13,8 +13,8 @@ from pathlib import Path
 
 from isthmus.engine.native.target import TARGETS, runnable
 
-FOLDERS = ("engine", "models", "prepare", "split", "backends", "accelerator", "qnn", "capi")
-WITHOUT = ("tests/engine/opencl", "tests/backends/test_gpu_*")
+FOLDERS = ("engine", "models", "prepare", "split", "backends", "qnn", "capi")
+WITHOUT = ("tests/backends/gpu",)
 SELECTION = (*(f"tests/{folder}" for folder in FOLDERS), *(f"--ignore-glob={path}" for path in WITHOUT))
 
 

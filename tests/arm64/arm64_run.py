@@ -25,25 +25,25 @@ from arm64_models import Case, Comparison
 from support import stimuli, zoo
 
 TESTS = (
-    "tests/engine/native", "tests/memory", "tests/backends", "tests/accelerator", "tests/qnn", "tests/test_binary.py",
-    "tests/test_session_lpai.py", "tests/test_examples.py", "tests/test_examples_htp.py",
+    "tests/engine/native", "tests/memory", "tests/backends", "tests/qnn", "tests/backends/seam/test_binary.py",
+    "tests/session/test_lpai.py", "tests/examples/test_python.py", "tests/examples/test_htp.py",
 )  # fmt: skip
 LEFT_OUT = {
     "tests/engine/native/test_quantized_peers.py": "LiteRT's interpreter dies under the emulator",
     "tests/engine/native/test_quantized_hybrid.py::test_a_hybrid_layer_agrees_with_litert":
         "LiteRT's interpreter dies under the emulator",
-    "tests/accelerator/test_accelerator.py::test_queues_and_graphs_leave_nothing_behind":
+    "tests/backends/accelerator/test_accelerator.py::test_queues_and_graphs_leave_nothing_behind":
         "counts resident bytes, and the emulator keeps the code that it translates",
-    "tests/accelerator/test_confinement.py::test_a_confined_process_is_held_by_the_kernel":
+    "tests/backends/accelerator/test_confinement.py::test_a_confined_process_is_held_by_the_kernel":
         "the emulator lets no process filter its system calls",
-    "tests/accelerator/test_confinement.py::test_an_accelerator_is_confined_before_it_is_sent_anything":
+    "tests/backends/accelerator/test_confinement.py::test_an_accelerator_is_confined_before_it_is_sent_anything":
         "the emulator lets no process filter its system calls",
     "tests/qnn/test_signals.py": "executions of two hundred large products, half a minute a test and more here",
-    "tests/backends/test_htp_binary.py::test_many_contexts_from_one_binary_leave_nothing_behind":
+    "tests/backends/htp/test_binary.py::test_many_contexts_from_one_binary_leave_nothing_behind":
         "counts resident bytes, and the emulator keeps the code that it translates",
-    "tests/backends/test_htp_restart.py::test_each_thread_recovers_by_itself":
+    "tests/backends/htp/test_restart.py::test_each_thread_recovers_by_itself":
         "an accelerator takes longer to start than this test gives it before it is killed",
-    "tests/backends/test_htp_restart.py::test_killed_at_every_step_of_a_program_it_recovers":
+    "tests/backends/htp/test_restart.py::test_killed_at_every_step_of_a_program_it_recovers":
         "starts hundreds of accelerators, each of which takes seconds",
 }  # fmt: skip
 """Tests that would tell of the emulator and not of arm64."""

@@ -48,8 +48,8 @@ class HostCompiler:
 
 def pytest_collection_finish() -> None:
     """Have kernels compiled there, now that the modules of the tests are loaded."""
-    if "harness" in sys.modules:
-        sys.modules["harness"]._compiler = cache(HostCompiler)  # type: ignore[attr-defined]
+    if "engine.native.harness" in sys.modules:
+        sys.modules["engine.native.harness"]._compiler = cache(HostCompiler)  # type: ignore[attr-defined]
 
 
 def main() -> None:

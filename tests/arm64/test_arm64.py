@@ -15,7 +15,7 @@ from support import zoo
 TARGETS = tuple(machine.PROCESSORS)
 MODELS = (Case("okay_nabu"), Case("okay_nabu", "lpai"), Case("kws_qdq"), Case("kws_qdq", threads=2), Case("dtln_1"))
 TESTS = (
-    "tests/engine/native/test_matmul.py", "tests/engine/native/test_executor.py", "tests/backends/test_lpai_state.py"
+    "tests/engine/native/test_matmul.py", "tests/engine/native/test_executor.py", "tests/backends/lpai/test_state.py"
 )  # fmt: skip
 PICK = "from isthmus.engine.native.target import host; print(host().name)"
 STOP = """

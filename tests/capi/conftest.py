@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_programs import PROGRAMS, Build
-from qnn_calls import Client
 from support.libraries import copy_into
 
+from capi.host_programs import PROGRAMS, Build
+from capi.qnn_calls import Client
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
 

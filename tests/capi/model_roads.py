@@ -21,12 +21,11 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import ort_provider
-import ort_quantizer
 from support import oracles, stimuli
 from support.oracles import Feeds
 
 import isthmus
+from capi import ort_provider, ort_quantizer
 from isthmus.capi import install
 from isthmus.errors import QnnError
 from isthmus.frontends import load

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ort_provider
 from support import quantized_models, quiet, stimuli
+
+from capi import ort_provider
 
 
 @quiet.errors_only()

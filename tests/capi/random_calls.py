@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from qnn_calls import Client, at, doubling, opened
 
+from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import cabi as interface
 from isthmus.cabi import objects, system, types
 from isthmus.graph import DataType, TensorType

@@ -15,9 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from qnn_calls import Client
-from random_calls import CALLS, MAX_CODE, Mess
-
+from capi.qnn_calls import Client
+from capi.random_calls import CALLS, MAX_CODE, Mess
 from isthmus import cabi as interface
 from isthmus.cabi import system
 

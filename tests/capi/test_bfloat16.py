@@ -6,10 +6,10 @@ import ctypes
 from pathlib import Path
 
 import numpy as np
-import ort_provider
 import pytest
-from qnn_calls import Client, at, opened
 
+from capi import ort_provider
+from capi.qnn_calls import Client, at, opened
 from isthmus.cabi import types
 from isthmus.errors import Code
 from isthmus.graph import DataType, Tensor, TensorType
@@ -175,7 +175,7 @@ def test_an_input_that_nothing_reads_and_an_output_that_is_read_again_are_right(
 def test_onnx_runtimes_provider_runs_a_model_in_bfloat16(libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     pytest.importorskip("onnx")
-    from test_provider import convolution, image, reference
+    from capi.test_provider import convolution, image, reference
 
     model = convolution(tmp_path / "tiny.onnx")
     options = {"htp_bf16_enable": "1", "soc_model": "88"}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from qnn_calls import Client, doubling, opened
 
+from capi.qnn_calls import Client, doubling, opened
 from isthmus.cabi import objects
 from isthmus.errors import Code
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, doubling, in_handle, opened
 from support.waiting import PATIENCE
 
+from capi.qnn_calls import Client, at, doubling, in_handle, opened
 from isthmus import cabi as interface
 from isthmus.backends.htp import c as htp_c
 from isthmus.cabi import objects, types

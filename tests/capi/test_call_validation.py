@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from host_programs import Build, execute
 
+from capi.host_programs import Build, execute
 from isthmus.capi.installation import INCLUDE
 
 MISTAKES = [
@@ -240,18 +240,18 @@ def test_a_report_that_cannot_be_written_is_said(libraries: Path, behind: Path, 
 def test_the_calls_of_onnx_runtimes_provider_are_clean(libraries: Path, tmp_path: Path, own: bool) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     pytest.importorskip("onnx")
-    import ort_provider
-    import test_provider
+    from capi import ort_provider, test_provider
 
     model, file = test_provider.convolution(tmp_path / "tiny.onnx"), tmp_path / "report.json"
     code = (
-        "import sys, numpy, ort_provider\n"
+        "import sys, numpy\n"
+        "from capi import ort_provider\n"
         "session = ort_provider.session(sys.argv[1], sys.argv[2])\n"
         "session.run(None, {'x': numpy.ones((1, 4, 12, 12), numpy.float32)})\n"
         "del session\n"
     )
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
     how = {"ISTHMUS_QNN_FORWARD": str(ort_provider.vendor_library("QnnHtp"))} if not own else {}
     settings = {"ISTHMUS_QNN_VALIDATE": "1", "ISTHMUS_QNN_REPORT": str(file), "PYTHONPATH": path, **how}
     done = subprocess.run(

@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from host_programs import SECONDS, Build, execute
 from support.suites import long
+
+from capi.host_programs import SECONDS, Build, execute
 
 WRONG = 9
 

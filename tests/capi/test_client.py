@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, doubling, opened
 
+from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import cabi as interface
 from isthmus.cabi import client as memory
 from isthmus.errors import Code

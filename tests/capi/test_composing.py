@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, doubling, opened
 from support.dlc_graphs import BIAS, ONES, PADS, WEIGHTS, convolved
 
 import isthmus
+from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import Session
 from isthmus.cabi import objects, types
 from isthmus.cabi.other_backends import IR_GRAPH_CONFIG, IR_SERIALIZATION
@@ -261,8 +261,8 @@ import ctypes, sys
 from pathlib import Path
 sys.path[:0] = PATHS
 import numpy as np
-from qnn_calls import Client, at, opened
-from test_composing import convolution
+from capi.qnn_calls import Client, at, opened
+from capi.test_composing import convolution
 from isthmus.cabi.other_backends import SAVER_CONFIG, SaverOption
 client = Client(Path(LIBRARY))
 initialize = ctypes.CDLL(LIBRARY).QnnSaver_initialize
@@ -288,7 +288,7 @@ if ENDS:
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_recording_is_a_program_that_makes_the_same_calls(libraries: Path, tmp_path: Path, ends: bool) -> None:
     here = Path(__file__).parent
-    paths = [str(here), str(here.parent), str(Path(isthmus.__file__).parents[1])]
+    paths = [str(here.parent), str(Path(isthmus.__file__).parents[1])]
     code = RECORD.replace("PATHS", repr(paths)).replace("LIBRARY", repr(str(libraries / "libQnnSaver.so")))
     subprocess.run([sys.executable, "-c", code.replace("ENDS", str(ends))], cwd=tmp_path, check=True, timeout=SECONDS)
     folder = tmp_path / "made" / "here"

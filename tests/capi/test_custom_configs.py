@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from qnn_calls import Client, opened
 
+from capi.qnn_calls import Client, opened
 from isthmus.backends.gpu import headers as gpu_headers
 from isthmus.backends.htp import c as htp_c
 from isthmus.backends.lpai import headers as lpai_headers

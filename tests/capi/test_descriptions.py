@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, doubling, opened
 from support.processes import answer
 
+from capi.qnn_calls import Client, at, doubling, opened
 from isthmus.backends.htp import c as htp_c
 from isthmus.cabi import objects, types
 from isthmus.errors import Code
@@ -212,8 +212,8 @@ def test_a_memory_type_is_checked_when_a_tensor_is_created(client: Client, kind:
 VENDORS = """
 import ctypes, json, sys
 from pathlib import Path
-from test_descriptions import answers
-from qnn_calls import Client
+from capi.test_descriptions import answers
+from capi.qnn_calls import Client
 print(json.dumps(answers(Client(Path(sys.argv[1])))))
 """
 
@@ -257,10 +257,10 @@ def chip(client: Client, soc: int) -> Any:
 
 def test_the_answers_are_those_of_the_vendors_library(htp: Client) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
-    import ort_provider
+    from capi import ort_provider
 
     here = Path(__file__).parent
-    code = f"import sys\nsys.path[:0] = {[str(here), str(here.parent)]!r}\n{VENDORS}"
+    code = f"import sys\nsys.path[:0] = {[str(here.parent)]!r}\n{VENDORS}"
     done = subprocess.run(
         [sys.executable, "-c", code, ort_provider.vendor_library("QnnHtp")], capture_output=True, text=True, timeout=240
     )

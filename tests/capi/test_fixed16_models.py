@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ort_quantizer
 import pytest
 from support import zoo
 
+from capi import ort_quantizer
 from isthmus.engine.native.lower import is_in_float
 from isthmus.frontends import load
 from isthmus.prepare.planner import rewritten

@@ -6,16 +6,15 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-import model_roads
 import numpy as np
-import ort_provider
 import pytest
-from model_roads import TypedModel
 from support import oracles, quantized_models, quiet, stimuli, zoo
 from support.oracles import Feeds
 from support.suites import LONG, only
 
 import isthmus
+from capi import model_roads, ort_provider
+from capi.model_roads import TypedModel
 
 onnx = pytest.importorskip("onnx")
 SHORT = ("kws_fp32",)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, doubling, opened
 from support.interruption import Alarm, Interrupt, everywhere
 from support.processes import answer
 
+from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import cabi as interface
 from isthmus import capi, qnn
 from isthmus.cabi import objects, types
@@ -432,8 +432,8 @@ def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> 
     out = ctypes.c_void_p()
     answers |= {name: getattr(htp, name)(*arguments, ctypes.byref(out)) for name, arguments in WRONG_CREATIONS.items()}
     code = (
-        "import sys, ctypes, json; from pathlib import Path; from qnn_calls import Client\n"
-        "from test_functions import WRONG, WRONG_CREATIONS\n"
+        "import sys, ctypes, json; from pathlib import Path; from capi.qnn_calls import Client\n"
+        "from capi.test_functions import WRONG, WRONG_CREATIONS\n"
         "client, out = Client(Path(sys.argv[1])), ctypes.c_void_p()\n"
         "client.make('backendCreate', None, None)\n"
         "found = {name: getattr(client, name)(*arguments) for name, arguments in WRONG.items()}\n"
@@ -441,7 +441,7 @@ def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> 
         "print(json.dumps(found))\n"
     )
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", code, package.get_qnn_htp_path()], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": path}, check=True,

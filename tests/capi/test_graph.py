@@ -7,8 +7,8 @@ import mmap
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, opened
 
+from capi.qnn_calls import Client, at, opened
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
 

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from host_programs import PROGRAMS
 
+from capi.host_programs import PROGRAMS
 from isthmus.cabi import ARGUMENTS, CORE_VERSION, SYSTEM_VERSION
 from isthmus.capi import headers
 from isthmus.capi.installation import INCLUDE

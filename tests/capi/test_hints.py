@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from qnn_calls import Client, opened
-
 import isthmus
+from capi.qnn_calls import Client, opened
 from isthmus.backends.seam import registry
 from isthmus.cabi import objects
 from isthmus.capi.hints import in_c

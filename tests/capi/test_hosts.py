@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_programs import PROGRAMS, Build, accelerators, complaints, execute
 from support.recurrent_states import LAYERS, Recurrent, check
 from support.suites import long, sampled
 
+from capi.host_programs import PROGRAMS, Build, accelerators, complaints, execute
 from isthmus.capi.installation import INCLUDE
 from isthmus.errors import Code
 
@@ -184,7 +184,7 @@ def test_a_callback_that_ends_its_thread_stops_no_execution_and_no_free(
 
 def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) -> None:
     code = (
-        "import sys, ctypes; from pathlib import Path; from qnn_calls import Client, doubling, opened\n"
+        "import sys, ctypes; from pathlib import Path; from capi.qnn_calls import Client, doubling, opened\n"
         "client = Client(Path(sys.argv[1]))\n"
         "backend, context = opened(client)\n"
         "doubling(client, context)\n"
@@ -192,7 +192,7 @@ def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) 
         "print(capi.graphs()[0].context.backend.get_property(20001))\n"
     )
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, libraries / "libQnnHtp.so"], capture_output=True, text=True,
         timeout=120, env={**os.environ, "PYTHONPATH": path},

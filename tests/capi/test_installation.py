@@ -193,7 +193,7 @@ def test_a_library_that_is_not_there_cannot_be_loaded(tmp_path: Path) -> None:
 
 
 def test_what_clients_in_c_have_in_this_process_is_seen(client: object) -> None:
-    from qnn_calls import Client, doubling, opened
+    from capi.qnn_calls import Client, doubling, opened
 
     assert isinstance(client, Client)
     backend, context = opened(client)

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from host_programs import DRIVERS_LEAK, Build, accelerators, complaints, execute
 from support.suites import long
+
+from capi.host_programs import DRIVERS_LEAK, Build, accelerators, complaints, execute
 
 KINDS = [pytest.param("gcc", False, id="c"), long("g++", False, id="c++"), long("g++", True, id="c++-asan")]
 kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at
 from support.processes import answer
 from support.suites import long
 
+from capi.qnn_calls import Client, at
 from isthmus import cabi as interface
 from isthmus.backends.lpai import headers as lpai_headers
 from isthmus.cabi import objects, types
@@ -133,8 +133,8 @@ def test_a_callback_may_call_back_at_any_message(libraries: Path, tmp_path: Path
     here = Path(__file__).parent
     code = (
         "import json, sys\n"
-        f"sys.path[:0] = {[str(here), str(here.parent)]!r}\n"
-        "from test_log_callbacks import at_every_message\n"
+        f"sys.path[:0] = {[str(here.parent)]!r}\n"
+        "from capi.test_log_callbacks import at_every_message\n"
         "print(json.dumps(at_every_message(*sys.argv[1:])))\n"
     )
     done = subprocess.run(

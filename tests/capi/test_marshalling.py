@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, doubling, opened
 
+from capi.qnn_calls import Client, at, doubling, opened
 from isthmus.cabi import objects, types
 from isthmus.capi import dlc, extensions
 from isthmus.capi.context import _MAX_NAMES, _names

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qnn_calls import Client, doubling, in_handle, opened
 
+from capi.qnn_calls import Client, doubling, in_handle, opened
 from isthmus.cabi import objects
 from isthmus.errors import Code
 from isthmus.graph import DataType

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import model_roads
 import numpy as np
 import pytest
-from model_roads import FORMS, KEYS, QUANTIZED, TypedModel
 from support import zoo
 from support.suites import long
+
+from capi import model_roads
+from capi.model_roads import FORMS, KEYS, QUANTIZED, TypedModel
 
 pytest.importorskip("onnx")
 SHORT = ("kws_fp32", "a16w4")

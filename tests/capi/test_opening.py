@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from host_programs import Build, complaints, execute
+
+from capi.host_programs import Build, complaints, execute
 
 HERE = Path(__file__).parent
 AGAIN = "run `isthmus capi install DIR` again"
@@ -19,7 +20,7 @@ AGAIN = "run `isthmus capi install DIR` again"
 
 def python(code: str, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program in Python to its end."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120,
         env={**os.environ, "PYTHONPATH": path, **variables},
@@ -99,7 +100,7 @@ def test_an_interrupt_while_a_library_is_opened_is_no_end_of_it(libraries: Path)
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from qnn_calls import Client\n"
+        "from capi.qnn_calls import Client\n"
         "from isthmus.capi import serve\n"
         "client, opened = Client(Path(sys.argv[1])), serve.open\n"
         "def interrupted(*arguments):\n"

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from qnn_calls import Client
 
+from capi.qnn_calls import Client
 from isthmus.cabi import system
 from isthmus.capi import serialization
 from isthmus.errors import Code

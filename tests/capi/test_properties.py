@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from qnn_calls import Client
 
+from capi.qnn_calls import Client
 from isthmus.backends.lpai import headers
 from isthmus.backends.lpai.options import LpaiTarget
 from isthmus.cabi import objects

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ort_provider
 import pytest
 from support import oracles, stimuli, zoo
 from support.processes import answer
 from support.suites import only
+
+from capi import ort_provider
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
 onnx = pytest.importorskip("onnx")
@@ -223,7 +224,7 @@ def test_a_damaged_cache_is_refused_and_said_why(
 
 def test_the_shared_memory_allocator_copies_no_byte(libraries: Path, tiny: Path) -> None:
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, here / "ort_shared_memory.py", libraries, tiny],
         capture_output=True,

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import ort_provider
 import pytest
 from support.processes import answer
 from support.suites import long, sampled
-from test_provider import convolution, image, reference
+
+from capi import ort_provider
+from capi.test_provider import convolution, image, reference
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
 pytest.importorskip("onnx")
@@ -149,8 +150,8 @@ SHARING = """
 import json, sys
 from pathlib import Path
 import numpy as np
-import ort_provider
-from test_provider import image
+from capi import ort_provider
+from capi.test_provider import image
 model, library, cache, option = sys.argv[1:]
 strict = {"session.disable_cpu_ep_fallback": "1"}
 caching = {"ep.context_enable": "1", "ep.context_embed_mode": "0", "ep.context_file_path": cache}
@@ -173,7 +174,7 @@ def test_options_that_share_resources_load_lists_of_binaries(
 ) -> None:
     """In a child: a list that is answered wrongly ends the process."""
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", SHARING, tiny, libraries / "libQnnHtp.so", tmp_path / "cached.onnx", option],
         capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": path},

@@ -35,7 +35,7 @@ def test_no_sequence_of_calls_ends_the_process(
     if library == "libQnnGpu.so":
         pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
     ours = Path(isthmus.__file__).parents[1]
-    path = os.pathsep.join([str(HERE), str(HERE.parent), str(ours), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(HERE.parent), str(ours), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", HERE / "random_calls.py", libraries / library, str(seed), str(count)],
         capture_output=True,
@@ -50,7 +50,7 @@ def test_no_sequence_of_calls_ends_the_process(
 def test_no_sequence_of_calls_about_dlc_files_ends_the_process(libraries: Path, tmp_path: Path) -> None:
     file = tmp_path / "net.dlc"
     file.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
-    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [
             sys.executable, "-X", "faulthandler", HERE / "random_dlc_calls.py", libraries / "libQnnSystem.so",

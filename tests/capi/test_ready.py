@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from host_programs import complaints, execute
 from support.suites import LONG
 
 import isthmus
+from capi.host_programs import complaints, execute
 from isthmus.capi.installation import SETTINGS
 from isthmus.compiled import shipped
 from isthmus.engine.native import cache

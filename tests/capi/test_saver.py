@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from qnn_calls import Client, at, in_handle
 from support import oracles, stimuli, zoo
 from support.qnn_export import export_saver, fixed
 from support.suites import only
 
 import isthmus
+from capi.qnn_calls import Client, at, in_handle
 from isthmus.cabi.other_backends import SAVER_CONFIG, SAVER_FILES, SaverOption
 from isthmus.cabi.types import Tensor
 from isthmus.capi import saver

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from host_programs import PROGRAMS, execute
 from support import model_libraries
 from support.suites import long
 
+from capi.host_programs import PROGRAMS, execute
 from isthmus.capi.installation import INCLUDE
 
 

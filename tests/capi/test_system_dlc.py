@@ -25,13 +25,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_programs import Build, execute
-from qnn_calls import Client, at
-from qnn_calls import opened as made
 from support import dlc_graphs, dlc_write
 from support.processes import answer
 from support.recurrent_states import LAYERS, Recurrent, check
 
+from capi.host_programs import Build, execute
+from capi.qnn_calls import Client, at
+from capi.qnn_calls import opened as made
 from isthmus import Session
 from isthmus.cabi import system
 from isthmus.capi.dlc import Dlc

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import ort_provider
+from capi import ort_provider
 from support import oracles
 
 Feeds = Mapping[str, np.ndarray]

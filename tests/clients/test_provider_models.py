@@ -21,7 +21,6 @@ from support import stimuli, zoo
 
 CLIENT = "ONNX Runtime QNN provider"
 TESTS = Path(__file__).parents[1]
-CAPI = TESTS / "capi"
 ZOO = [model.key for model in zoo.MODELS.values() if model.kind == "onnx"]
 QUANTIZED = {
     f"{key} {activations} {weights}": (key, activations, weights)
@@ -41,9 +40,7 @@ pytestmark = needs("onnxruntime_qnn", "onnx")
 @pytest.fixture
 def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Path, Path]]:
     """Makes a model and the file of its inputs."""
-    monkeypatch.syspath_prepend(CAPI)
-    import ort_provider
-    import ort_quantizer
+    from capi import ort_provider, ort_quantizer
 
     def make(name: str) -> tuple[Path, Path]:
         if name in DECODERS:
@@ -89,7 +86,7 @@ def _elements(value: Any) -> np.ndarray:
 
 def outcomes(backend: Path, model: Path, feeds: Path) -> dict[str, Any]:
     """Return what `provider_model.py` says of each way to run a model; a way that ends the process has that outcome."""
-    path = os.pathsep.join([str(TESTS), str(CAPI), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     found: dict[str, Any] = {}
     while left := [way for way in WAYS if way not in found]:
         done = subprocess.run(
@@ -116,7 +113,7 @@ def failed(ways: dict[str, Any], limit: float) -> dict[str, str]:
 def test_a_model_runs_in_every_way_in_which_it_runs_on_the_vendors_library(
     name: str, ready: Callable[[str], tuple[Path, Path]], libraries: Path, results: Results
 ) -> None:
-    from ort_provider import vendor_library
+    from capi.ort_provider import vendor_library
 
     results.used("onnxruntime", "onnxruntime-qnn")
     model, feeds = ready(name)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fault_models as faults
 import numpy as np
 import pytest
 from support import zoo
 from support.suites import MODELS, long, only
 
 import isthmus
+from comparison import fault_models as faults
 
 REFUSED_BY_LITERT = {"selfie_segmentation", "selfie_segmentation_landscape"}
 """Models with operators that LiteRT leaves to another library."""

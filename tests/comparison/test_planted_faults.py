@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fault_models as faults
 import onnx
 import pytest
 from support.suites import sampled
 
 import isthmus
+from comparison import fault_models as faults
 from isthmus.comparison.comparison import open_comparison
 from isthmus.comparison.reduction import reduce_model
 from isthmus.comparison.report import Verdict

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fault_models as faults
 import numpy as np
 import pytest
 from support import quantized_models, stimuli, zoo
 from support.suites import long
 
 import isthmus
+from comparison import fault_models as faults
 from isthmus.comparison.comparison import checked_inputs
 from isthmus.comparison.report import Verdict
 from isthmus.comparison.subject import open_model

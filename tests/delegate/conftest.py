@@ -1,21 +1,17 @@
 """Leaves this folder out where LiteRT is not installed; what its tests share otherwise."""
 
 import gc
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 collect_ignore_glob = ["conftest.py" if find_spec("ai_edge_litert") and find_spec("flatbuffers") else "*.py"]
-# The cases and models of the TFLite frontend's tests.
-sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
 
 
 @pytest.fixture
 def make():
     """Makes delegates, each with the lines that it says, and ends them after their interpreters."""
-    from delegate_harness import Told
+    from delegate.harness import Told
 
     made = []
 

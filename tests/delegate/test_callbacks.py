@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from delegate_harness import chain, doubled, plain, run, with_delegate
-from test_foreign import Foreign
-from test_tflite_control_flow import lstm
+from frontends.tflite.test_control_flow import lstm
 
+from delegate.harness import chain, doubled, plain, run, with_delegate
+from delegate.test_foreign import Foreign
 from isthmus.delegate import (
     Profiling,
     SkipOptions,

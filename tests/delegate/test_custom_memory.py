@@ -12,11 +12,11 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from delegate_harness import chain, doubled, plain, run, with_delegate
+from frontends.tflite.build import Op, Subgraph, T, model, options
 from support.interruption import everywhere, unharmed
 from support.processes import descriptors, opened_since
-from tflite_build import Op, Subgraph, T, model, options
 
+from delegate.harness import chain, doubled, plain, run, with_delegate
 from isthmus.delegate import (
     CustomAllocation,
     QnnDelegate,

@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 import pytest
-from delegate_harness import plain
 
+from delegate.harness import plain
 from isthmus.delegate import callbacks, foreign, library, probe_model, structures
 from isthmus.delegate import interpreter as interpreters
 from isthmus.errors import Code, QnnError

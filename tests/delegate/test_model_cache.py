@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
+from frontends.tflite.build import Op, Subgraph, T, model
+from frontends.tflite.test_control_flow import accumulator, lstm
 from support.interruption import unharmed
-from test_tflite_control_flow import accumulator, lstm
-from tflite_build import Op, Subgraph, T, model
 
+from delegate.harness import ADD, chain, doubled, plain, run, with_delegate
 from isthmus.delegate import SkipOptions, cache, partition
 
 VECTOR = np.float32([[1, 2, 3, 4]])
@@ -206,11 +206,11 @@ def test_another_process_finds_it(make, tmp_path) -> None:
     told = make(cache_dir=tmp_path, model_token="m")
     with_delegate(doubled(1, 4), told)
     here = Path(__file__).parent
-    paths = [str(here.parents[1] / "src"), str(here), str(here.parent / "frontends" / "tflite")]
+    paths = [str(here.parents[1] / "src"), str(here.parent)]
     code = f"""
 import sys
 sys.path[:0] = {paths!r}
-from delegate_harness import *
+from delegate.harness import *
 told = Told("CPU", cache_dir={str(tmp_path)!r}, model_token="m")
 interpreter = with_delegate(doubled(1, 4), told)
 print(run(interpreter, np.ones((1, 4), np.float32))[0].tolist(), any("is taken from" in line for line in told.lines))

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
+from frontends.tflite.build import Op, Subgraph, T, model, options
+from frontends.tflite.cases import CASES
+from frontends.tflite.runners import random_input
+from frontends.tflite.test_control_flow import accumulator, counted_loop, data_dependent_loop, lstm
 from support.suites import sampled
-from test_tflite_control_flow import accumulator, counted_loop, data_dependent_loop, lstm
-from tflite_build import Op, Subgraph, T, model, options
-from tflite_cases import CASES
-from tflite_runners import random_input
 
+from delegate.harness import ADD, chain, doubled, plain, run, with_delegate
 from isthmus.delegate import SkipOptions, modify_graph_with_delegate
 
 VECTOR = np.float32([[-1.5, -0.5, 0.5, 2.0]])

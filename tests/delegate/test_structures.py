@@ -7,10 +7,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from frontends.tflite.build import Op, Subgraph, T, model, options
+from frontends.tflite.cases import CASES
 from support import zoo
 from support.interruption import Alarm, Interrupt, everywhere
-from tflite_build import Op, Subgraph, T, model, options
-from tflite_cases import CASES
 
 from isthmus.delegate import BackendType, Options, QnnDelegate, library, probe, probe_model, structures, view
 from isthmus.delegate.parameters import PARAMETERS
@@ -207,7 +207,7 @@ def check_against_the_file(content: bytes) -> set[str]:
 
 
 def test_operators_options_tensors_and_constants_are_read_as_the_file_has_them() -> None:
-    from test_tflite_control_flow import accumulator, lstm
+    from frontends.tflite.test_control_flow import accumulator, lstm
 
     seen = set()
     for content in (*(case.model for case in CASES), accumulator(), lstm(True), lstm(False)):

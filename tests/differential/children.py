@@ -124,7 +124,7 @@ def _ask(layer: str, side: Side, chip: int | None, cases: list[str]) -> Iterator
     command = [*program, layer, str(side.library), str(chip or ""), alone, str(writing)]
     environment = {
         "ISTHMUS_CACHE_DIR": str(ROOT / ".cache" / "kernels"), **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, (SOURCE.parent, HERE.parent, HERE.parent / "capi"))),
+        "PYTHONPATH": os.pathsep.join(map(str, (SOURCE.parent, HERE.parent))),
         **({"ISTHMUS_HTP_CONFIG": str(side.config)} if side.config else {}),
     }  # fmt: skip
     # A file, not a pipe: the child writes answers while it reads names, and neither side may wait for the other.

@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 if __name__ == "__main__":
-    sys.path[:0] = [str(HERE.parent), str(HERE.parent / "capi")]
+    sys.path[:0] = [str(HERE.parent)]
 
 from differential.client import Node, Param, Session, TensorValue  # noqa: E402
 from differential.operations import ENCODINGS, USES, kinds_of, node_of  # noqa: E402

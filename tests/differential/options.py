@@ -16,8 +16,8 @@ OK, REFUSED = "runs", "refused"
 
 def cases() -> list[str]:
     """Name the options with their values."""
-    from test_provider_options import REFUSED as NEVER
-    from test_provider_options import TAKEN
+    from capi.test_provider_options import REFUSED as NEVER
+    from capi.test_provider_options import TAKEN
 
     named = [f"{name}={value}" for name, choice in TAKEN.items() for value in choice.values]
     return [*named, *(f"{name}={value}" for name, value in NEVER)]
@@ -29,9 +29,9 @@ def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
     An answer has what came of each of the three steps; a step that is refused ends the case.
     """
     import onnxruntime
-    import ort_provider
-    from test_provider import convolution, image
-    from test_provider_options import TAKEN, Choice
+    from capi import ort_provider
+    from capi.test_provider import convolution, image
+    from capi.test_provider_options import TAKEN, Choice
 
     folder = Path(tempfile.mkdtemp())
     model = convolution(folder / "model.onnx")

@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "capi")]
+sys.path[:0] = [str(Path(__file__).parents[1])]
 
-import ort_provider  # noqa: E402
+from capi import ort_provider  # noqa: E402
 
 from isthmus.backends.vendor.library import find  # noqa: E402
 from isthmus.backends.vendor.measurement import describe  # noqa: E402

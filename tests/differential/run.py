@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "capi")]
+sys.path[:0] = [str(HERE.parent)]
 
 from differential.children import PACKAGE, ROOT, Side, answers, as_chip, kept, ours, vendor  # noqa: E402
 from differential.layers import LAYERS  # noqa: E402

@@ -18,10 +18,10 @@ from isthmus.backends.vendor.measurement import measure, prepared
 from isthmus.backends.vendor.target import ChipTarget
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "capi")]
+sys.path[:0] = [str(Path(__file__).parent)]
 
 import figure_models  # noqa: E402
-import ort_provider  # noqa: E402
+from capi import ort_provider  # noqa: E402
 
 FROM_THE_ZOO = ("kws_fp32", "mixed_ops")
 TARGET = ChipTarget(69, 2, 3, "float16")

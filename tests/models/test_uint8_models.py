@@ -5,21 +5,17 @@ The networks are those of MobileNet V1 and V2, quantized with 8 bits without sig
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from frontends.tflite.build import Op, Subgraph, T, model, options
+from frontends.tflite.runners import LiteRtRunner
 
 import isthmus
 from isthmus.backends.seam import native
 from isthmus.frontends import load
-
-sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
-from tflite_build import Op, Subgraph, T, model, options
-from tflite_runners import LiteRtRunner
 
 RELU6 = 3
 

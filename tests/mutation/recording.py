@@ -24,7 +24,7 @@ from typing import TextIO
 
 import pytest
 
-from tests.mutation.reach import FOLDER, ROOT, function
+from .reach import FOLDER, ROOT, function
 
 _PACKAGE = f"{ROOT / 'src' / 'isthmus'}{os.sep}"
 _entered: set[tuple[str, str]] = set()

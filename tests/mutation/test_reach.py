@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutation.reach import Reach
 from support.suites import LONG
+
+from mutation.reach import Reach
 
 ROOT = Path(__file__).parents[2]
 A, B, C, D = "tests/x/test_a.py::test_1", "tests/x/test_a.py::test_2", "tests/x/test_b.py::test_3", "tests/y/t.py::test"

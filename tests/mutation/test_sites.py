@@ -6,9 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
+from support.suites import LONG
+
 from mutation.rooms import watching
 from mutation.sites import mistakes
-from support.suites import LONG
 
 PACKAGE = Path(__file__).parents[2] / "src" / "isthmus"
 TESTS = Path(__file__).parents[1]

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "QNN/QnnInterface.h"
-#include "../backends/forbidden.h"
+#include "../backends/foreign/forbidden.h"
 
 #ifndef ENTRIES
 #define ENTRIES QNN_TABLE_ENTRIES

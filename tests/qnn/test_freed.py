@@ -167,7 +167,7 @@ def left_by_composing(path: str) -> list[float]:
 
     Called in a process of its own.
     """
-    import account
+    from soak import account
 
     def compose() -> None:
         context = backend.create_context()

@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from random_operations.onnx_model import Refused
 
 import isthmus
 from isthmus.errors import QnnError
+from random_operations.onnx_model import Refused
 
 Arrays = Mapping[str, np.ndarray]
 

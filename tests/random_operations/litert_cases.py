@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from frontends.tflite.tflite_runners import LiteRtRunner, random_input
+from frontends.tflite.runners import LiteRtRunner, random_input
+
 from random_operations.comparison import Case, Make
 from random_operations.onnx_model import Refused
 from random_operations.tflite_operations import FAMILIES, MOVEMENTS, TfliteModel, random_model

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from frontends.onnx.onnx_graphs import expected, model, node
+from frontends.onnx.graphs import expected, model, node
 from onnx import ModelProto, NodeProto, TensorProto
 
 Dims = tuple[int, ...]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
+
 from random_operations.onnx_model import Dims, OnnxModel, Refused
 
 Add = Callable[[OnnxModel, str], str]

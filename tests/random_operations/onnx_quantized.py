@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 from onnx import NodeProto
+
 from random_operations import onnx_operations
 from random_operations.onnx_model import OnnxModel, Refused
 

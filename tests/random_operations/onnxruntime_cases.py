@@ -6,12 +6,13 @@ from functools import partial
 from random import Random
 
 import numpy as np
-from frontends.onnx.onnx_graphs import expected
+from frontends.onnx.graphs import expected
 from onnx import ModelProto
+from support import oracles
+
 from random_operations import onnx_operations, onnx_quantized
 from random_operations.comparison import Arrays, Case, Make
 from random_operations.onnx_model import OnnxModel, Refused
-from support import oracles
 
 
 def _case(m: OnnxModel) -> Case:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from four_bit_graphs import Array, FourBitGraph, Layer, random_graph
 from support.suites import sampled
 
 import isthmus
+from random_operations.four_bit_graphs import Array, FourBitGraph, Layer, random_graph
 
 GRAPHS, BATCH = 1000, 20
 NEAR_A_TIE = 2e-3

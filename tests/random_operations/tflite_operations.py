@@ -12,8 +12,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from frontends.tflite.tflite_build import Op, Subgraph, T, model, options
-from frontends.tflite.tflite_runners import LiteRtRunner
+from frontends.tflite.build import Op, Subgraph, T, model, options
+from frontends.tflite.runners import LiteRtRunner
+
 from random_operations.onnx_model import Refused
 
 Dims = tuple[int, ...]

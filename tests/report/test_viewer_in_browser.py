@@ -5,12 +5,12 @@ import json
 
 import pytest
 from support import chromium, tiny
-from test_saved_reports import REPORT
 
 from isthmus.errors import QnnError
 from isthmus.report.page import page
 from isthmus.report.page.saved import saved_report
 from isthmus.tools.cli import main
+from report.test_saved_reports import REPORT
 
 MAPS = "[...document.querySelectorAll('section.map')].map(each => each.memoryMap)"
 OPENED = "[...document.querySelectorAll('.opened li')].map(each => each.firstChild.textContent)"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from delegate_harness import chain, doubled, run, with_delegate
+from delegate.harness import chain, doubled, run, with_delegate
 from world import Outcome, World
 
 from isthmus.delegate import BackendType, Options, QnnDelegate

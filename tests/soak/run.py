@@ -81,8 +81,7 @@ def soak(
             "warm_up": warm_up,
             "origins": origins,
         }
-        tests = ("soak", "", "capi", "delegate", "frontends/tflite")
-        paths = [*(str(_HERE.parent / name) for name in tests), str(_HERE.parents[1] / "src")]
+        paths = [str(_HERE), str(_HERE.parent), str(_HERE.parents[1] / "src")]
         with noise.open("w") as errors:
             child = subprocess.run(
                 [sys.executable, str(_HERE / "worker.py"), json.dumps(options)],

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from qnn_calls import Client, at, doubling, in_handle, opened
+from capi.qnn_calls import Client, at, doubling, in_handle, opened
 from world import Outcome, World
 
 from isthmus.backends.htp import c as htp_c

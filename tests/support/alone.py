@@ -47,8 +47,8 @@ def process(file: str, name: str, *arguments: str, seconds: float = _SECONDS) ->
 
 def loaded(file: str) -> ModuleType:
     """Import a test file where pytest has not set up the search path."""
-    sys.path[:0] = [str(_TESTS), *sorted({str(file.parent) for file in _TESTS.rglob("*.py")})]
-    return import_module(Path(file).stem)
+    sys.path.insert(0, str(_TESTS))
+    return import_module(".".join(Path(file).relative_to(_TESTS).with_suffix("").parts))
 
 
 def _main(file: str, name: str, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""An op package of our own, compiled from `backends/op_package.cpp`, and a model library with a node of it."""
+"""An op package of our own, compiled from `backends/cpu/op_package.cpp`, and a model library with a node of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
 
-SOURCES = Path(__file__).parents[1] / "backends"
+SOURCES = Path(__file__).parents[1] / "backends" / "cpu"
 PACKAGE = "test.ops"
 SHIFT = np.arange(8, dtype=np.float32)
 AFFINE = {"scale": 3.0, "shift": SHIFT, "mode": "plain"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from comparison import fault_models as faults
 from support import dlc_graphs, dlc_write, tiny
 
 import isthmus
@@ -19,9 +19,6 @@ from isthmus.errors import Code
 from isthmus.report.findings import apart
 from isthmus.system import progress
 from isthmus.tools.cli import main
-
-sys.path.append(str(Path(__file__).parents[1] / "comparison"))
-import fault_models as faults
 
 
 @pytest.fixture
@@ -95,7 +92,7 @@ def test_parts_that_cannot_be_compared_are_no_parts_that_agree(broken, model, tm
 
 
 def test_a_tflite_model_is_reduced_to_a_tflite_model(tmp_path, capsys):
-    from test_split import wake_word_like
+    from tools.test_split import wake_word_like
 
     source, small = wake_word_like(tmp_path / "two.tflite"), tmp_path / "small.tflite"
     assert main(["compare", str(source)]) == 0

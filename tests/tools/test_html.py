@@ -1,21 +1,17 @@
 """``--html``, ``--compare`` and ``--svg``: pages with what a command found, each written whole or not at all."""
 
 import json
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from comparison import fault_models as faults
 from onnx import helper
 from support import tiny
 
 from isthmus.report.page.comparisons import comparison_sections
 from isthmus.tools.cli import main
 from isthmus.tools.sample_models import networks
-
-sys.path.append(str(Path(__file__).parents[1] / "comparison"))
-import fault_models as faults
 
 
 @pytest.fixture

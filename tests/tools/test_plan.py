@@ -174,11 +174,7 @@ def test_a_file_with_open_shapes_gets_no_plan_and_nothing_is_written(tmp_path, c
 
 
 def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys):
-    import sys
-    from pathlib import Path
-
-    sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
-    from tflite_build import T, options, single
+    from frontends.tflite.build import T, options, single
 
     images = [[T("i8", (1, 8, 8, 4), scale=scale, zero=3, name=name)] for name, scale in (("x", 0.1), ("length", 0.01))]
     path = tmp_path / "normal.tflite"

@@ -22,12 +22,8 @@ def model(tmp_path):
 
 def wake_word_like(path):
     """A TFLite file of two convolutions."""
-    import sys
-    from pathlib import Path
-
-    sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
-    from tflite_build import Op, Subgraph, T, options
-    from tflite_build import model as build
+    from frontends.tflite.build import Op, Subgraph, T, options
+    from frontends.tflite.build import model as build
 
     window = options("Conv2D", padding=0, strideW=2, strideH=2, dilationWFactor=1, dilationHFactor=1)
     rng = np.random.default_rng(0)

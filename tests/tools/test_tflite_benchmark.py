@@ -1,7 +1,6 @@
 """The command that compares a model in LiteRT with and without the delegate."""
 
 import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,8 +9,6 @@ from support import tiny, zoo
 
 from isthmus.tools.cli import main
 
-# The builder of small models is the TFLite frontend's.
-sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
 pytestmark = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="LiteRT is not installed")
 
 
@@ -119,9 +116,9 @@ def test_a_damaged_model_is_refused_in_every_way(model, tmp_path, capsys) -> Non
 
 def test_the_gpu_is_compared_too(tmp_path, capsys) -> None:
     pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
-    tflite_build = pytest.importorskip("tflite_build", reason="flatbuffers is not installed")
+    build = pytest.importorskip("frontends.tflite.build", reason="flatbuffers is not installed")
     path = tmp_path / "negated.tflite"
-    path.write_bytes(tflite_build.single("NEG", [tflite_build.T("f32", (1, 4))], [tflite_build.T("f32", (1, 4))]))
+    path.write_bytes(build.single("NEG", [build.T("f32", (1, 4))], [build.T("f32", (1, 4))]))
     ways = report(capsys, str(path), "--backend", "gpu")["ways"]
     assert (ways[2]["nodes_delegated"], ways[2]["copied_bytes"]) == (1, 32)
     assert "shares no memory" in ways[3]["refused"]

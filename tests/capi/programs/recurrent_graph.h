@@ -1,5 +1,5 @@
 /* A recurrent layer whose states are APP_READWRITE tensors: read as its initial states, written as its last ones.
- * `tests/recurrent_states.py` has the same layer with a reference. */
+ * `tests/support/recurrent_states.py` has the same layer with a reference. */
 #ifndef RECURRENT_GRAPH_H
 #define RECURRENT_GRAPH_H
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-import harness
 import pytest
 from support.suites import long
+
+from engine.native import harness
 
 
 @pytest.fixture(scope="module", params=[pytest.param(False, id="best"), long(True, id="all targets")])

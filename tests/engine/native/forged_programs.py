@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import specimens
-from harness import Guard, GuardedBuffer
 from support import zoo
 
+from engine.native import specimens
+from engine.native.harness import Guard, GuardedBuffer
 from isthmus import QnnError
 from isthmus.backends.seam import native
 from isthmus.compiled import children

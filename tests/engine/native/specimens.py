@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import harness
 import numpy as np
-from harness import Operand, Result, make_step, quantized, static
 from support import tile_networks
 from support.graph_cases import DETECTIONS
 
+from engine.native import harness
+from engine.native.harness import Operand, Result, make_step, quantized, static
 from isthmus.backends.seam import native
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter

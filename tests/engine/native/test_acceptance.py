@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.suites import LONG
-from test_supports import CASES, F32, Case, calls, tensor
 
 import isthmus
+from engine.native.test_supports import CASES, F32, Case, calls, tensor
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import accepted as of_gpu
 from isthmus.backends.gpu.compile import lower as gpu_lower

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Operand, Result, check, make_step, static
 
+from engine.native.harness import ON_TARGETS, Operand, Result, check, make_step, static
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.lowering.movement import refuses_movement, refuses_selection

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import harness
 import numpy as np
 import pytest
-from harness import check, static
 from support.suites import only, sampled
 
+from engine.native import harness
+from engine.native.harness import check, static
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.errors import QnnError
 from isthmus.prepare.geometry.windows import ConvWindow

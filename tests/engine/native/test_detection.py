@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Result, check, make_step, run, targets
 
+from engine.native.harness import ON_TARGETS, Result, check, make_step, run, targets
 from isthmus.graph import DataType
 
 pytestmark = ON_TARGETS
@@ -82,7 +82,7 @@ def test_regions_are_sampled_inside_and_outside_the_image(aligned: bool, largest
 
 
 def test_a_region_of_an_image_that_is_not_there_is_reported() -> None:
-    from harness import bind
+    from engine.native.harness import bind
 
     step, arrays = make_step(
         "RoiAlign", [np.ones((2, 4, 4, 1), np.float32), np.ones((1, 4), np.float32), np.array([5], np.int32)],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Result, check, make_step, quantized, run, static
 from support.suites import long, sampled
 
+from engine.native.harness import ON_TARGETS, Result, check, make_step, quantized, run, static
 from isthmus.engine.native.lowering.elementwise import KINDS
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result
 from support import exact
 from support.suites import long, sampled
 
+from engine.native import harness
+from engine.native.harness import Operand, Result
 from isthmus.engine.native.lower import is_in_float, lowering_of
 from isthmus.graph import DataType, Quantization
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result
 from support import exact
 from support.suites import long
 
+from engine.native import harness
+from engine.native.harness import Operand, Result
 from isthmus.engine.native.lower import is_in_float
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate

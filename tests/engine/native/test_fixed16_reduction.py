@@ -5,13 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result
 from support import exact
-from test_fixed16_elementwise import KINDS, numbers, random_quantization, run
 
+from engine.native import harness
+from engine.native.harness import Operand, Result
+from engine.native.test_fixed16_elementwise import KINDS, numbers, random_quantization, run
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.target import host
 from isthmus.graph import DataType, Quantization

@@ -18,7 +18,7 @@ SEED = os.environ.get("ISTHMUS_FORGERY_SEED", "1")
 
 
 def environment():
-    search = [str(HERE), str(HERE.parents[1]), str(HERE.parents[2] / "src"), os.environ.get("PYTHONPATH", "")]
+    search = [str(HERE.parents[1]), str(HERE.parents[2] / "src"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Operand, Result, check, expected, make_step, run, targets
 from support.suites import long, sampled
 
+from engine.native.harness import ON_TARGETS, Operand, Result, check, expected, make_step, run, targets
 from isthmus.graph import DataType
 from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
 

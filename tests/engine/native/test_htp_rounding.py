@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result, quantized
 from support.suites import sampled
 
+from engine.native import harness
+from engine.native.harness import Operand, Result, quantized
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.rounding import Ties, ties_of

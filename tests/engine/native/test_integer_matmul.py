@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, check, static
+
+from engine.native.harness import ON_TARGETS, check, static
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(7)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import harness
 import numpy as np
 import pytest
-from harness import check, static
 
+from engine.native import harness
+from engine.native.harness import check, static
 from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, pack_panels
 from isthmus.engine.native.target import TARGETS, by_name
 from isthmus.errors import QnnError

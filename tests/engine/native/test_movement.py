@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Result, check, quantized, static
 from support.suites import only
 
+from engine.native.harness import ON_TARGETS, Result, check, quantized, static
 from isthmus.graph import DataType, Quantization
 
 pytestmark = ON_TARGETS

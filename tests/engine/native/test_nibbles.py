@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result
 from support.suites import only, sampled
 
+from engine.native import harness
+from engine.native.harness import Operand, Result
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.target import TARGETS, Target, host, runnable
 from isthmus.graph import DataType, Quantization, Tensor, TensorType

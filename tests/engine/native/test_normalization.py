@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, check, make_step, run, static
 
+from engine.native.harness import ON_TARGETS, check, make_step, run, static
 from isthmus.errors import QnnError
 
 pytestmark = ON_TARGETS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, bind, check, make_step, quantized
+
+from engine.native.harness import ON_TARGETS, bind, check, make_step, quantized
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(4)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result
 from support.suites import long
 
+from engine.native import harness
+from engine.native.harness import Operand, Result
 from isthmus.engine.native.lower import lowering_of, refusal
 from isthmus.engine.native.target import TARGETS
 from isthmus.graph import DataType, Quantization

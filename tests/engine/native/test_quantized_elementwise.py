@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result, quantized, static
 
+from engine.native import harness
+from engine.native.harness import Operand, Result, quantized, static
 from isthmus.engine.native.lower import lowering_of
 from isthmus.graph import DataType, Quantization
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from frontends.tflite.tflite_build import T, options, single
-from harness import Result
+from frontends.tflite.build import T, options, single
 from support.suites import long
 
 import isthmus
+from engine.native import harness
+from engine.native.harness import Result
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.quantized_hybrid import HYBRID
 from isthmus.graph import DataType, Quantization

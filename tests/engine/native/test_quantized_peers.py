@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frontends.tflite.tflite_build import T, options, single
+from frontends.tflite.build import T, options, single
 from support.suites import sampled
 
 import isthmus

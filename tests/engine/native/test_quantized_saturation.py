@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result, quantized
 from support.suites import long
 
+from engine.native import harness
+from engine.native.harness import Operand, Result, quantized
 from isthmus.engine.native.lowering.fixed_point import bias_fits, sums_fit
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.errors import QnnError

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import GuardedBuffer
 from onnx import helper
 from support import oracles, tiny
 
 import isthmus
+from engine.native.harness import GuardedBuffer
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Operand, Program
 from isthmus.engine.native.signatures import KERNELS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from harness import compile_apart
 from support.suites import sampled
 
+from engine.native.harness import compile_apart
 from isthmus.engine.native.target import TARGETS, Target, runnable
 
 KERNELS = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result, check, static
 from support.suites import long
 
+from engine.native import harness
+from engine.native.harness import Operand, Result, check, static
 from isthmus.errors import QnnError
 
 pytestmark = harness.ON_TARGETS

@@ -6,8 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, check, quantized
 from support.suites import long
+
+from engine.native.harness import ON_TARGETS, check, quantized
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(2)

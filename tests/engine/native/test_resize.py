@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Result, bind, check, make_step, quantized, run
+
+from engine.native.harness import ON_TARGETS, Result, bind, check, make_step, quantized, run
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(5)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ON_TARGETS, Machine, Result, bind, check, make_step, quantized, run, static, targets
 from support.suites import long
 
+from engine.native.harness import ON_TARGETS, Machine, Result, bind, check, make_step, quantized, run, static, targets
 from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType
 

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-import specimens
-from kernel_reads import Access, Index, reads
 
+from engine.native import specimens
+from engine.native.kernel_reads import Access, Index, reads
 from isthmus.engine.native.compiler import _device_function
 from isthmus.engine.native.lowering import elementwise
 from isthmus.engine.native.program import PIPELINE

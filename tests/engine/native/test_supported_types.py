@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.suites import LONG
-from test_supports import CASES, calls, graph_of
 
+from engine.native.test_supports import CASES, calls, graph_of
 from isthmus.engine.native import lower
 from isthmus.engine.native.target import by_name
 from isthmus.graph import DataType

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import run
 from support.graph_cases import DECLARED, SHAPES
 from support.plans import scheduled
 from support.suites import sampled
 
+from engine.native.harness import run
 from isthmus.engine.native import lower
 from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError

@@ -1,9 +1,9 @@
 """The best code path that the machine has is picked; each path compiles for its target, runnable here or not."""
 
 import pytest
-from harness import compile_apart
 from support.suites import long
 
+from engine.native.harness import compile_apart
 from isthmus.engine.native import target as targets
 from isthmus.engine.native.target import TARGETS, by_name
 

@@ -9,10 +9,10 @@ import os
 
 import numpy as np
 import pytest
-from harness import GuardedBuffer
 from support import tile_networks
 from support.suites import only
 
+from engine.native.harness import GuardedBuffer
 from isthmus.backends.seam import native
 from isthmus.backends.seam.native import CompiledGraph
 from isthmus.engine.native import lower

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import specimens
 from support import tiny
 
+from engine.native import specimens
 from isthmus import Code, QnnError
 from isthmus.backends.seam import native
 from isthmus.engine.native import loader, signatures

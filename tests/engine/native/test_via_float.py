@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
-from harness import Operand, Result
 from support.suites import long
 
+from engine.native import harness
+from engine.native.harness import Operand, Result
 from isthmus.engine.native.lower import is_in_float, lowering_of
 from isthmus.engine.native.lowering import float_pieces
 from isthmus.engine.native.target import portable

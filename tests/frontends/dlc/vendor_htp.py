@@ -12,8 +12,8 @@ from ctypes import POINTER, byref, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
-from vendor_compose import COMPOSE
 
+from frontends.dlc.vendor_compose import COMPOSE
 from isthmus.cabi import Interface, Tensor, function, providers, system_providers
 from isthmus.cabi.system import GraphInfo
 from isthmus.graph import DataType

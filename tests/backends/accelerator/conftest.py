@@ -1,0 +1,23 @@
+"""Binaries that the tests of this folder load, and a clean start for what they count."""
+
+import gc
+
+import pytest
+
+from backends.accelerator.harness import LONG_REPEATS, LONG_SIZE, gate_binary
+
+
+@pytest.fixture(scope="session")
+def content(tmp_path_factory):
+    return gate_binary(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def long_content(tmp_path_factory):
+    return gate_binary(tmp_path_factory.mktemp("models"), LONG_SIZE, LONG_REPEATS)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_earlier_tests():
+    """What an earlier test dropped in a cycle would otherwise end, with its descriptors, in the middle of another."""
+    gc.collect()

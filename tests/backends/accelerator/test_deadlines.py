@@ -1,0 +1,258 @@
+"""Nothing waits for ever: calls, executions and frees of an accelerator that does not answer all come to an end."""
+
+import math
+import threading
+
+import pytest
+from support.processes import stop
+from support.waiting import PATIENCE, eventually
+
+from backends.accelerator.harness import LONG_SIZE, Site, exists, under_way
+from isthmus import Code, QnnError
+from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
+from isthmus.backends.accelerator.connection import Connection
+from isthmus.backends.accelerator.process import request
+from isthmus.backends.seam import deadlines
+
+
+def silent(accelerator, content):
+    """A site of an accelerator that has stopped answering, for which nobody waits long."""
+    site = Site(accelerator, content)
+    stop(accelerator.pid)
+    accelerator.deadlines = Deadlines(control=0.3, execution=0.3, closing=0.3, grace=0.1)
+    return site
+
+
+def test_the_environment_sets_the_time_of_executions(monkeypatch):
+    monkeypatch.setenv("ISTHMUS_TIMEOUT", "2.5")
+    assert Deadlines.from_environment() == Deadlines(execution=2.5)
+    monkeypatch.setenv("ISTHMUS_TIMEOUT", "0")
+    assert Deadlines.from_environment().execution == math.inf
+    monkeypatch.delenv("ISTHMUS_TIMEOUT")
+    assert Deadlines.from_environment() == Deadlines()
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "nan"])
+def test_a_senseless_time_is_refused(monkeypatch, text):
+    monkeypatch.setenv("ISTHMUS_TIMEOUT", text)
+    with pytest.raises(QnnError, match="ISTHMUS_TIMEOUT"):
+        Deadlines.from_environment()
+    with pytest.raises(QnnError, match="deadline closing"):
+        Deadlines(closing=text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("own", [0.2, 0.01, None])
+def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own):
+    with Accelerator(deadlines=Deadlines(execution=0.3, grace=600)) as accelerator:
+        site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+        for _ in range(2):
+            with pytest.raises(QnnError) as refusal:
+                long.run(own)
+            assert refusal.value.code is Code.GRAPH_TIMED_OUT
+            assert not under_way(long)
+        accelerator.deadlines = Deadlines()
+        site.check()
+        long.close()
+        site.close()
+
+
+def test_an_execution_in_time_is_not_disturbed_by_its_limit(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        site.run(PATIENCE)
+        site.check()
+        site.close()
+
+
+def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
+    with Accelerator() as accelerator:
+        long, site = Site(accelerator, long_content, LONG_SIZE), Site(accelerator, content)
+        codes = []
+
+        def wait():
+            try:
+                long.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: under_way(long))
+        long.queue.abort()
+        waiting.join(PATIENCE)
+        assert codes == [Code.GRAPH_ABORTED]
+        site.queue.abort()
+        site.check()
+        long.close()
+        site.close()
+
+
+def test_silence_ends_the_accelerator_and_every_wait(content):
+    def attempt(deed):
+        with Accelerator() as accelerator:
+            site = silent(accelerator, content)
+            try:
+                return deed(accelerator, site)
+            finally:
+                site.close()
+                accelerator.close()
+                assert not exists(accelerator.pid)
+
+    def refused(deed):
+        with pytest.raises(QnnError) as refusal:
+            deed()
+        return refusal.value.code
+
+    gone, late = Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT
+    assert attempt(lambda _, site: refused(site.run)) is late
+    assert attempt(lambda accelerator, _: refused(lambda: accelerator.call("counts"))) is gone
+    assert attempt(lambda accelerator, _: refused(lambda: Queue(accelerator))) is gone
+    assert attempt(lambda _, site: site.queue.close()) is None
+    assert attempt(lambda accelerator, _: accelerator.close()) is None
+
+
+def test_whoever_asks_later_is_told_why_it_was_ended(content):
+    with Accelerator() as accelerator:
+        site = silent(accelerator, content)
+        with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
+            accelerator.call("counts")
+        with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
+            site.run()
+        site.close()
+
+
+def test_closing_aborts_an_execution_that_does_not_end(long_content):
+    with Accelerator(deadlines=Deadlines(closing=0.2, grace=600)) as accelerator:
+        long = Site(accelerator, long_content, LONG_SIZE)
+        codes = []
+
+        def wait():
+            with long.queue.lock():
+                try:
+                    long.queue.execute(long.graph, long.slots)
+                except QnnError as problem:
+                    codes.append(problem.code)
+                # What ends after the turn may take its time.
+                accelerator.deadlines = Deadlines()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: under_way(long))
+        long.queue.close()
+        waiting.join(PATIENCE)
+        assert codes == [Code.GRAPH_ABORTED]
+        assert accelerator.counts()["queues"] == 0
+
+
+def test_a_turn_that_does_not_come_in_time_is_refused(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        entered, over = threading.Event(), threading.Event()
+
+        def hold():
+            with site.queue.lock():
+                entered.set()
+                over.wait(PATIENCE)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert entered.wait(PATIENCE)
+        with pytest.raises(QnnError) as refusal:
+            site.queue.enter(100, 0.01)
+        over.set()
+        thread.join()
+        assert refusal.value.code is Code.GRAPH_TIMED_OUT
+        site.check()
+        site.close()
+
+
+def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(deadlines.time, "monotonic", lambda: clock[0])
+    patience = deadlines.Patience(10)
+    for seconds in (0.5, 0.5, 3600, 0.5):
+        clock[0] += seconds
+        left = patience.left()
+    assert left == 10 - 0.5 - 0.5 - 2 * deadlines.CHUNK - 0.5
+
+
+def in_time(deed):
+    """Do something in another thread, and see that it ends."""
+    thread = threading.Thread(target=deed, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_call_that_was_interrupted_gives_later_ones_no_time(content):
+    with Accelerator() as accelerator:
+        site = silent(accelerator, content)
+        interrupted = request("counts")
+        accelerator.connection.post(interrupted)
+        assert eventually(lambda: interrupted.begun)
+        accelerator.connection.abandon(interrupted)
+        in_time(site.queue.close)
+        assert not accelerator.alive
+        assert not exists(accelerator.pid)
+
+
+def test_a_load_that_was_interrupted_does_not_keep_its_queue_from_closing(content):
+    with Accelerator() as accelerator:
+        site = silent(accelerator, content)
+        site.queue._unsettled = interrupted = request("reset", graph=site.graph)
+        accelerator.connection.post(interrupted)
+        assert eventually(lambda: interrupted.begun)
+        accelerator.connection.abandon(interrupted)
+        accelerator.deadlines = Deadlines(closing=0.3)
+        in_time(site.queue.close)
+        assert not accelerator.alive
+
+
+def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_wait_for():
+    connection = Connection()
+    first, second, third = (request("counts") for _ in range(3))
+    for each in (first, second):
+        each.seconds = 10
+        assert connection.post(each)
+    third.seconds = 1
+    assert connection.seconds_to_wait(third) == 21
+    connection.abandon(first)
+    assert connection.seconds_to_wait(third) == 11, "nobody waits for what was interrupted"
+    second.settle({}, None)
+    assert connection.seconds_to_wait(third) == 1
+
+
+def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_content):
+    with Accelerator(units=1, deadlines=Deadlines(closing=PATIENCE)) as accelerator:
+        site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+        codes = []
+
+        def wait():
+            try:
+                long.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: under_way(long))
+        in_time(site.close)
+        assert under_way(long)
+        long.queue.abort()
+        waiting.join(PATIENCE)
+        assert codes == [Code.GRAPH_ABORTED]
+        long.close()
+
+
+def test_a_process_that_does_not_start_in_time_is_refused(monkeypatch):
+    over = threading.Event()
+
+    def slow(*_, **__):
+        over.wait(PATIENCE)
+        raise OSError("its caller no longer waits for it")
+
+    monkeypatch.setattr("subprocess.Popen", slow)
+    with pytest.raises(QnnError, match=r"did not start within 0\.01 s") as refusal:
+        Connection().start(0.01)
+    over.set()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION

@@ -1,0 +1,119 @@
+"""A forked child is told at once that the accelerator is its parent's, whatever other threads did meanwhile."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import pytest
+from support.processes import in_child
+from support.waiting import PATIENCE, eventually
+
+from backends.accelerator.harness import LONG_SIZE, Site, under_way
+from isthmus import Code, QnnError
+from isthmus.backends.accelerator import Accelerator, Deadlines, Queue, process
+
+
+@pytest.fixture
+def accelerator():
+    with Accelerator() as running:
+        yield running
+
+
+def refused(deed):
+    with pytest.raises(QnnError, match="forked") as refusal:
+        deed()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+
+
+def everything(accelerator, site):
+    assert accelerator.forked
+    assert not accelerator.alive
+    refused(site.run)
+    refused(lambda: site.queue.reset(site.graph))
+    refused(lambda: accelerator.call("counts"))
+    refused(lambda: accelerator.register([(site.buffers[0].fd, 0, 16)]))
+    refused(lambda: Queue(accelerator))
+    site.queue.abort()
+    accelerator.deregister(site.slots)
+    site.queue.close()
+    accelerator.kill("not yours")
+    accelerator.close()
+
+
+def test_while_another_thread_executes(accelerator, content, long_content):
+    site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+    codes = []
+
+    def wait():
+        try:
+            long.run()
+        except QnnError as problem:
+            codes.append(problem.code)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert eventually(lambda: under_way(long))
+    assert in_child(lambda: everything(accelerator, long)) == 0
+    assert under_way(long), "the child has not disturbed it"
+    assert in_child(lambda: everything(accelerator, site)) == 0
+    long.queue.abort()
+    waiting.join(PATIENCE)
+    assert codes == [Code.GRAPH_ABORTED]
+    site.check()
+    site.close()
+    long.close()
+
+
+def test_while_other_threads_hold_every_lock(accelerator, content):
+    site = Site(accelerator, content)
+    forked = []
+    with accelerator.gate._lock, accelerator.connection._lock:
+        # The child's thread is another than the one that holds the locks.
+        thread = threading.Thread(target=lambda: forked.append(in_child(lambda: everything(accelerator, site))))
+        thread.start()
+        thread.join(PATIENCE)
+    assert forked == [0]
+    site.check()
+    site.close()
+
+
+def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(process, "_SECONDS_TO_END", PATIENCE)
+    accelerator = Accelerator(deadlines=Deadlines(closing=PATIENCE))
+    child = os.fork()
+    if child == 0:
+        time.sleep(3600)
+        os._exit(0)
+    try:
+        accelerator.close()
+        # It ended by itself, since it saw the end of the conversation; it was not killed after a wait.
+        assert accelerator.connection._process.returncode == 0
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_child_holds_no_descriptor_of_its_parents_accelerator(accelerator):
+    socket = os.fstat(accelerator.connection._channel._socket.fileno()).st_ino
+
+    def look():
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                assert os.fstat(int(fd)).st_ino != socket
+
+    assert in_child(look) == 0
+
+
+def test_a_child_can_have_an_accelerator_of_its_own(accelerator, content):
+    def compute():
+        with Accelerator() as mine:
+            site = Site(mine, content)
+            site.check()
+            site.close()
+
+    site = Site(accelerator, content)
+    assert in_child(compute) == 0
+    site.check()
+    site.close()

@@ -1,0 +1,171 @@
+"""A signal may interrupt whoever waits for the accelerator: later answers are right, and nothing is left behind."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+from support.processes import stop
+from support.waiting import eventually, interrupted_when, main_in
+
+from backends.accelerator.harness import LONG_SIZE, Site, children, exists, under_way
+from isthmus import Code, QnnError
+from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
+from isthmus.backends.accelerator.connection import Connection, Request
+from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.seam import binary
+from isthmus.memory import rpcmem
+from isthmus.system.shield import Cancelled
+
+
+@pytest.fixture
+def accelerator():
+    with Accelerator(deadlines=Deadlines(grace=600)) as running:
+        yield running
+
+
+def waits_for_an_answer():
+    """Whether the main thread does, to a request that has been sent."""
+    frame = main_in(Request.wait)
+    return frame is not None and frame.f_locals["self"].begun
+
+
+@pytest.fixture
+def site(accelerator, content):
+    made = Site(accelerator, content)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
+def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, site, raised):
+    before = accelerator.counts()
+    with rpcmem.alloc(25, 1, 4096) as unwanted, rpcmem.alloc(25, 1, 4 * 1000) as wanted:
+        stop(accelerator.pid)
+        with interrupted_when(waits_for_an_answer, by=raised), pytest.raises(raised):
+            accelerator.register([(unwanted.fd, 0, 4096)])
+        os.kill(accelerator.pid, signal.SIGCONT)
+        slots = accelerator.register([(wanted.fd, 0, 4000)])
+        with site.queue.lock():
+            site.x[:], site.s[:] = 1, 2
+            site.queue.execute(site.graph, [site.slots[0], site.slots[1], slots[0]])
+        assert wanted.view("float32", (1000,))[0] == pytest.approx(2.7310586)
+        assert not any(unwanted.array)
+        accelerator.deregister(slots)
+        assert accelerator.counts()["memory"] == before["memory"]
+        assert accelerator.counts()["descriptors"] == before["descriptors"]
+    assert accelerator.alive
+
+
+def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
+    before = accelerator.counts()["memory"]
+    parts = []
+
+    def second_is_interrupted(*arguments, **named):
+        parts.append(arguments)
+        if len(parts) == 2:
+            raise Cancelled
+        return Accelerator.answer(accelerator, *arguments, **named)
+
+    with rpcmem.alloc(25, 1, 4096) as buffer:
+        with monkeypatch.context() as patch:
+            patch.setattr(accelerator, "answer", second_is_interrupted)
+            with pytest.raises(Cancelled):
+                accelerator.register([(buffer.fd, 0, 4096)] * 100)
+        assert accelerator.counts()["memory"] == before
+
+
+def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, site, long_content):
+    long = Site(accelerator, long_content, LONG_SIZE)
+    pid = accelerator.pid
+    with interrupted_when(lambda: under_way(long)), pytest.raises(KeyboardInterrupt):
+        long.run()
+    assert not under_way(long)
+    with binary.ContextBinary(long_content) as opened:
+        again = long.queue.load(opened)["gate"]
+    with long.queue.lock(), pytest.raises(QnnError) as refusal:
+        long.queue.execute(again, [*long.slots[:2], 12345])
+    assert refusal.value.code is Code.MEM_INVALID_HANDLE
+    site.check()
+    long.close()
+    assert accelerator.alive
+    assert accelerator.pid == pid
+
+
+def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_it(accelerator, content):
+    accelerator.deadlines = Deadlines(grace=0.2)
+    site = Site(accelerator, content)
+    stop(accelerator.pid)
+    with interrupted_when(lambda: under_way(site)), pytest.raises(KeyboardInterrupt):
+        site.run()
+    assert not exists(accelerator.pid)
+    with pytest.raises(QnnError, match="aborted did not end") as refusal:
+        site.run()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    site.close()
+
+
+def test_a_second_interrupt_ends_the_patience_at_once(content):
+    with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
+        site = Site(accelerator, content)
+        stop(accelerator.pid)
+        gives_up = lambda: main_in(Queue._give_up)  # noqa: E731
+        with interrupted_when(lambda: under_way(site), gives_up), pytest.raises(KeyboardInterrupt):
+            site.run()
+        assert not exists(accelerator.pid)
+        site.close()
+
+
+def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(accelerator, site, content):
+    before = accelerator.counts()["graphs"]
+    with binary.ContextBinary(content) as opened:
+        stop(accelerator.pid)
+        with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
+            site.queue.load(opened)
+        unanswered = site.queue._unsettled
+        assert not unanswered.answered
+
+        def go_on_when_it_is_waited_for():
+            assert eventually(waits_for_an_answer)
+            os.kill(accelerator.pid, signal.SIGCONT)
+
+        going_on = threading.Thread(target=go_on_when_it_is_waited_for)
+        going_on.start()
+        ring, answered = site.queue._call, []
+
+        def note_and_ring(*arguments):
+            answered.append(unanswered.answered)
+            ring(*arguments)
+
+        site.queue._call = note_and_ring
+        site.check()
+        going_on.join()
+        assert answered == [True]
+    assert accelerator.counts()["graphs"] == before
+
+
+def test_an_interrupted_start_leaves_no_process():
+    before = children()
+    for moment in (lambda: main_in(Connection.start), waits_for_an_answer, lambda: main_in(Connection.join)):
+        with contextlib.suppress(KeyboardInterrupt), interrupted_when(moment):
+            Accelerator().close()
+    assert eventually(lambda: children() == before)
+
+
+def test_an_interrupted_opening_of_a_queue_is_undone(accelerator):
+    stop(accelerator.pid)
+    with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
+        Site(accelerator, b"")
+    os.kill(accelerator.pid, signal.SIGCONT)
+    accelerator.counts()
+    assert accelerator.counts()["queues"] == 0
+
+
+def test_an_interrupted_wait_for_a_turn_leaves_the_gate_as_it_was():
+    gate = Gate(1)
+    gate.enter("other", 100)
+    with interrupted_when(lambda: gate._waiting), pytest.raises(KeyboardInterrupt):
+        gate.enter("mine", 100)
+    gate.leave("other")
+    assert gate.enter("mine", 100, 0)

@@ -1,0 +1,197 @@
+"""An interrupt at any place of a call to the accelerator leaves nothing there, and every turn to whoever comes next."""
+
+import threading
+
+import pytest
+from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
+from support.suites import LONG
+from support.waiting import PATIENCE
+
+from backends.accelerator.harness import Site, children
+from isthmus.backends.accelerator import Accelerator, Queue
+from isthmus.backends.accelerator.connection import Connection
+from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.seam import binary
+from isthmus.memory import rpcmem
+from isthmus.system import isolated
+from isthmus.system.interrupts import run_pending
+
+pytestmark = [LONG, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
+PURE = ("json", "serialization", "words", "dataclasses")
+"""What only computes."""
+
+
+@pytest.fixture(scope="module")
+def accelerator():
+    with Accelerator() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(accelerator, content):
+    made = Site(accelerator, content)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def as_before(accelerator, site):
+    """Whether the accelerator holds what it held, and the gate lets everybody in."""
+
+    def held():
+        # Calls are answered in order: what was undone without waiting is done when this is.
+        run_pending()
+        return {name: accelerator.call("counts")[name] for name in ("queues", "graphs", "memory")}
+
+    before = held()
+
+    def check(where):
+        assert not accelerator.gate._busy, where
+        assert not accelerator.gate._waiting, where
+        assert held() == before, where
+
+    return check
+
+
+def enter(gate, entered):
+    entered.append(gate.enter("other", 100, PATIENCE))
+    gate.leave("other")
+
+
+@BOTH
+def test_a_turn_at_the_gate(by):
+    gate = Gate(1)
+
+    def deed():
+        try:
+            gate.enter("queue", 100)
+        finally:
+            gate.leave("queue")
+
+    for where in everywhere(deed, by=by):
+        # Where the end itself was interrupted, the same thread has the turn still, and ends it.
+        assert gate.enter("queue", 100, 0), where
+        gate.leave("queue")
+        entered = []
+        other = threading.Thread(target=enter, args=(gate, entered))
+        other.start()
+        other.join()
+        assert entered == [True], where
+        assert not gate._busy, where
+
+
+@BOTH
+def test_a_wait_at_the_gate_that_is_in_vain(by):
+    gate = Gate(1)
+    gate._busy["other"] = -1, True
+
+    def deed():
+        assert not gate.enter("queue", 100, 0.001)
+
+    for where in everywhere(deed, by=by):
+        assert gate._busy == {"other": (-1, True)}, where
+        assert not gate._waiting, where
+
+
+def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
+    gate = Gate(1)
+
+    def lock():
+        try:
+            gate.enter("queue", 100)
+        finally:
+            gate.leave("queue")
+
+    for where in twice_everywhere(lock, by=Alarm):
+        assert gate.enter("queue", 100, 0), where
+        gate.leave("queue")
+        assert not gate._busy, where
+        assert not gate._waiting, where
+    gate._busy["other"] = -1, True
+    for where in twice_everywhere(lambda: gate.enter("queue", 100, 0.001), by=Alarm, step=3):
+        assert gate._busy == {"other": (-1, True)}, where
+        assert not gate._waiting, where
+
+
+def test_a_lost_end_of_a_turn_holds_up_nobody_who_waits():
+    gate, entered = Gate(1), []
+    gate.enter("mine", 100)
+    thread = threading.Thread(target=enter, args=(gate, entered))
+    thread.start()
+    while not gate._waiting:
+        pass
+    # What is left of a `leave` that was interrupted before it called the next.
+    del gate._busy["mine"]
+    thread.join()
+    assert entered == [True]
+
+
+@BOTH
+def test_an_execution(accelerator, site, as_before, by):
+    def check(where):
+        as_before(where)
+        site.check()
+
+    run = lambda: site.queue.execute(site.graph, site.slots)  # noqa: E731
+    assert unharmed(lambda: site.queue.under_lock(run), check, by=by) > 10
+
+
+def test_a_queue_that_is_closed(accelerator, site, as_before):
+    def deed():
+        queue = Queue(accelerator)
+        queue.close()
+
+    assert unharmed(deed, as_before, outside=PURE) > 100
+
+
+def test_a_queue_that_is_forgotten(accelerator, site, as_before):
+    assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
+
+
+def test_memory_that_is_registered_and_deregistered(accelerator, site, as_before):
+    with rpcmem.alloc(25, 1, 4096) as buffer:
+        windows = [(buffer.fd, 0, 4096)] * 3
+        unharmed(lambda: accelerator.deregister(accelerator.register(windows)), as_before, outside=PURE)
+
+
+def test_memory_whose_slots_are_forgotten(accelerator, site, as_before):
+    with rpcmem.alloc(25, 1, 4096) as buffer:
+        windows = [(buffer.fd, 0, 4096)] * 3
+        unharmed(lambda: accelerator.register(windows), as_before, by=Alarm, outside=PURE)
+
+
+def test_graphs_that_are_loaded(accelerator, site, as_before, content):
+    def deed():
+        queue = Queue(accelerator)
+        try:
+            with binary.ContextBinary(content) as opened:
+                queue.load(opened)
+        finally:
+            try:
+                queue.close()
+            except BaseException:
+                queue.close()
+                raise
+
+    unharmed(deed, as_before, outside=PURE, most=150)
+
+
+@BOTH
+def test_the_start_of_a_process(monkeypatch, by):
+    monkeypatch.setattr(isolated, "command", lambda *_: ["/bin/cat"])
+    before = children()
+
+    def deed():
+        connection = Connection()
+        try:
+            connection.start()
+        finally:
+            try:
+                connection.kill_and_join("enough")
+            except BaseException:
+                connection.kill_and_join("enough")
+                raise
+
+    unharmed(deed, by=by, most=60)
+    assert children() == before

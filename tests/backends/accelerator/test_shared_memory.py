@@ -1,0 +1,215 @@
+"""The accelerator touches the memory that a request names and no other, whatever became of it since."""
+
+import mmap
+import os
+import socket
+import threading
+
+import numpy as np
+import pytest
+from support.waiting import PATIENCE, eventually
+
+from backends.accelerator.harness import LONG_SIZE, SIZE, Site, expected, under_way
+from isthmus import Code, QnnError
+from isthmus.backends.accelerator import Accelerator
+from isthmus.backends.accelerator.memory import _shared_file
+from isthmus.memory import rpcmem
+from isthmus.memory.shareable import shared_file
+
+NBYTES = 4 * SIZE
+
+
+@pytest.fixture(scope="module")
+def accelerator():
+    with Accelerator() as running:
+        yield running
+
+
+@pytest.fixture
+def site(accelerator, content):
+    made = Site(accelerator, content)
+    yield made
+    made.close()
+
+
+def execute(site, output):
+    with site.queue.lock():
+        site.queue.execute(site.graph, [*site.slots[:2], output])
+
+
+def refused(site, output):
+    with pytest.raises(QnnError) as refusal:
+        execute(site, output)
+    return refusal.value.code
+
+
+def test_a_file_that_grew_is_seen_whole(accelerator, site):
+    fd = os.memfd_create("grows")
+    os.ftruncate(fd, 4096)
+    first = accelerator.register([(fd, 0, NBYTES)])
+    # Memory that is mapped next lies beside the old mapping, where writes past it would go.
+    with rpcmem.alloc(25, 1, 1 << 20) as bystander:
+        beside = accelerator.register([(bystander.fd, 0, 1 << 20)])
+        os.ftruncate(fd, 1 << 22)
+        later = accelerator.register([(fd, 2 << 20, NBYTES)])
+        pages = np.frombuffer(mmap.mmap(fd, 1 << 22), np.float32)
+        site.x[:], site.s[:] = 1, 2
+        execute(site, later[0])
+        np.testing.assert_allclose(pages[(2 << 20) // 4 :][:SIZE], expected(site.x, site.s), rtol=1e-5)
+        assert not pages[: (2 << 20) // 4].any()
+        assert not bystander.array.any()
+        execute(site, first[0])
+        np.testing.assert_allclose(pages[:SIZE], expected(site.x, site.s), rtol=1e-5)
+        before = accelerator.counts()["descriptors"]
+        accelerator.deregister([*first, *later, *beside])
+        assert accelerator.counts()["descriptors"] == before - 3
+    os.close(fd)
+
+
+def test_a_file_that_shrank_ends_the_accelerator_at_most(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        fd = os.memfd_create("shrinks")
+        os.ftruncate(fd, 1 << 20)
+        slots = accelerator.register([(fd, 1 << 19, NBYTES)])
+        os.ftruncate(fd, 0)
+        assert refused(site, slots[0]) is Code.COMMON_SYSTEM_COMMUNICATION
+        site.close()
+        os.close(fd)
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        site.check()
+        site.close()
+
+
+def test_a_slot_never_comes_to_mean_other_memory(accelerator, site):
+    seen = set()
+    with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
+        for _ in range(50):
+            ended = accelerator.register([(old.fd, 0, NBYTES)])
+            [before] = ended
+            accelerator.deregister(ended)
+            there = accelerator.register([(new.fd, 0, NBYTES)])
+            [after] = there
+            assert refused(site, before) is Code.MEM_INVALID_HANDLE
+            assert not new.array.any()
+            # A number that was good once takes nothing away from whoever has its place now.
+            accelerator.deregister([before])
+            execute(site, after)
+            accelerator.deregister(there)
+            new.array[:] = 0
+            assert not {before, after} & seen
+            seen |= {before, after}
+
+
+def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, site):
+    with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
+        slots = accelerator.register([(old.fd, 0, NBYTES)])
+        [slot], codes = slots, []
+        site.queue.enter(100)
+        waiting = threading.Thread(target=lambda: codes.append(refused(site, slot)))
+        waiting.start()
+        assert eventually(lambda: bool(accelerator.gate._waiting))
+        accelerator.deregister(slots)
+        replacement = accelerator.register([(new.fd, 0, NBYTES)])
+        site.queue.leave()
+        waiting.join(PATIENCE)
+        assert codes == [Code.MEM_INVALID_HANDLE]
+        assert not new.array.any()
+        accelerator.deregister(replacement)
+
+
+def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, long_content):
+    site = Site(accelerator, long_content, LONG_SIZE)
+    site.s[:] = 1
+    ends = []
+
+    def wait():
+        try:
+            site.run()
+        except QnnError as problem:
+            ends.append(problem.code)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert eventually(lambda: under_way(site))
+    assert eventually(lambda: bool(site.y.any())), "posted is not begun: it writes"
+    before = accelerator.counts()
+    accelerator.deregister(site.slots)
+    during = accelerator.counts()
+    assert during["memory"] == before["memory"] - 3
+    assert during["descriptors"] == before["descriptors"]
+    site.y[:] = 0
+    assert eventually(lambda: bool(site.y.any())), "it goes on with the memory that it was given"
+    site.queue.abort()
+    waiting.join(PATIENCE)
+    assert ends == [Code.GRAPH_ABORTED]
+    assert refused(site, site.slots[2]) is Code.MEM_INVALID_HANDLE
+    site.queue.close()
+    assert accelerator.counts()["descriptors"] == before["descriptors"] - 5, "3 buffers, doorbell, binary"
+
+
+def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, site, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(bytes(8192))
+    shared = f"/dev/shm/isthmus-test-{os.getpid()}"
+    os.mkfifo(shared + "-pipe")
+    with open(shared, "wb") as file:
+        file.write(bytes(8192))
+    end, other = socket.socketpair()
+    fds = {
+        "fifo": os.open(tmp_path / "pipe", os.O_RDWR),
+        "fifo beside shared memory": os.open(shared + "-pipe", os.O_RDWR),
+        "path": os.open(shared, os.O_PATH),
+        "path of a fifo": os.open(shared + "-pipe", os.O_PATH),
+        "read-only": os.open(shared, os.O_RDONLY),
+        "file": os.open(tmp_path / "file", os.O_RDWR),
+        "folder": os.open(tmp_path, os.O_RDONLY),
+        "socket": end.fileno(),
+        "closed": 1 << 20,
+        "negative": -1,
+    }
+    codes = {}
+    try:
+        for kind, fd in fds.items():
+            with pytest.raises(QnnError) as refusal:
+                accelerator.register([(site.buffers[0].fd, 0, 16), (fd, 0, 4096)])
+            codes[kind] = refusal.value.code
+    finally:
+        os.unlink(shared)
+        os.unlink(shared + "-pipe")
+        for kind, fd in fds.items():
+            if kind not in ("socket", "closed", "negative"):
+                os.close(fd)
+        end.close()
+        other.close()
+    assert codes == dict.fromkeys(fds, Code.MEM_INVALID_ARGUMENT) | {"read-only": Code.MEM_MAPPING}
+    assert accelerator.counts()["memory"] == 3
+    site.check()
+
+
+def test_the_other_side_takes_no_descriptor_on_trust(accelerator, site, tmp_path):
+    read, write = os.pipe()
+    end, other = socket.socketpair()
+    path = os.open(tmp_path, os.O_PATH)
+    for fd in (read, path, end.fileno()):
+        for call, arguments in (("register", {"spans": [[0, 16]]}), ("open", {}), ("load", {"queue": 1}),
+                                ("kernels", {"target": "portable", "sizes": [["a:b", 8]]})):  # fmt: skip
+            with pytest.raises(QnnError):
+                accelerator.call(call, [fd], **arguments)
+    for each in (read, write, path):
+        os.close(each)
+    end.close()
+    other.close()
+    site.check()
+
+
+def test_memory_that_tells_its_size_only_to_a_seek_is_measured_on_either_side(monkeypatch):
+    """As a DMA buffer does on some systems: its status has no kind of file and no size."""
+    with rpcmem.alloc(25, 1, NBYTES) as buffer:
+        *others, _, atime, mtime, ctime = os.fstat(buffer.fd)
+        status = os.stat_result((0o600, *others[1:], 0, atime, mtime, ctime))
+        expected_size = shared_file(buffer.fd, "shared buffer").nbytes
+        assert expected_size >= NBYTES
+        monkeypatch.setattr(os, "fstat", lambda fd: status)
+        assert shared_file(buffer.fd, "shared buffer").nbytes == _shared_file(buffer.fd).nbytes == expected_size

@@ -1,0 +1,253 @@
+"""A fair turn is given in the order of asking, and is not lost when somebody stops waiting."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere
+from support.waiting import PATIENCE, eventually
+
+from isthmus import qnn
+from isthmus.backends.seam.execution_lock import FairLock, _Place
+from isthmus.graph import DataType, TensorType
+
+OUTSIDE = ("threading", "test_execution_lock", "waiting")
+"""What is not the turn's."""
+
+
+def started(target):
+    thread = threading.Thread(target=target)
+    thread.start()
+    return thread
+
+
+def in_line_after(lock, last):
+    """Wait until somebody stands in line behind the one who was the last."""
+    assert eventually(lambda: lock._last is not last)
+
+
+def test_those_who_wait_are_called_in_the_order_of_asking():
+    lock, order, threads = FairLock(), [], []
+
+    def take(number):
+        with lock:
+            order.append(number)
+
+    lock.acquire()
+    for number in range(5):
+        last = lock._last
+        threads.append(started(lambda number=number: take(number)))
+        in_line_after(lock, last)
+    lock.release()
+    with lock:
+        order.append("the one who had it")
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3, 4, "the one who had it"]
+    assert not lock.is_taken
+
+
+def test_one_who_stops_waiting_is_passed_over():
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(number, frame):
+        raise Interrupted
+
+    lock, go_on = FairLock(), threading.Event()
+    last = lock._last
+
+    def hold():
+        with lock:
+            in_line_after(lock, last)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            go_on.wait(PATIENCE)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        thread = started(hold)
+        while not lock.is_taken:
+            pass
+        with pytest.raises(Interrupted):
+            lock.acquire()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    go_on.set()
+    thread.join()
+    assert not lock.is_taken
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_only_one_has_it_at_a_time(threads):
+    lock, inside, most = FairLock(), [], []
+
+    def work():
+        for _ in range(300):
+            with lock:
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    for thread in [started(work) for _ in range(threads)]:
+        thread.join()
+    assert max(most) == 1
+    assert len(most) == 300 * threads
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+def raise_interrupted(number, frame):
+    raise Interrupted
+
+
+@pytest.fixture
+def until_interrupted():
+    """Calls something again and again until a signal comes, wherever in it that may be."""
+
+    def repeat(call):
+        with contextlib.suppress(Interrupted):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 1e-5)
+            while True:
+                call()
+
+    before = signal.signal(signal.SIGVTALRM, raise_interrupted)
+    yield repeat
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
+
+
+def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupted):
+    lock = FairLock()
+
+    def take():
+        with lock:
+            pass
+
+    for _ in range(100):
+        until_interrupted(take)
+        assert not lock.is_taken
+
+
+def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted):
+    lock, over, taken = FairLock(), threading.Event(), []
+
+    def take():
+        with lock:
+            pass
+
+    def rival():
+        while not over.is_set():
+            take()
+        taken.append(1)
+
+    threads = [started(rival) for _ in range(2)]
+    for _ in range(30):
+        until_interrupted(take)
+    over.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(taken) == 2
+    assert not lock.is_taken
+    assert not lock.is_awaited
+
+
+class Line:
+    """A turn that somebody has until the main thread stands in line for it, and the main thread's try to take it."""
+
+    def __init__(self):
+        self.lock, self._holders = FairLock(), []
+
+    def take(self):
+        taken, last = threading.Event(), self.lock._last
+
+        def hold():
+            with self.lock:
+                taken.set()
+                eventually(lambda: self.lock._last is not last or over.is_set())
+
+        over = threading.Event()
+        self._holders.append(started(hold))
+        assert taken.wait(PATIENCE)
+        try:
+            with self.lock:
+                pass
+        finally:
+            over.set()
+
+    def check(self, where):
+        while self._holders:
+            self._holders.pop().join(PATIENCE)
+        assert not self.lock.is_taken, where
+        assert not self.lock.is_awaited, where
+        other = started(lambda: self.lock.acquire() or self.lock.release())
+        other.join(PATIENCE)
+        assert not other.is_alive(), where
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+def test_an_interrupt_while_standing_in_line_leaves_the_turn_to_others(by):
+    line = Line()
+    places = [line.check(where) for where in everywhere(line.take, by=by, outside=OUTSIDE)]
+    assert len(places) > 2
+
+
+def test_a_second_interrupt_while_leaving_the_line_leaves_the_turn_to_others():
+    line = Line()
+    places = [line.check(where) for where in twice_everywhere(line.take, by=Alarm, outside=OUTSIDE)]
+    assert len(places) > 2
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
+    lock = FairLock()
+
+    def take():
+        with lock:
+            pass
+
+    for where in twice_everywhere(take, by=by):
+        assert not lock.is_taken, where
+
+
+def test_one_who_leaves_the_line_too_soon_lets_nobody_overtake():
+    lock, order = FairLock(), []
+
+    def take(number):
+        with lock:
+            order.append(number)
+
+    lock.acquire()
+    last = lock._last
+    first = started(lambda: take(1))
+    in_line_after(lock, last)
+    # As one who was interrupted before those before him had left.
+    gone = _Place()
+    gone.before, lock._last = lock._last, gone
+    gone.kept.release()
+    second = started(lambda: take(2))
+    in_line_after(lock, gone)
+    lock.release()
+    first.join(PATIENCE)
+    second.join(PATIENCE)
+    assert order == [1, 2]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "lpai"])
+def test_an_interrupted_execution_leaves_the_graph_to_other_threads(backend, until_interrupted):
+    with qnn.Backend(backend) as opened:
+        graph = opened.create_context().create_graph("relu")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))
+        graph.add_node("relu", "Relu", [x], [y])
+        execute = graph.allocate().binding.execute
+        for _ in range(100):
+            until_interrupted(execute)
+            thread = started(execute)
+            thread.join(PATIENCE)
+            assert not thread.is_alive()

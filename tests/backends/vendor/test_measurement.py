@@ -1,0 +1,181 @@
+"""Figures, targets, chips, the cache of measurements, sweeps and the judge."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from backends.vendor.harness import needs_package
+from isthmus.backends.vendor.chip import chip, chips
+from isthmus.backends.vendor.composition import specimen
+from isthmus.backends.vendor.figures import GraphBlobInfoV1, GraphBlobInfoV2, VendorFigures, total_ram
+from isthmus.backends.vendor.judge import Variant, best
+from isthmus.backends.vendor.library import find
+from isthmus.backends.vendor.measurement import MeasuredGraph, Measurement, MeasurementCache, key_of, measure, prepared
+from isthmus.backends.vendor.sweep import FarmRunner, Job, LocalRunner, sweep
+from isthmus.backends.vendor.target import ChipTarget
+from isthmus.errors import QnnError
+
+TARGET = ChipTarget(69, 8, 3)
+
+
+def measurement(spill=0, constants=100, problem=""):
+    graphs = () if problem else (MeasuredGraph("g", VendorFigures(spill, 1000, constants=constants), 0.5),)
+    return Measurement("v1", graphs, 4096, problem)
+
+
+def test_figures_are_read_from_both_versions_of_a_graphs_blob():
+    one, two = GraphBlobInfoV1(1, 64, 8 << 20, 3, 0, 4), GraphBlobInfoV2(2, 0, 0, 0, 10, 20, 30, 40, 50)
+    assert (ctypes.sizeof(one), ctypes.sizeof(two)) == (40, 72)
+    found = VendorFigures.of_blob(bytes(one) + bytes(two))
+    assert found == VendorFigures(64, 8 << 20, 20, 30, 40, 10, 50, 3, 4, 0)
+    assert VendorFigures.of_blob(bytes(one)) == VendorFigures(64, 8 << 20, level=3, hvx_threads=4)
+    assert VendorFigures.of_blob(b"short") is None
+    # Older libraries give VTCM in MB.
+    one.vtcmSize = 8
+    assert VendorFigures.of_blob(bytes(one)).vtcm == 8 << 20
+
+
+def test_total_ram_counts_shared_weights_once():
+    each = VendorFigures(1, 2, 3, 4, 5, 6, shared_weights=100)
+    assert total_ram([each, each]) == 2 * (1 + 2 + 3 + 4 + 5 + 6) + 100
+
+
+def test_the_table_of_chips_names_those_with_htp():
+    with_htp = [each for each in chips() if each.vtcm_mb]
+    assert len(with_htp) >= 60
+    assert chip("sm8750") == chip(69) == chip("69")
+    assert (chip("SM8650").arch, chip("SM8650").vtcm_mb) == (75, 8)
+
+
+def test_every_chip_can_be_a_target_or_says_why_not():
+    for each in chips():
+        target = ChipTarget(each.soc, each.vtcm_mb or None)
+        if each.vtcm_mb:
+            target.check()
+            with pytest.raises(QnnError, match=f"has {each.vtcm_mb} MB"):
+                replace(target, vtcm_mb=each.vtcm_mb + 1).check()
+        else:
+            with pytest.raises(QnnError, match="has no HTP"):
+                target.check()
+
+
+def test_a_measurement_depends_on_graphs_target_and_build():
+    keys = {
+        key_of([b"a"], TARGET, "v1"), key_of([b"b"], TARGET, "v1"), key_of([b"a", b"b"], TARGET, "v1"),
+        key_of([b"a"], replace(TARGET, level=2), "v1"), key_of([b"a"], TARGET, "v2"),
+    }  # fmt: skip
+    assert len(keys) == 5
+
+
+def test_the_cache_keeps_what_lasts(tmp_path):
+    cache = MeasurementCache(tmp_path / "made")
+    assert cache.get("k") is None
+    cache.put("k", measurement(7))
+    assert cache.get("k") == measurement(7)
+    cache.put("late", replace(measurement(problem="it took too long"), is_lasting=False))
+    assert cache.get("late") is None
+    (tmp_path / "made" / "k.json").write_text("{}")
+    assert cache.get("k") is None
+
+
+def test_a_sweep_measures_only_what_is_missing_and_keeps_each_result(tmp_path):
+    cache = MeasurementCache(tmp_path)
+    jobs = [Job(n, "m", [("g", b"content")], replace(TARGET, vtcm_mb=n + 1)) for n in range(4)]
+    asked = []
+
+    def runner(missing):
+        for job in missing:
+            asked.append(job.number)
+            yield job, measurement(job.number)
+
+    for done, _ in enumerate(sweep(jobs, "v1", cache, runner), 1):
+        if done == 2:
+            break  # as an interrupt does
+    assert asked == [0, 1]
+    found = {job.number: result.spill_fill for job, result in sweep(jobs, "v1", cache, runner)}
+    assert found == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert asked == [0, 1, 2, 3]
+
+
+def test_a_farm_measures_by_its_workers(monkeypatch):
+    """The package distributed, as far as it is used; its workers are this process."""
+
+    class Result:
+        def __init__(self, value):
+            self.value = value
+
+        def result(self):
+            return self.value
+
+    class Client:
+        def __init__(self, address):
+            assert address == "tcp://farm:8786"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+        def wait_for_workers(self, count, timeout):
+            assert (count, timeout > 0) == (1, True)
+
+        def submit(self, function, graphs, target, library, pure):
+            assert (function.__name__, pure) == ("measure_remotely", False)
+            return Result(measurement(target.vtcm_mb).to_json())
+
+    farm = ModuleType("distributed")
+    farm.Client, farm.as_completed = Client, list
+    monkeypatch.setitem(sys.modules, "distributed", farm)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: farm)
+    jobs = [Job(n, "m", [("g", b"")], replace(TARGET, vtcm_mb=n + 1)) for n in range(3)]
+    found = {job.number: result.spill_fill for job, result in FarmRunner("tcp://farm:8786")(jobs)}
+    assert found == {0: 1, 1: 2, 2: 3}
+
+
+def test_a_missing_farm_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(QnnError, match=r"pip install 'isthmus\[farm\]'"):
+        FarmRunner("tcp://farm:8786")
+
+
+def test_the_judge_keeps_only_what_really_helps():
+    plain = Variant("", 3, measurement(100))
+    less = Variant("a", 3, measurement(50))
+    traded = Variant("b", 3, measurement(10, constants=5000))
+    refused = Variant("c", 3, measurement(problem="no"))
+    assert best([plain, less, traded, refused]) == less
+    # Less spill-fill for more total RAM is no gain.
+    assert best([plain, traded]) == plain
+    assert best([plain, Variant("same", 3, measurement(100))]) == plain
+    assert best([refused]) is None
+    assert best([Variant("", 3, measurement(problem="no")), less]) == less
+
+
+def test_the_judge_compares_with_the_best_level_of_the_model_itself():
+    levels = [Variant("", 2, measurement(40)), Variant("", 3, measurement(100))]
+    assert best([*levels, Variant("a", 3, measurement(50))]) == levels[0]
+
+
+@needs_package
+def test_the_compiler_is_asked_and_its_processes_end():
+    jobs = [Job(n, "m", prepared([specimen()]), replace(TARGET, vtcm_mb=size)) for n, size in enumerate((2, 8))]
+    runner = LocalRunner(find(), 2)
+    # A runner can be used again.
+    found = {job.number: result for some in (jobs[:1], jobs[1:]) for job, result in runner(some)}
+    assert [found[number].graphs[0].figures.vtcm >> 20 for number in range(2)] == [2, 8]
+    assert {result.problem for result in found.values()} == {""}
+    assert all(result.total_ram > result.graphs[0].figures.vtcm for result in found.values())
+
+
+@needs_package
+def test_a_model_that_the_compiler_refuses_has_a_reason():
+    ((name, content),) = prepared([specimen()])
+    refused = measure([(name, content), (name, content)], TARGET, find())
+    assert not refused.graphs
+    assert "graphCreate answers" in refused.problem

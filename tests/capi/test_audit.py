@@ -1,0 +1,62 @@
+"""The audit of a program in C that ISTHMUS_AUDIT asks for: its mistakes with their lines, or none."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from capi.host_programs import PROGRAMS, Build, complaints, execute
+
+SOURCE = (PROGRAMS / "audited.c").read_text().splitlines()
+
+
+def marked(where: str) -> str:
+    """Return the comment on the line of the program that a place names."""
+    line = re.match(r".*/audited\.c:(\d+) in main$", where)
+    assert line, where
+    comment = re.search(r"/\* (.*) \*/$", SOURCE[int(line[1]) - 1])
+    return comment[1] if comment else ""
+
+
+def test_each_mistake_of_a_program_in_c_has_its_tensor_and_line(build: Build, libraries: Path, tmp_path: Path) -> None:
+    if shutil.which("addr2line") is None:
+        pytest.skip("needs addr2line")
+    report = tmp_path / "audit.json"
+    done = execute(build("audited"), libraries, "wrong", ISTHMUS_AUDIT=str(report))
+    assert done.returncode == 0, done.stderr
+    audit = json.loads(report.read_text())
+    found = [(mistake["kind"], mistake["tensor"], marked(mistake["where"])) for mistake in audit["mistakes"]]
+    # Each of the two handles that are registered on one line is leaked. A descriptor has no name; which tensor its
+    # memory is for is known from the first execution on.
+    assert sorted(found) == sorted(
+        [
+            ("registered twice", "'x' or 'y'", "twice"),
+            ("misaligned", "'x' or 'y'", "misaligned"),
+            ("wrong context", "'x'", "wrong context"),
+            ("not mapped", "'x'", "unmapped"),
+            ("prepared for memhandle, run raw", "'x'", "raw"),
+            ("freed too early", "'x', 'y'", "too early"),
+            ("never deregistered", "'x'", "leaked"),
+            ("never deregistered", "'y'", "leaked"),
+            ("never freed", "'x' or 'y'", "never freed"),
+        ]
+    )
+    assert all(mistake["remedy"] for mistake in audit["mistakes"])
+
+
+def test_a_correct_program_in_c_has_no_mistakes_and_no_copies(build: Build, libraries: Path, tmp_path: Path) -> None:
+    report = tmp_path / "audit.txt"
+    done = execute(build("audited"), libraries, ISTHMUS_AUDIT=str(report))
+    assert done.returncode == 0, done.stderr
+    assert not complaints(done)
+    text = report.read_text()
+    assert "copied: 0 bytes" in text
+    assert "mistakes: none" in text
+    assert re.search(r"execute +3 ", text)
+    counts = dict(re.findall(r"^  (\w+) +(\d+) ", text, re.MULTILINE))
+    for first, second in (("allocate", "free"), ("register", "deregister"), ("create", "destroy")):
+        assert counts[first] == counts[second], text

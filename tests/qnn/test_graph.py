@@ -1,0 +1,187 @@
+"""A graph is composed, finalized and executed, in this order; on the CPU with buffers at any address."""
+
+import threading
+
+import numpy as np
+import pytest
+from support import tiny
+from support.waiting import PATIENCE
+
+from isthmus import Code, memory, qnn
+from isthmus import graph as ir
+from isthmus.graph import DataType
+from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
+from qnn.test_handles import doubling, refused
+
+
+@pytest.fixture
+def context():
+    with qnn.Backend("cpu") as backend:
+        yield backend.create_context()
+
+
+@pytest.fixture
+def graph(context):
+    graph = doubling(context)
+    graph.finalize()
+    return graph
+
+
+def array(value):
+    return np.full((1, 4), value, np.float32)
+
+
+def test_the_states_of_a_graph_follow_each_other(context):
+    graph = doubling(context)
+    with refused(Code.GRAPH_NOT_FINALIZED, "Call finalize"):
+        graph.execute()
+    graph.finalize()
+    with refused(Code.GRAPH_FINALIZED, "already"):
+        graph.finalize()
+    with refused(Code.GRAPH_FINALIZED, "cannot be changed"):
+        graph.create_tensor("z", 0, DataType.FLOAT_32, (1,))
+    graph.execute()
+
+
+def test_an_empty_graph_cannot_be_finalized_but_completed_and_then_finalized(context):
+    graph = context.create_graph("empty")
+    with refused(Code.GRAPH_FINALIZE_FAILED, "empty"):
+        graph.finalize()
+    assert not graph.finalized
+
+
+def test_a_graph_that_was_composed_elsewhere_is_added_under_its_name(context):
+    composed = ir.Graph("elsewhere")
+    x = composed.create_tensor("x", ir.TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
+    y = composed.create_tensor("y", ir.TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
+    composed.add_node("add", "ElementWiseAdd", [x, x], [y])
+    graph = context.add_graph(composed)
+    graph.finalize()
+    given, made = array(3), array(0)
+    graph.execute([ClientTensor("x", given)], [ClientTensor("y", made)])
+    assert (made == 6).all()
+    assert context.retrieve("elsewhere") is graph
+    with refused(Code.GRAPH_INVALID_NAME, "the context has one of that name"):
+        context.add_graph(ir.Graph("elsewhere"))
+    with refused(Code.CONTEXT_INVALID_ARGUMENT, "not a composed graph"):
+        context.add_graph("elsewhere")
+
+
+def test_client_buffers_are_used_where_they_lie(graph):
+    x, y = array(3), array(0)
+    graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+    assert (y == 6).all()
+    assert graph.stats.copied_bytes == 0
+
+
+def test_without_buffers_the_backends_own_are_used(graph):
+    graph.inputs["x"][...] = 5
+    graph.execute()
+    assert (graph.outputs["y"] == 10).all()
+
+
+def test_a_tensor_with_raw_memory_and_a_handle_is_refused(graph):
+    with refused(Code.MEM_INVALID_HANDLE, "not a memory handle"):
+        graph.execute([ClientTensor("x", mem_handle=7)])
+
+
+def test_the_cpu_registers_no_memory(context):
+    with refused(Code.COMMON_NOT_SUPPORTED):
+        context.mem_register([MemDescriptor((1,), DataType.INT_8, DescriptorType.ION, 0)])
+    with refused(Code.MEM_INVALID_ARGUMENT, "no descriptors"):
+        context.mem_register([])
+
+
+@pytest.mark.parametrize("method", ["get_property", "set_config"])
+def test_the_cpu_has_no_custom_options(graph, method):
+    arguments = (1,) if method == "get_property" else (1, None)
+    with refused(Code.GRAPH_INVALID_ARGUMENT):
+        getattr(graph, method)(*arguments)
+
+
+def test_a_model_file_composes_a_graph_under_a_chosen_name(context, tmp_path):
+    path = tiny.convolution(tmp_path / "conv.onnx")
+    graph = context.compose(path, "mine")
+    assert context.retrieve("mine") is graph
+    assert [info.name for info in graph.input_tensors] == ["x"]
+    assert [tuple(info.dims) for info in graph.output_tensors] == [(1, 4, 8, 8)]
+    with refused(Code.GRAPH_INVALID_NAME, "one of that name"):
+        context.compose(path, "mine")
+    context.compose(path)
+
+
+def test_asynchronous_executions_run_in_order_and_notify(graph):
+    heard, x = [], array(1)
+    y = array(0)
+    futures = [
+        graph.execute_async([ClientTensor("x", x)], [ClientTensor("y", y)], lambda f, i=i: heard.append(i))
+        for i in range(10)
+    ]
+    for future in futures:
+        assert future.result(PATIENCE) is None
+    assert heard == list(range(10))
+    assert graph.stats.executions == 10
+
+
+def test_the_queue_of_asynchronous_executions_is_bounded(graph):
+    go_on = threading.Event()
+    executor = graph.driver.executor()
+    real = executor.run
+    executor.run = lambda: (go_on.wait(PATIENCE), real())
+    futures = [graph.execute_async() for _ in range(64)]
+    with refused(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, "64 executions"):
+        graph.execute_async()
+    go_on.set()
+    for future in futures:
+        future.result(PATIENCE)
+    graph.execute_async().result(PATIENCE)
+
+
+def test_an_asynchronous_refusal_is_in_the_future(graph):
+    future = graph.execute_async([ClientTensor("z", array(1))])
+    with refused(Code.GRAPH_INVALID_TENSOR, "'z'"):
+        future.result(PATIENCE)
+
+
+def test_a_profile_tells_times_and_memory(graph):
+    with qnn.Profile(graph.context.backend, qnn.ProfileLevel.DETAILED) as profile:
+        graph.execute(profile=profile)
+        events = {event.name: event for event in profile.get_events()}
+        assert events["execute"].unit == "us"
+        assert events["copied in"].value == events["copied out"].value == 0
+        assert events["used in place: raw"].value == 32
+    with refused(Code.COMMON_INVALID_ARGUMENT, "freed"):
+        profile.get_events()
+    with refused(Code.COMMON_INVALID_ARGUMENT, "BASIC 1"):
+        qnn.Profile(graph.context.backend, 9)
+
+
+def test_threads_may_execute_one_graph(graph):
+    def work(value, wrong):
+        x, y = array(value), array(0)
+        tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
+        for _ in range(50):
+            graph.execute(*tensors)
+            if not (y == 2 * value).all():
+                wrong.append(value)
+
+    wrong = []
+    threads = [threading.Thread(target=work, args=(value, wrong)) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert graph.stats.executions == 200
+
+
+def test_freeing_a_context_gives_the_memory_of_its_graphs_back_though_somebody_has_views_of_it():
+    with qnn.Backend("cpu") as backend, memory.statistics() as counted:
+        context = backend.create_context()
+        graph = doubling(context)
+        graph.finalize()
+        views = graph.inputs["x"], graph.outputs["y"]
+        assert counted.live_bytes > 0
+        context.free()
+        assert counted.live_bytes == 0
+        assert all(view.shape == (1, 4) for view in views)

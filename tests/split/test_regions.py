@@ -1,0 +1,115 @@
+"""Estimates of tiles are true of the tiles that are written."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from isthmus.graph.rows import same_rows
+from isthmus.split.network import Network, SplitStep, SplitValue, TileRule
+from isthmus.split.regions import Compute, SplitRegion, most_alive, whole_values
+from isthmus.split.search import SplitSearch
+from isthmus.split.tflite import TfliteFile
+from split.networks import tflite_network
+
+
+def regions(search: SplitSearch, longest: int) -> Iterator[SplitRegion]:
+    steps = len(search.network.steps)
+    for first in range(steps):
+        for last in range(first, min(first + longest, steps)):
+            known = search.region(first, last)
+            if known is not None:
+                yield known[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_estimate_of_two_or_three_tiles_is_exact(seed):
+    """Of more tiles it looks at the first, the last and one between, of so few at all of them."""
+    search = SplitSearch(TfliteFile(tflite_network(seed, bool(seed % 2)), "random").network)
+    exact = []
+    for region in regions(search, 6):
+        for count in (2, 3):
+            ending, instructions = search.ending(region), region.expand(count)
+            estimate = region.estimate(count, ending)
+            assert (estimate is None) == (instructions is None)
+            if estimate is not None and instructions is not None:
+                assert estimate.instructions + len(region.outputs) == len(instructions)
+                copies = (one.result.bytes for one in instructions if not isinstance(one, Compute))
+                assert estimate.copied == sum(copies)
+                most, _ = most_alive(instructions, ending, [search._wholes[key] for key in region.outputs])
+                assert estimate.bytes >= most
+                exact.append(estimate.bytes == most)
+    assert any(exact)
+
+
+def tile_rule(source: str, grain: int = 1, **more: int) -> TileRule:
+    """The rule of a function of elements, with rows that belong together."""
+    return TileRule((source,), replace(same_rows(6), grain=grain), **more)
+
+
+def chain(*more: dict[str, int], kept: str = "c") -> Network:
+    """Two functions of elements over six rows, "a" to "b" to "c", with what their rules have besides."""
+    steps = [
+        SplitStep(name, (source,), (name,), tile_rule(source, **rule))
+        for source, name, rule in zip("ab", "bc", more or ({}, {}), strict=True)
+    ]
+    values = {name: SplitValue(name, 60, 6) for name in "abc"}
+    return Network(tuple(steps), values, ("a",), frozenset(kept))
+
+
+def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] | None:
+    """The rows of each step in the order in which so many tiles compute them."""
+    instructions = SplitRegion(network, 0, 1, whole_values(network)).expand(count)
+    return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
+
+
+def test_a_tile_may_be_a_single_row():
+    assert computed(chain(), 6) == [(step, (row, row + 1)) for row in range(6) for step in (0, 1)]
+
+
+def test_no_tile_has_fewer_rows_than_a_rule_wants():
+    two = chain({"fewest": 2}, {})
+    assert computed(two, 3) == [(step, (row, row + 2)) for row in (0, 2, 4) for step in (0, 1)]
+    assert computed(two, 4) is None
+    assert computed(chain({"fewest": 9}, {}), 1) == [(0, (0, 6)), (1, (0, 6))], "all of them are enough"
+
+
+def test_rows_that_belong_together_are_computed_together():
+    assert computed(chain({"grain": 3}, {}), 3) == [
+        (0, (0, 3)), (1, (0, 2)), (0, (3, 6)), (1, (2, 4)), (1, (4, 6)),
+    ]  # fmt: skip
+
+
+def test_rows_that_are_cheap_are_computed_again():
+    network = chain({"recomputed": True}, {})
+    assert computed(network, 2) == [(0, (0, 3)), (1, (0, 3)), (0, (3, 6)), (1, (3, 6))]
+    kept = SplitRegion(chain({"recomputed": True}, {}, kept="bc"), 0, 1, whole_values(network))
+    assert kept.flow.recomputed == [False, False]
+
+
+def test_a_region_ends_what_nobody_reads_after_it():
+    network = chain()
+    search = SplitSearch(network)
+    assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, whole_values(network)))] == ["a"]
+    assert [piece.value for piece in search.ending(SplitRegion(network, 1, 1, whole_values(network)))] == ["b"]
+    both = chain(kept="ac")
+    assert search.network.end["a"] == 0
+    assert both.end["a"] == 2
+    assert SplitSearch(both).ending(SplitRegion(both, 0, 1, whole_values(both))) == []
+
+
+def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
+    network = chain()
+    assert (network.begin, network.end) == ({"a": -1, "b": 0, "c": 1}, {"a": 0, "b": 1, "c": 2})
+    assert (network.live, network.peak) == ([120, 120], 120)
+    assert chain(kept="abc").live == [120, 180]
+
+
+def test_a_region_takes_whole_what_was_computed_before_it_and_nothing_that_it_computes_itself():
+    network = chain()
+    step = network.steps[1]
+    assert SplitRegion(network, 0, 1, whole_values(network)).possible
+    before = SplitStep("c", ("b", "a"), ("c",), step.rule)
+    assert SplitRegion(replace(network, steps=(network.steps[0], before)), 0, 1, whole_values(network)).possible
+    whole = SplitStep("c", ("a", "b"), ("c",), tile_rule("a"))
+    assert not SplitRegion(replace(network, steps=(network.steps[0], whole)), 0, 1, whole_values(network)).possible
