@@ -1,4 +1,4 @@
-"""Each room imports only what the architecture allows it to."""
+"""Each room imports only what the architecture allows it to, and has its tests in the folder of its name."""
 
 import ast
 import re
@@ -10,7 +10,8 @@ import pytest
 
 from isthmus.backends import BUILT_IN
 
-SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "isthmus"
 _ROOMS = """
 errors:
 version:
@@ -222,3 +223,49 @@ def test_a_public_class_name_means_one_thing():
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     homes[node.name].append(where)
     assert not {name: where for name, where in homes.items() if len(where) > 1}
+
+
+SUITES = {
+    "arm64": "kernels and models on an emulated machine",
+    "clients": "programs of others on our libraries",
+    "differential": "our library compared with the vendor's",
+    "examples": "the programs in examples",
+    "models": "real models, on every target and in every type",
+    "mutation": "deliberate mistakes, and the tests that notice them",
+    "networks": "networks in the forms that frameworks export",
+    "nodes": "ONNX's own tests of nodes",
+    "packaging": "wheels, and the site of the documents",
+    "random_operations": "random operations compared with other runtimes",
+    "soak": "random programs of API calls, for a long time",
+    "support": "what several folders of tests use",
+}
+"""Folders of tests that belong to no room of the package, with what they test."""
+OF_THE_PROJECT = {"behaviour", "client_results", "documents", "rooms", "suites"}
+"""Files beside this one that test documents and tests; the others there test a module of the package."""
+
+
+def folders_of_tests() -> list[Path]:
+    """List the folders with tests that belong to a room, relative to that of all tests."""
+    folders = {file.parent.relative_to(TESTS) for file in TESTS.rglob("test_*.py")} - {Path()}
+    return sorted(folder for folder in folders if folder.parts[0] not in SUITES)
+
+
+def test_a_folder_of_tests_has_the_path_of_a_room() -> None:
+    for folder in folders_of_tests():
+        room = SOURCE / folder
+        assert room.is_dir() or room.with_suffix(".py").is_file(), f"tests/{folder} has no room"
+    assert SUITES.keys() <= {file.name for file in TESTS.iterdir()}
+
+
+def test_files_beside_the_folders_test_a_module() -> None:
+    names = {file.stem.removeprefix("test_") for file in TESTS.glob("test_*.py")}
+    assert names - OF_THE_PROJECT <= {file.stem for file in SOURCE.glob("*.py")}
+
+
+def test_no_file_of_tests_repeats_the_name_of_its_folder() -> None:
+    """Names need not be unique, because these folders are packages."""
+    for folder in folders_of_tests():
+        prefixes = tuple(prefix for part in folder.parts for prefix in (f"test_{part}_", f"{part}_"))
+        assert not [file.name for file in (TESTS / folder).glob("*.py") if file.name.startswith(prefixes)], folder
+        for package in (folder, *list(folder.parents)[:-1]):
+            assert (TESTS / package / "__init__.py").is_file(), f"tests/{package} is no package"

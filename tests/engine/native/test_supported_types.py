@@ -1,8 +1,8 @@
 """Which types the engine takes for each operation, and which kernels compute them, written down a second time.
 
 `supported.txt` has the calls of `test_supports` in all data types: those that are executed, by the kernels that do so
-for one target, and how many are refused. So a refusal that moves, or a case that falls back to a slower
-kernel, shows as a changed line. To write it anew: `python tests/engine/native/test_supported_types.py`.
+for one target, and how many are refused. So a refusal that moves, or a case that falls back to a slower kernel, shows
+as a changed line. To write it anew: `PYTHONPATH=tests python tests/engine/native/test_supported_types.py`.
 """
 
 from __future__ import annotations
