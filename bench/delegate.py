@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from ai_edge_litert.interpreter import Interpreter
-from delegate.harness import Told, doubled, plain, run, with_delegate
+from delegate.harness import LoggingDelegate, doubled, plain, run, with_delegate
 from support import oracles, stimuli, zoo
 from support.growth import growth
 
@@ -80,7 +80,7 @@ def coverage(quick: bool) -> list[dict[str, Any]]:
             print(f"  {model.key:34}{reason}")
             continue
         reference = oracles.reference(model)
-        delegate = Told("CPU")
+        delegate = LoggingDelegate("CPU")
         interpreter = Interpreter(str(path), experimental_delegates=[delegate], num_threads=1)
         for detail in interpreter.get_input_details():
             if detail["name"] in model.shapes:
@@ -111,7 +111,7 @@ def shared(quick: bool) -> dict[str, float]:
     """Ordinary and shared tensors of 16 MiB, in and out, on HTP; and what two copies of 16 MiB take."""
     elements = LARGE // 4
     content = doubled(1, elements)
-    ordinary_delegate, shared_delegate = Told("HTP"), Told("HTP")
+    ordinary_delegate, shared_delegate = LoggingDelegate("HTP"), LoggingDelegate("HTP")
     ordinary = with_delegate(content, ordinary_delegate)
     in_place = plain(content)
     memories = [shared_delegate.alloc_custom_mem(LARGE) for _ in range(2)]
@@ -159,7 +159,7 @@ def against_session(quick: bool) -> list[dict[str, Any]]:
         except zoo.Unavailable as reason:
             print(f"  {key:34}{reason}")
             continue
-        delegate = Told("CPU")
+        delegate = LoggingDelegate("CPU")
         interpreter = Interpreter(str(path), experimental_delegates=[delegate], num_threads=1)
         theirs = Interpreter(str(path), num_threads=1)
         for each in (interpreter, theirs):

@@ -49,10 +49,10 @@ class Client:
         text = ctypes.c_char_p()
         if self.errorGetVerboseMessage(error, ctypes.byref(text)):
             return ""
-        told = (text.value or b"").decode()
+        message = (text.value or b"").decode()
         # It is the client's until then.
         self.errorFreeVerboseMessage(text)
-        return told
+        return message
 
     def tensor(
         self,
@@ -65,9 +65,9 @@ class Client:
         version: int = 1,
     ) -> types.Tensor:
         """A description of a tensor."""
-        made = self.keep(types.Tensor())
-        made.version = version
-        fields = made.v1
+        tensor = self.keep(types.Tensor())
+        tensor.version = version
+        fields = tensor.v1
         fields.name, fields.type, fields.dataType, fields.rank = name.encode(), int(kind), int(dtype), len(dims)
         fields.dimensions = self.keep((ctypes.c_uint32 * len(dims))(*dims)) if dims else None
         fields.quantizeParams.encodingDefinition = fields.quantizeParams.quantizationEncoding = types.UNDEFINED
@@ -76,48 +76,48 @@ class Client:
         if data is not None:
             held = self.keep(np.ascontiguousarray(data))
             fields.clientBuf.data, fields.clientBuf.dataSize = held.ctypes.data, held.nbytes
-        return made
+        return tensor
 
     def quantize(self, scale: float, offset: int) -> types.QuantizeParams:
         """One scale for a tensor."""
-        made = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.SCALE_OFFSET)
-        made.scaleOffsetEncoding = types.ScaleOffset(scale, offset)
-        return made
+        params = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.SCALE_OFFSET)
+        params.scaleOffsetEncoding = types.ScaleOffset(scale, offset)
+        return params
 
     def quantize_axis(self, axis: int, scales: list[float]) -> types.QuantizeParams:
         """A scale for each index of an axis."""
         pairs = self.keep((types.ScaleOffset * len(scales))(*[types.ScaleOffset(s, 0) for s in scales]))
-        made = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.AXIS_SCALE_OFFSET)
-        made.axisScaleOffsetEncoding = types.AxisScaleOffset(axis, len(scales), pairs)
-        return made
+        params = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.AXIS_SCALE_OFFSET)
+        params.axisScaleOffsetEncoding = types.AxisScaleOffset(axis, len(scales), pairs)
+        return params
 
     def quantize_bits(self, bits: int, axis: int | None, scales: list[float]) -> types.QuantizeParams:
         """Elements of so many bits."""
-        made = types.QuantizeParams(types.Definition.DEFINED)
+        params = types.QuantizeParams(types.Definition.DEFINED)
         if axis is None:
-            made.quantizationEncoding = types.QuantizationEncoding.BW_SCALE_OFFSET
-            made.bwScaleOffsetEncoding = types.BwScaleOffset(bits, scales[0], 0)
+            params.quantizationEncoding = types.QuantizationEncoding.BW_SCALE_OFFSET
+            params.bwScaleOffsetEncoding = types.BwScaleOffset(bits, scales[0], 0)
         else:
-            made.quantizationEncoding = types.QuantizationEncoding.BW_AXIS_SCALE_OFFSET
+            params.quantizationEncoding = types.QuantizationEncoding.BW_AXIS_SCALE_OFFSET
             held = self.keep((ctypes.c_float * len(scales))(*scales))
-            made.bwAxisScaleOffsetEncoding = types.BwAxisScaleOffset(bits, axis, len(scales), held, None)
-        return made
+            params.bwAxisScaleOffsetEncoding = types.BwAxisScaleOffset(bits, axis, len(scales), held, None)
+        return params
 
     def quantize_blocks(self, sizes: list[int], scales: list[float], offset: int = 0) -> types.QuantizeParams:
         """A scale for each block of elements."""
         pairs = self.keep((types.ScaleOffset * len(scales))(*[types.ScaleOffset(s, offset) for s in scales]))
-        made = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCK)
-        made.blockEncoding = types.BlockEncoding(self.keep((ctypes.c_uint32 * len(sizes))(*sizes)), pairs)
-        return made
+        params = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCK)
+        params.blockEncoding = types.BlockEncoding(self.keep((ctypes.c_uint32 * len(sizes))(*sizes)), pairs)
+        return params
 
     def quantize_expansion(self, axis: int, scales: list[float], factors: np.ndarray) -> types.QuantizeParams:
         """A scale for each output channel, and a factor for each of its blocks: [channels, blocks]."""
         pairs = self.keep((types.ScaleOffset * len(scales))(*[types.ScaleOffset(s, 0) for s in scales]))
         expansion = self.keep(types.BlockwiseExpansion(axis, pairs, factors.shape[1], 4, 0))
         expansion.blocksScale8 = self.keep((ctypes.c_uint8 * factors.size)(*factors.reshape(-1).tolist()))
-        made = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCKWISE_EXPANSION)
-        made.blockwiseExpansion = ctypes.pointer(expansion)
-        return made
+        params = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCKWISE_EXPANSION)
+        params.blockwiseExpansion = ctypes.pointer(expansion)
+        return params
 
     def operation(
         self,
@@ -152,26 +152,26 @@ class Client:
 
     def execute(self, graph: int, inputs: list[types.Tensor], outputs: list[types.Tensor], *more: Any) -> int:
         """Execute with what the tensors say; the error."""
-        given = (types.Tensor * len(inputs))(*inputs)
-        made = (types.Tensor * len(outputs))(*outputs)
+        input_array = (types.Tensor * len(inputs))(*inputs)
+        output_array = (types.Tensor * len(outputs))(*outputs)
         profile, signal = (*more, None, None)[:2]
-        return int(self.graphExecute(graph, given, len(inputs), made, len(outputs), profile, signal))
+        return int(self.graphExecute(graph, input_array, len(inputs), output_array, len(outputs), profile, signal))
 
 
 def at(tensor: types.Tensor, array: np.ndarray) -> types.Tensor:
     """The tensor with this memory."""
-    made = types.Tensor.from_buffer_copy(tensor)
-    made.v1.memType = types.TensorMemType.RAW
-    made.v1.clientBuf.data, made.v1.clientBuf.dataSize = array.ctypes.data, array.nbytes
-    return made
+    copy = types.Tensor.from_buffer_copy(tensor)
+    copy.v1.memType = types.TensorMemType.RAW
+    copy.v1.clientBuf.data, copy.v1.clientBuf.dataSize = array.ctypes.data, array.nbytes
+    return copy
 
 
 def in_handle(tensor: types.Tensor, handle: int) -> types.Tensor:
     """The tensor in registered memory."""
-    made = types.Tensor.from_buffer_copy(tensor)
-    made.v1.memType = types.TensorMemType.MEMHANDLE
-    made.v1.memHandle = handle
-    return made
+    copy = types.Tensor.from_buffer_copy(tensor)
+    copy.v1.memType = types.TensorMemType.MEMHANDLE
+    copy.v1.memHandle = handle
+    return copy
 
 
 def opened(client: Client) -> tuple[int, int]:

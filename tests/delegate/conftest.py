@@ -11,15 +11,15 @@ collect_ignore_glob = ["conftest.py" if find_spec("ai_edge_litert") and find_spe
 @pytest.fixture
 def make():
     """Makes delegates, each with the lines that it says, and ends them after their interpreters."""
-    from delegate.harness import Told
+    from delegate.harness import LoggingDelegate
 
-    made = []
+    delegates = []
 
     def new(backend="CPU", **options):
-        made.append(Told(backend, **options))
-        return made[-1]
+        delegates.append(LoggingDelegate(backend, **options))
+        return delegates[-1]
 
     yield new
     gc.collect()
-    for told in made:
-        told.close()
+    for delegate in delegates:
+        delegate.close()

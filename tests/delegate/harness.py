@@ -13,7 +13,7 @@ from isthmus.delegate import BackendType, Options, QnnDelegate
 ADD = options("Add")
 
 
-class Told(QnnDelegate):
+class LoggingDelegate(QnnDelegate):
     """A delegate that remembers what it has said."""
 
     def __init__(self, backend: str = "CPU", **more: Any) -> None:

@@ -73,12 +73,12 @@ def test_an_exception_while_a_node_runs_fails_the_invocation_and_only_that(make,
 
 
 def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
-    told, raised = make(), []
-    interpreter = with_delegate(doubled(1, 4), told)
-    [partition] = told.partitions
+    qnn_delegate, raised = make(), []
+    interpreter = with_delegate(doubled(1, 4), qnn_delegate)
+    [partition] = qnn_delegate.partitions
 
     def known() -> list[Partition]:
-        return [each for owner, each in callbacks.partitions.values() if owner is told]
+        return [each for owner, each in callbacks.partitions.values() if owner is qnn_delegate]
 
     def noted(*arguments: object) -> None:
         raised.append("in vain")
@@ -90,15 +90,15 @@ def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
         del interpreter
         gc.collect()
     assert raised == ["in vain"], "it was to end once, and nobody heard that it could not"
-    assert (known(), list(told.partitions)) == ([partition], [partition])
+    assert (known(), list(qnn_delegate.partitions)) == ([partition], [partition])
     callbacks.sweep()
-    assert (known(), list(told.partitions)) == ([], []), "it is given up at the next occasion"
+    assert (known(), list(qnn_delegate.partitions)) == ([], []), "it is given up at the next occasion"
 
 
 def test_a_node_that_is_being_freed_is_not_given_up_by_another_thread(make) -> None:
-    told = make()
-    held = [with_delegate(doubled(1, 4), told)]
-    [partition] = told.partitions
+    qnn_delegate = make()
+    held = [with_delegate(doubled(1, 4), qnn_delegate)]
+    [partition] = qnn_delegate.partitions
     block = weakref.ref(partition.block)
     address = partition.block.address
     seen = []
@@ -107,8 +107,8 @@ def test_a_node_that_is_being_freed_is_not_given_up_by_another_thread(make) -> N
         # The node is freed, and before Python hears of it another thread has its turn there.
         seen.append(callbacks.partitions[freed][1].block.is_left)
         callbacks.sweep()
-        held.append(with_delegate(doubled(1, 4), told))
-        seen.append([each.block.address == address for each in told.partitions])
+        held.append(with_delegate(doubled(1, 4), qnn_delegate))
+        seen.append([each.block.address == address for each in qnn_delegate.partitions])
         structures.Asked(callbacks.NODE.free)(context, freed, answer)
 
     thunk = structures.Asked(late)
@@ -118,7 +118,7 @@ def test_a_node_that_is_being_freed_is_not_given_up_by_another_thread(make) -> N
     del partition
     gc.collect()
     assert block() is None
-    assert list(callbacks.partitions) == [each.block.address for each in told.partitions]
+    assert list(callbacks.partitions) == [each.block.address for each in qnn_delegate.partitions]
     assert len(callbacks.partitions) == 1
     for rows in (1, 2):
         held[0].resize_tensor_input(0, (rows, 4))
@@ -145,10 +145,10 @@ def invoke_often(interpreter) -> None:
 
 
 def test_a_restarted_accelerator_is_an_error_of_the_interpreter(make) -> None:
-    told = make("HTP")
-    interpreter = with_delegate(doubled(1, 4), told)
+    qnn_delegate = make("HTP")
+    interpreter = with_delegate(doubled(1, 4), qnn_delegate)
     run(interpreter, VECTOR)
-    os.kill(told._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
+    os.kill(qnn_delegate._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
     with pytest.raises(RuntimeError, match="1007 COMMON_SYSTEM_COMMUNICATION"):
         invoke_often(interpreter)
     for _ in range(3):
@@ -157,22 +157,22 @@ def test_a_restarted_accelerator_is_an_error_of_the_interpreter(make) -> None:
 
 
 def test_shared_tensors_are_registered_again_with_a_new_accelerator(make) -> None:
-    told = make("HTP")
+    qnn_delegate = make("HTP")
     interpreter = plain(doubled(1, 4))
-    memory = told.alloc_custom_mem(16)
+    memory = qnn_delegate.alloc_custom_mem(16)
     set_custom_allocation(interpreter, 0, memory)
     interpreter.allocate_tensors()
-    modify_graph_with_delegate(interpreter, told)
+    modify_graph_with_delegate(interpreter, qnn_delegate)
     interpreter.invoke()
     memory.view(np.float32, (1, 4))[...] = VECTOR
-    os.kill(told._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
+    os.kill(qnn_delegate._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
     with pytest.raises(RuntimeError, match="1007 COMMON_SYSTEM_COMMUNICATION"):
         invoke_often(interpreter)
     interpreter.invoke()
     np.testing.assert_array_equal(interpreter.get_tensor(1), 2 * VECTOR)
-    assert told.lines.count("INFO: Tensor 0 is successfully registered to shared memory.") == 2
+    assert qnn_delegate.lines.count("INFO: Tensor 0 is successfully registered to shared memory.") == 2
     del interpreter
-    told.free_custom_mem(memory)
+    qnn_delegate.free_custom_mem(memory)
 
 
 # -- native invocation -------------------------------------------------------------------------------------------------
@@ -198,12 +198,12 @@ def entered(interpreter, times: int = 3) -> list[str]:
 
 
 def test_an_invocation_on_the_cpu_never_enters_python(make) -> None:
-    told = make("CPU")
-    interpreter = with_delegate(chain("NEG", "ABS"), told)
+    qnn_delegate = make("CPU")
+    interpreter = with_delegate(chain("NEG", "ABS"), qnn_delegate)
     for step in range(5):
         assert (run(interpreter, VECTOR * step)[0] == VECTOR * step).all()
     assert entered(interpreter) == []
-    assert told.stats.executions == 8
+    assert qnn_delegate.stats.executions == 8
     del interpreter
 
 
@@ -211,8 +211,11 @@ def test_an_invocation_on_the_cpu_never_enters_python(make) -> None:
 def test_one_on_another_backend_enters_python_exactly_once_for_each_node(backend, make) -> None:
     if backend == "GPU":
         pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
-    told = make(backend, skip_options=SkipOptions(skip_delegate_ops=["LOG_SOFTMAX"]))
-    one, two = with_delegate(chain("NEG"), told), with_delegate(chain("NEG", "LOG_SOFTMAX", "ABS"), told)
+    qnn_delegate = make(backend, skip_options=SkipOptions(skip_delegate_ops=["LOG_SOFTMAX"]))
+    one, two = (
+        with_delegate(chain("NEG"), qnn_delegate),
+        with_delegate(chain("NEG", "LOG_SOFTMAX", "ABS"), qnn_delegate),
+    )
     for interpreter in (one, two):
         run(interpreter, VECTOR)
     assert entered(one, 5) == ["callbacks"] * 5
@@ -221,37 +224,37 @@ def test_one_on_another_backend_enters_python_exactly_once_for_each_node(backend
 
 
 def test_so_does_one_whose_tensors_are_all_shared(make) -> None:
-    told = make("HTP")
+    qnn_delegate = make("HTP")
     interpreter = plain(doubled(1, 4))
-    memories = [told.alloc_custom_mem(16) for _ in range(2)]
+    memories = [qnn_delegate.alloc_custom_mem(16) for _ in range(2)]
     for index, memory in enumerate(memories):
         set_custom_allocation(interpreter, index, memory)
     interpreter.allocate_tensors()
-    modify_graph_with_delegate(interpreter, told)
+    modify_graph_with_delegate(interpreter, qnn_delegate)
     interpreter.invoke()
     assert entered(interpreter, 5) == ["callbacks"] * 5
-    assert (told.stats.executions, told.stats.copied_bytes) == (6, 0)
+    assert (qnn_delegate.stats.executions, qnn_delegate.stats.copied_bytes) == (6, 0)
     del interpreter
     for memory in memories:
-        told.free_custom_mem(memory)
+        qnn_delegate.free_custom_mem(memory)
 
 
 def test_nor_does_one_with_variable_tensors(make, monkeypatch) -> None:
-    told = make("CPU")
-    interpreter, theirs = with_delegate(lstm(True), told), plain(lstm(True))
+    qnn_delegate = make("CPU")
+    interpreter, theirs = with_delegate(lstm(True), qnn_delegate), plain(lstm(True))
     theirs.allocate_tensors()
     monkeypatch.setattr(Partition, "invoke", failing)
     x = np.random.default_rng(0).standard_normal(interpreter.get_input_details()[0]["shape"]).astype(np.float32)
     for _ in range(3):
         np.testing.assert_allclose(run(interpreter, x)[0], run(theirs, x)[0], rtol=1e-5, atol=1e-6)
-    assert told.stats.copied_out_bytes == 3 * 2 * 8 * 4, "new states are copied into the variables"
+    assert qnn_delegate.stats.copied_out_bytes == 3 * 2 * 8 * 4, "new states are copied into the variables"
     del interpreter
 
 
 def test_a_tensor_that_lost_its_memory_is_told_from_python(make) -> None:
-    told = make("CPU")
-    interpreter = with_delegate(doubled(1, 4), told)
-    [partition] = told.partitions
+    qnn_delegate = make("CPU")
+    interpreter = with_delegate(doubled(1, 4), qnn_delegate)
+    [partition] = qnn_delegate.partitions
     tensor = partition.nodes.tensor(1)
     for field, value in (("data", None), ("bytes", 3)):
         before = getattr(tensor, field)
@@ -265,10 +268,10 @@ def test_a_tensor_that_lost_its_memory_is_told_from_python(make) -> None:
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
 def test_profiling_tells_of_each_execution(backend, make) -> None:
-    told = make(backend, profiling=Profiling.PER_OP)
-    interpreter = with_delegate(doubled(1, 4), told)
+    qnn_delegate = make(backend, profiling=Profiling.PER_OP)
+    interpreter = with_delegate(doubled(1, 4), qnn_delegate)
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
-    names = [event.name for event in told.profile.get_events()]
+    names = [event.name for event in qnn_delegate.profile.get_events()]
     assert "execute" in names
     assert "copied in" in names
     del interpreter

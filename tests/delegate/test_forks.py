@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.processes import in_child
 
-from delegate.harness import Told, doubled, plain, run, with_delegate
+from delegate.harness import LoggingDelegate, doubled, plain, run, with_delegate
 from isthmus.delegate import custom_memory, modify_graph_with_delegate, set_custom_allocation
 from isthmus.errors import Code, QnnError
 
@@ -30,7 +30,7 @@ def fails(deed: Callable[[], object]) -> None:
 
 
 def works(backend: str) -> None:
-    delegate = Told(backend)
+    delegate = LoggingDelegate(backend)
     interpreter = with_delegate(doubled(1, 4), delegate)
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
     del interpreter

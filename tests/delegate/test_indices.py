@@ -7,7 +7,7 @@ import pytest
 from frontends.tflite.build import Op, Subgraph, T, model, options
 
 import isthmus
-from delegate.harness import Told, plain, run, with_delegate
+from delegate.harness import LoggingDelegate, plain, run, with_delegate
 
 DATA = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -30,7 +30,7 @@ def test_an_index_out_of_range_fails_the_invocation_as_in_litert(code, backend):
     content = network(code)
     reference = plain(content)
     reference.allocate_tensors()
-    delegate = Told(backend)
+    delegate = LoggingDelegate(backend)
     interpreter = with_delegate(content, delegate)
     assert delegate.taken[0][0] == 2
     dims = interpreter.get_input_details()[1]["shape"]

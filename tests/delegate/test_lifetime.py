@@ -19,7 +19,7 @@ from support.exits import KEEPING
 from support.growth import growth
 from support.suites import long
 
-from delegate.harness import Told, chain, doubled, plain, run, with_delegate
+from delegate.harness import LoggingDelegate, chain, doubled, plain, run, with_delegate
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 def cycle(backend: str) -> None:
     """Create, invoke, destroy."""
-    delegate = Told(backend)
+    delegate = LoggingDelegate(backend)
     interpreter = with_delegate(doubled(1, 4), delegate)
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
     del interpreter
@@ -47,7 +47,7 @@ def cycles(backend: str) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def invocations(backend: str) -> Iterator[Callable[[], None]]:
-    interpreter = with_delegate(doubled(1, 4), Told(backend))
+    interpreter = with_delegate(doubled(1, 4), LoggingDelegate(backend))
     yield interpreter.invoke
 
 
@@ -87,7 +87,7 @@ def test_a_delegate_outlives_its_interpreters_and_is_not_deleted_before(make) ->
 
 @pytest.mark.parametrize("backend", ["CPU", "LPAI"])
 def test_nodes_of_a_delegate_that_was_ended_under_them_fail(backend) -> None:
-    delegate = Told(backend)
+    delegate = LoggingDelegate(backend)
     interpreter = with_delegate(doubled(1, 4), delegate)
     run(interpreter, VECTOR)
     delegate.end()
@@ -122,7 +122,7 @@ def test_what_is_no_delegate_or_no_interpreter_is_refused(wrong, make) -> None:
 
 
 def test_an_interpreter_keeps_a_delegate_that_nobody_else_has() -> None:
-    delegate = Told()
+    delegate = LoggingDelegate()
     alive = weakref.ref(delegate)
     interpreter = with_delegate(doubled(1, 4), delegate)
     backend = delegate._state.backend
@@ -232,7 +232,7 @@ EVERYTHING = """
     from isthmus.delegate import *
 
     def go(backend):
-        delegate = Told(backend)
+        delegate = LoggingDelegate(backend)
         interpreter = with_delegate(doubled(1, 4), delegate)
         run(interpreter, np.ones((1, 4), np.float32))
         return delegate, interpreter, delegate.alloc_custom_mem(64) if backend == "HTP" else None

@@ -20,12 +20,12 @@ from isthmus.delegate import SkipOptions, cache, partition
 VECTOR = np.float32([[1, 2, 3, 4]])
 
 
-def made_anew(told) -> int:
-    return sum("is kept in" in line for line in told.lines)
+def made_anew(delegate) -> int:
+    return sum("is kept in" in line for line in delegate.lines)
 
 
-def found_again(told) -> int:
-    return sum("is taken from" in line for line in told.lines)
+def found_again(delegate) -> int:
+    return sum("is taken from" in line for line in delegate.lines)
 
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
@@ -49,14 +49,14 @@ def test_a_partition_is_found_again(backend, make, tmp_path, monkeypatch) -> Non
 def test_each_partition_and_shape_has_a_binary_of_its_own(make, tmp_path) -> None:
     for again in (False, True):
         skip = SkipOptions(skip_delegate_ops=["ABS"])
-        told = make(cache_dir=tmp_path, model_token="m", skip_options=skip)
-        interpreter = with_delegate(chain("NEG", "ABS", "NEG"), told)
+        delegate = make(cache_dir=tmp_path, model_token="m", skip_options=skip)
+        interpreter = with_delegate(chain("NEG", "ABS", "NEG"), delegate)
         for rows in (1, 2):
             interpreter.resize_tensor_input(0, (rows, 4))
             interpreter.allocate_tensors()
             x = np.ones((rows, 4), np.float32)
             np.testing.assert_array_equal(run(interpreter, x)[0], -x)
-        assert (made_anew(told), found_again(told)) == ((0, 4) if again else (4, 0))
+        assert (made_anew(delegate), found_again(delegate)) == ((0, 4) if again else (4, 0))
         del interpreter
     assert len(list(tmp_path.iterdir())) == 4
 
@@ -68,20 +68,20 @@ def test_states_begin_anew_out_of_a_binary(content, make, tmp_path) -> None:
     x = np.ones(theirs.get_input_details()[0]["shape"], np.float32)
     expected = [run(theirs, x)[0] for _ in range(3)]
     for _ in range(2):
-        told = make(cache_dir=tmp_path, model_token="state")
-        interpreter = with_delegate(content, told)
+        delegate = make(cache_dir=tmp_path, model_token="state")
+        interpreter = with_delegate(content, delegate)
         for each in expected:
             np.testing.assert_allclose(run(interpreter, x)[0], each, rtol=1e-5, atol=1e-6)
         del interpreter
-    assert found_again(told) == 1
+    assert found_again(delegate) == 1
 
 
 def test_another_model_under_the_same_token_is_not_taken_for_it(make, tmp_path) -> None:
     for content, sign in ((chain("NEG"), -1), (chain("ABS"), 1), (doubled(1, 4), 2)):
-        told = make(cache_dir=tmp_path, model_token="same")
-        interpreter = with_delegate(content, told)
+        delegate = make(cache_dir=tmp_path, model_token="same")
+        interpreter = with_delegate(content, delegate)
         np.testing.assert_array_equal(run(interpreter, VECTOR)[0], sign * VECTOR)
-        assert found_again(told) == 0
+        assert found_again(delegate) == 0
         del interpreter
 
 
@@ -92,40 +92,40 @@ def plus(constant: float) -> bytes:
 
 def test_nor_is_the_same_model_with_other_weights(make, tmp_path) -> None:
     for constant, again in ((1, 0), (2, 0), (1, 1)):
-        told = make(cache_dir=tmp_path, model_token="same")
-        interpreter = with_delegate(plus(constant), told)
+        delegate = make(cache_dir=tmp_path, model_token="same")
+        interpreter = with_delegate(plus(constant), delegate)
         np.testing.assert_array_equal(run(interpreter, VECTOR)[0], VECTOR + constant)
-        assert found_again(told) == again
+        assert found_again(delegate) == again
         del interpreter
 
 
 def test_a_damaged_binary_is_made_again(make, tmp_path) -> None:
-    told = make(cache_dir=tmp_path, model_token="m")
-    with_delegate(doubled(1, 4), told)
+    delegate = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 4), delegate)
     [file] = tmp_path.iterdir()
     whole = file.read_bytes()
     for damaged in (b"", b"nonsense", whole[:-100], whole[:200] + b"\xff" * 64 + whole[264:]):
         file.write_bytes(damaged)
-        told = make(cache_dir=tmp_path, model_token="m")
-        interpreter = with_delegate(doubled(1, 4), told)
+        delegate = make(cache_dir=tmp_path, model_token="m")
+        interpreter = with_delegate(doubled(1, 4), delegate)
         np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
-        assert any("is not used" in line for line in told.lines)
+        assert any("is not used" in line for line in delegate.lines)
         assert file.read_bytes() == whole
         del interpreter
 
 
 def test_a_binary_of_another_graph_in_its_place_is_not_used(make, tmp_path) -> None:
-    told = make(cache_dir=tmp_path, model_token="m")
-    with_delegate(doubled(1, 4), told)
+    delegate = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 4), delegate)
     [file] = tmp_path.iterdir()
     other = make(cache_dir=tmp_path, model_token="m")
     with_delegate(doubled(1, 8), other)
     [another] = set(tmp_path.iterdir()) - {file}
     file.write_bytes(another.read_bytes())
-    told = make(cache_dir=tmp_path, model_token="m")
-    interpreter = with_delegate(doubled(1, 4), told)
+    delegate = make(cache_dir=tmp_path, model_token="m")
+    interpreter = with_delegate(doubled(1, 4), delegate)
     np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
-    assert any("are not those of the interpreter's nodes" in line for line in told.lines)
+    assert any("are not those of the interpreter's nodes" in line for line in delegate.lines)
     del interpreter
 
 
@@ -152,10 +152,10 @@ def closed(folder: Path) -> Path:
 def test_a_folder_that_cannot_be_used_is_told_and_gone_on_without(folder, reason, make, tmp_path) -> None:
     if reason == "Permission denied" and os.geteuid() == 0:
         pytest.skip("root may do anything")
-    told = make(cache_dir=folder(tmp_path / "cache"), model_token="m")
-    interpreter = with_delegate(doubled(1, 4), told)
+    delegate = make(cache_dir=folder(tmp_path / "cache"), model_token="m")
+    interpreter = with_delegate(doubled(1, 4), delegate)
     np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
-    warnings = [line for line in told.lines if line.startswith("WARN")]
+    warnings = [line for line in delegate.lines if line.startswith("WARN")]
     assert warnings
     assert all("cannot be" in line and reason in line for line in warnings)
     del interpreter
@@ -165,12 +165,12 @@ def test_a_full_disk_is_told_and_leaves_no_half_of_a_file(make, tmp_path, monkey
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    told = make(cache_dir=tmp_path, model_token="m")
+    delegate = make(cache_dir=tmp_path, model_token="m")
     with monkeypatch.context() as crowded:
         crowded.setattr(cache.os, "replace", full)
-        interpreter = with_delegate(doubled(1, 4), told)
+        interpreter = with_delegate(doubled(1, 4), delegate)
     np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
-    assert any("No space left on device" in line for line in told.lines)
+    assert any("No space left on device" in line for line in delegate.lines)
     assert list(tmp_path.iterdir()) == []
     del interpreter
 
@@ -180,10 +180,10 @@ def test_what_is_no_file_in_the_place_of_a_binary_is_told_and_left_alone(make, t
     [file] = tmp_path.iterdir()
     file.unlink()
     file.mkdir()
-    told = make(cache_dir=tmp_path, model_token="m")
-    interpreter = with_delegate(doubled(1, 4), told)
+    delegate = make(cache_dir=tmp_path, model_token="m")
+    interpreter = with_delegate(doubled(1, 4), delegate)
     np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
-    assert ["is not used" in line or "is not kept" in line for line in told.lines].count(True) == 2
+    assert ["is not used" in line or "is not kept" in line for line in delegate.lines].count(True) == 2
     assert list(tmp_path.iterdir()) == [file]
     del interpreter
 
@@ -203,19 +203,20 @@ def test_an_interrupt_leaves_a_whole_binary_or_none(tmp_path) -> None:
 
 
 def test_another_process_finds_it(make, tmp_path) -> None:
-    told = make(cache_dir=tmp_path, model_token="m")
-    with_delegate(doubled(1, 4), told)
+    delegate = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 4), delegate)
     here = Path(__file__).parent
     paths = [str(here.parents[1] / "src"), str(here.parent)]
     code = f"""
 import sys
 sys.path[:0] = {paths!r}
 from delegate.harness import *
-told = Told("CPU", cache_dir={str(tmp_path)!r}, model_token="m")
-interpreter = with_delegate(doubled(1, 4), told)
-print(run(interpreter, np.ones((1, 4), np.float32))[0].tolist(), any("is taken from" in line for line in told.lines))
+delegate = LoggingDelegate("CPU", cache_dir={str(tmp_path)!r}, model_token="m")
+interpreter = with_delegate(doubled(1, 4), delegate)
+[doubled_ones] = run(interpreter, np.ones((1, 4), np.float32))
+print(doubled_ones.tolist(), any("is taken from" in line for line in delegate.lines))
 del interpreter
-told.close()
+delegate.close()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ)
     assert done.stdout == "[[2.0, 2.0, 2.0, 2.0]] True\n", done.stderr

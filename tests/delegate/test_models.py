@@ -13,7 +13,7 @@ from support import compilation, oracles, stimuli, zoo
 from support.oracles import Feeds
 from support.suites import MODELS, only
 
-from delegate.harness import Told
+from delegate.harness import LoggingDelegate
 from isthmus.delegate import set_custom_allocation
 from isthmus.engine.native.target import host
 
@@ -31,7 +31,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
     compilation.compile_for(program for key in keys for program in programs(key, host().name))
 
 
-def opened(key: str, delegate: Told, threads: int = 1) -> Interpreter:
+def opened(key: str, delegate: LoggingDelegate, threads: int = 1) -> Interpreter:
     """A model of the zoo in the stock interpreter, XNNPACK for what stays."""
     model = zoo.MODELS[key]
     with oracles._stderr_silenced():

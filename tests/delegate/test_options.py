@@ -159,9 +159,9 @@ def test_the_log_level_is_the_backends() -> None:
 
 
 def test_the_priority_is_the_graphs(make) -> None:
-    told = make("HTP", graph_priority=GraphPriority.HIGH)
-    interpreter = with_delegate(doubled(1, 4), told)
-    assert told.partitions[0]._runner.ready.graph.driver.priority == 200
+    delegate = make("HTP", graph_priority=GraphPriority.HIGH)
+    interpreter = with_delegate(doubled(1, 4), delegate)
+    assert delegate.partitions[0]._runner.ready.graph.driver.priority == 200
     del interpreter
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.suites import only
 
-from delegate.harness import Told, doubled, plain
+from delegate.harness import LoggingDelegate, doubled, plain
 from isthmus.delegate import custom_memory, modify_graph_with_delegate, set_custom_allocation
 from isthmus.errors import QnnError
 
@@ -23,7 +23,7 @@ class Tutorial:
     A step answers why it must be refused, or nothing.
     """
 
-    def __init__(self, delegate: Told) -> None:
+    def __init__(self, delegate: LoggingDelegate) -> None:
         self.delegate = delegate
         self.interpreter = plain(doubled(1, 4))
         self.memory = delegate.alloc_custom_mem(16) if delegate.backend_name == "htp" else None
@@ -105,7 +105,7 @@ def test_allocation_application_invocation_and_freeing_in_every_order(make, part
 
 def test_deletion_among_them_in_every_order() -> None:
     for order in permutations(("allocate", "modify", "invoke", "delete")):
-        tutorial = Tutorial(Told("CPU"))
+        tutorial = Tutorial(LoggingDelegate("CPU"))
         for step in (*order, "allocate", "invoke"):
             tutorial.take(step, order)
         tutorial.end()
@@ -127,7 +127,7 @@ def test_the_listing_in_its_own_order(make) -> None:
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP"])
 def test_each_step_twice(backend) -> None:
-    tutorial = Tutorial(Told(backend))
+    tutorial = Tutorial(LoggingDelegate(backend))
     steps = ("set", "allocate") if backend == "HTP" else ("allocate",)
     for step in (*steps, *steps, "modify", "invoke", "invoke", "allocate", "allocate", "invoke"):
         tutorial.take(step)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from support.suites import LONG
 from support.timing import holds, least, ratio
 
-from delegate.harness import Told, doubled, plain
+from delegate.harness import LoggingDelegate, doubled, plain
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation
 
 DIMS = (1 << 12, 1 << 10)
@@ -16,7 +16,7 @@ pytestmark = LONG
 """Times say little while other tests run beside."""
 
 
-def invocation(delegate: Told, dims: tuple[int, int], shared: bool) -> Callable[[], object]:
+def invocation(delegate: LoggingDelegate, dims: tuple[int, int], shared: bool) -> Callable[[], object]:
     """Invoke a model that is delegated whole, its input and output in shared memory or not."""
     interpreter = plain(doubled(*dims))
     for index in (0, 1) if shared else ():

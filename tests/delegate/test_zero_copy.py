@@ -14,7 +14,7 @@ from support.alone import alone
 from support.occupancy import denied, taken
 
 import isthmus
-from delegate.harness import Told, doubled, plain
+from delegate.harness import LoggingDelegate, doubled, plain
 from isthmus import memory
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation
 
@@ -27,7 +27,7 @@ def large_tensors_taken() -> list[dict[str, dict[str, int]]]:
 
     The steps are ModifyGraphWithDelegate and two invocations, during which the client has no access to its tensors.
     """
-    delegate = Told("HTP")
+    delegate = LoggingDelegate("HTP")
     # What a first invocation loads is not taken for a tensor.
     first = plain(doubled(1, 4))
     first.allocate_tensors()
@@ -84,7 +84,7 @@ def test_no_shared_memory_is_allocated_beside_that_of_the_tensors(make):
 
 def test_an_audit_of_a_delegate_finds_no_mistakes_and_no_copies():
     with isthmus.audit() as log:
-        delegate, interpreter = Told("HTP"), plain(doubled(1, 64))
+        delegate, interpreter = LoggingDelegate("HTP"), plain(doubled(1, 64))
         memories = [delegate.alloc_custom_mem(256) for _ in "xy"]
         for index, each in enumerate(memories):
             set_custom_allocation(interpreter, index, each)

@@ -21,7 +21,7 @@ def test_a_recorder_looks_like_the_library_of_htp():
     assert versions == [CORE_VERSION, (5, 0, 0)]
 
 
-class Told(Composer):
+class TypeRecordingComposer(Composer):
     """A composer that remembers the data type of a node's first parameter, which a recorder does not."""
 
     kind = 0
@@ -35,7 +35,7 @@ class Told(Composer):
 def composed(*nodes: NodeEntry) -> tuple[tuple[NodeEntry, ...], int]:
     """The nodes as they were recorded, and the type of the last one's scalar."""
     recorder = Recorder()
-    composer = Told(recorder.table, 0x10, 0x20)
+    composer = TypeRecordingComposer(recorder.table, 0x10, 0x20)
     composer.compose(GraphEntry("g", (X, Y), nodes))
     assert recorder.problem is None
     (graph,) = recorder.graphs

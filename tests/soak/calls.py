@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from execution import compare, counted, feeds_for, refuse_wrong_execution, run
 from subjects import Spec, Subject
-from world import Ctx, Held, Made, Registered, World
+from world import Ctx, ExpectedGraph, Held, Registered, World
 
 import isthmus
 from isthmus import memory, qnn
@@ -116,7 +116,7 @@ def compose(world: World, rng: random.Random) -> None:
     if not got.done:
         context.unsure = True
         return
-    graph = Made(got.value, subject, context)
+    graph = ExpectedGraph(got.value, subject, context)
     context.graphs.append(graph)
     if rng.random() < 0.1:
         world.call("compose once more", lambda: subject.compose(context.handle, name, kind), must=[6003], calm=True)
@@ -128,7 +128,7 @@ def compose(world: World, rng: random.Random) -> None:
         finalize(world, rng, graph)
 
 
-def finalize(world: World, rng: random.Random, graph: Made | None = None) -> None:
+def finalize(world: World, rng: random.Random, graph: ExpectedGraph | None = None) -> None:
     """Make a graph ready, with pools where the client brings them."""
     if graph is None:
         waiting = [made for made in world.graphs(usable=False) if not made.finalized and not made.context.dead]
@@ -152,7 +152,7 @@ def finalize(world: World, rng: random.Random, graph: Made | None = None) -> Non
         world.call("finalize twice", graph.handle.finalize, must=[6024], calm=True)
 
 
-def _give_pools(world: World, rng: random.Random, graph: Made) -> bool:
+def _give_pools(world: World, rng: random.Random, graph: ExpectedGraph) -> bool:
     handle = graph.handle
     if rng.random() < 0.1 and not graph.pools and graph.subject.state is not None:
         world.call("finalize without pools", handle.finalize, must=[6022], calm=True)
@@ -544,7 +544,7 @@ def restore(world: World, rng: random.Random) -> None:
     world.contexts.append(context)
     for name, subject in known:
         found = world.call(f"retrieve {subject.name}", lambda name=name: context.handle.retrieve(name), calm=True)
-        graph = Made(found.value, subject, context, finalized=found.value.finalized)
+        graph = ExpectedGraph(found.value, subject, context, finalized=found.value.finalized)
         graph.start()
         context.graphs.append(graph)
     # Names of the binary may come again in this context.
@@ -591,7 +591,7 @@ def allocated(world: World, rng: random.Random) -> None:
     if not got.done:
         context.unsure = True
         return
-    graph = Made(got.value, subject, context)
+    graph = ExpectedGraph(got.value, subject, context)
     context.graphs.append(graph)
     got = world.call("graph.allocate()", graph.handle.allocate)
     graph.finalized = graph.handle.finalized

@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError
 from calls import compose, execute, register, replace_scratch
 from execution import Place, feeds_for, fill, padded, tensors
 from subjects import Subject
-from world import FREED, GONE, Failure, Made, World
+from world import FREED, GONE, ExpectedGraph, Failure, World
 
 from isthmus import memory, qnn
 from isthmus.errors import Code, QnnError
@@ -225,7 +225,7 @@ def _in_child(writing: int, work: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def _child(world: World, graph: Made, places: dict[str, Place], frees: bool) -> None:
+def _child(world: World, graph: ExpectedGraph, places: dict[str, Place], frees: bool) -> None:
     given = tensors(graph.subject, places)
     try:
         graph.handle.execute(*given)
@@ -298,7 +298,7 @@ class _Member:
     """One thread of a crowd: it executes a graph on memory of its own, and looks at every result."""
 
     def __init__(
-        self, world: World, rng: random.Random, graph: Made, ends: bool, problems: list[BaseException]
+        self, world: World, rng: random.Random, graph: ExpectedGraph, ends: bool, problems: list[BaseException]
     ) -> None:
         self.asked = self.done = 0
         self._rng, self._graph, self._problems = rng, graph, problems

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from subjects import Spec, Subject
-from world import Made, Outcome, World
+from world import ExpectedGraph, Outcome, World
 
 from isthmus import memory, qnn
 from isthmus.memory import rpcmem, tcm
@@ -34,7 +34,7 @@ def feeds_for(subject: Subject, rng: random.Random) -> dict[str, np.ndarray]:
     return {s.name: generator.integers(-99, 99, s.dims).astype(s.dtype.numpy) for s in subject.inputs}
 
 
-def place(world: World, rng: random.Random, graph: Made, spec: Spec, taken: list[Any]) -> Place | None:
+def place(world: World, rng: random.Random, graph: ExpectedGraph, spec: Spec, taken: list[Any]) -> Place | None:
     """Memory for a tensor of some kind; `taken` are handles that this execution uses already."""
     ways: list[Callable[[], Place | None]] = [lambda: _host(world, rng, spec), lambda: _host(world, rng, spec)]
     dtype, dims = spec.dtype.numpy, spec.dims
@@ -103,7 +103,7 @@ def _tcm(world: World, spec: Spec) -> Place | None:
     return Place(tensor, lambda: buffer.view(spec.dtype.numpy, spec.dims), buffer)
 
 
-def run(world: World, rng: random.Random, graph: Made) -> None:
+def run(world: World, rng: random.Random, graph: ExpectedGraph) -> None:
     """Execute a graph on memory of some kind, one to several times, in one of the ways there are."""
     if graph.bindings and not world.crowded and rng.random() < 0.3:
         binding, places = rng.choice(graph.bindings)
@@ -156,7 +156,12 @@ def tensors(subject: Subject, places: dict[str, Place]) -> tuple[list[ClientTens
 
 
 def _repeat(
-    world: World, rng: random.Random, graph: Made, places: dict[str, Place], execute: Callable[[], Any], what: str
+    world: World,
+    rng: random.Random,
+    graph: ExpectedGraph,
+    places: dict[str, Place],
+    execute: Callable[[], Any],
+    what: str,
 ) -> None:
     for _ in range(rng.choice((1, 1, 3, 20))):
         feeds = feeds_for(graph.subject, rng)
@@ -177,7 +182,7 @@ def fill(subject: Subject, places: dict[str, Place], feeds: dict[str, np.ndarray
         places[name].view()[...] = array
 
 
-def _asynchronous(world: World, rng: random.Random, graph: Made, places: dict[str, Place]) -> None:
+def _asynchronous(world: World, rng: random.Random, graph: ExpectedGraph, places: dict[str, Place]) -> None:
     feeds = feeds_for(graph.subject, rng)
     fill(graph.subject, places, feeds)
     inputs, outputs = tensors(graph.subject, places)
@@ -226,14 +231,14 @@ def _asynchronous(world: World, rng: random.Random, graph: Made, places: dict[st
         _judge(graph, graph.subject.answer(feeds, None)[0], places)
 
 
-def _judge(graph: Made, expected: dict[str, np.ndarray], places: dict[str, Place]) -> None:
+def _judge(graph: ExpectedGraph, expected: dict[str, np.ndarray], places: dict[str, Place]) -> None:
     for name, array in expected.items():
         problem = graph.subject.wrong(name, array, places[name].view())
         if problem:
             raise AssertionError(problem)
 
 
-def counted(graph: Made, done: Outcome) -> None:
+def counted(graph: ExpectedGraph, done: Outcome) -> None:
     """Note an execution that was asked for."""
     graph.most += 1
     if done.done:
@@ -242,7 +247,7 @@ def counted(graph: Made, done: Outcome) -> None:
         graph.state = None
 
 
-def compare(graph: Made, feeds: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
+def compare(graph: ExpectedGraph, feeds: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
     """Compare results, where they are known beforehand."""
     if graph.certain:
         expected, graph.state = graph.subject.answer(feeds, graph.state)
@@ -252,7 +257,7 @@ def compare(graph: Made, feeds: dict[str, np.ndarray], found: dict[str, np.ndarr
                 raise AssertionError(problem)
 
 
-def refuse_wrong_execution(world: World, rng: random.Random, graph: Made) -> None:
+def refuse_wrong_execution(world: World, rng: random.Random, graph: ExpectedGraph) -> None:
     """Executions that must be refused, and change nothing."""
     subject, first, last = graph.subject, graph.subject.inputs[0], graph.subject.outputs[0]
     alignment = max(world.alignment, 64)

@@ -141,7 +141,7 @@ class Registered:
 
 
 @dataclass(eq=False)
-class Made:
+class ExpectedGraph:
     """A graph, and what must be true of it."""
 
     handle: qnn.Graph
@@ -178,7 +178,7 @@ class Ctx:
 
     handle: qnn.Context
     device: qnn.Device | None = None
-    graphs: list[Made] = field(default_factory=list)
+    graphs: list[ExpectedGraph] = field(default_factory=list)
     freed: bool = False
     dead: bool = False
     """Whether its accelerator has died."""
@@ -293,7 +293,7 @@ class World:
         """Contexts that can be used."""
         return [context for context in self.contexts if not context.freed and not context.dead]
 
-    def graphs(self, usable: bool = True) -> list[Made]:
+    def graphs(self, usable: bool = True) -> list[ExpectedGraph]:
         """Graphs of contexts that have not been freed; those that can be executed."""
         made = [graph for context in self.contexts if not context.freed for graph in context.graphs]
         return [graph for graph in made if graph.usable] if usable else made

@@ -35,7 +35,7 @@ def expected(x: np.ndarray, s: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x)) + s
 
 
-class Site:
+class LoadedGraph:
     """A queue with the graph loaded and one shared buffer for each tensor."""
 
     def __init__(self, accelerator: Accelerator, content: bytes, size: int = SIZE) -> None:
@@ -64,9 +64,9 @@ class Site:
             self.accelerator.deregister(self.slots)
 
 
-def under_way(site: Site) -> bool:
+def under_way(loaded: LoadedGraph) -> bool:
     """Whether an execution has been posted and not answered."""
-    return site.queue._page.request.value != site.queue._page.response.value
+    return loaded.queue._page.request.value != loaded.queue._page.response.value
 
 
 def exists(pid: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from support.processes import descriptors, least_growth, opened_since, stop
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import SIZE, Site, children, exists, expected, gate_binary, under_way
+from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected, gate_binary, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.seam import binary
@@ -28,32 +28,32 @@ def accelerator():
 
 
 @pytest.fixture
-def site(accelerator, content):
-    made = Site(accelerator, content)
-    yield made
-    made.close()
+def loaded(accelerator, content):
+    graph = LoadedGraph(accelerator, content)
+    yield graph
+    graph.close()
 
 
-def test_it_reads_and_writes_the_clients_memory(site):
+def test_it_reads_and_writes_the_clients_memory(loaded):
     generator = np.random.default_rng(0)
     for _ in range(5):
-        site.x[:], site.s[:] = generator.standard_normal((2, SIZE))
-        site.run()
-        np.testing.assert_allclose(site.y, expected(site.x, site.s), rtol=1e-5, atol=1e-6)
+        loaded.x[:], loaded.s[:] = generator.standard_normal((2, SIZE))
+        loaded.run()
+        np.testing.assert_allclose(loaded.y, expected(loaded.x, loaded.s), rtol=1e-5, atol=1e-6)
 
 
-def test_it_never_loads_the_compiler(accelerator, site):
-    site.run()
+def test_it_never_loads_the_compiler(accelerator, loaded):
+    loaded.run()
     with open(f"/proc/{accelerator.pid}/maps") as maps:
         assert "numba" not in maps.read()
 
 
-def test_a_request_after_a_long_rest_wakes_it(site):
-    site.run()
-    assert eventually(lambda: site.queue._page.words[doorbell.REQUEST_SLEEPER // 8])
-    site.x[:], site.s[:] = 1, 2
-    site.run()
-    np.testing.assert_allclose(site.y, expected(site.x, site.s), rtol=1e-5)
+def test_a_request_after_a_long_rest_wakes_it(loaded):
+    loaded.run()
+    assert eventually(lambda: loaded.queue._page.words[doorbell.REQUEST_SLEEPER // 8])
+    loaded.x[:], loaded.s[:] = 1, 2
+    loaded.run()
+    np.testing.assert_allclose(loaded.y, expected(loaded.x, loaded.s), rtol=1e-5)
 
 
 def test_windows_of_one_buffer_are_mapped_once(accelerator, content):
@@ -82,31 +82,31 @@ def test_many_windows_are_registered_whole_or_not_at_all(accelerator):
     assert accelerator.counts()["memory"] == before
 
 
-def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, site):
+def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, loaded):
     with rpcmem.alloc(25, 1, 16) as small:
         short = accelerator.register([(small.fd, 0, 16)])
         for slots, code in (
-            ([site.slots[0], site.slots[1], 60_000], Code.MEM_INVALID_HANDLE),
-            ([site.slots[0], site.slots[1], -1], Code.MEM_INVALID_HANDLE),
-            ([site.slots[0], site.slots[1], 1 << 40], Code.MEM_INVALID_HANDLE),
-            ([site.slots[0], site.slots[1], short[0]], Code.MEM_INVALID_SHAPE),
+            ([loaded.slots[0], loaded.slots[1], 60_000], Code.MEM_INVALID_HANDLE),
+            ([loaded.slots[0], loaded.slots[1], -1], Code.MEM_INVALID_HANDLE),
+            ([loaded.slots[0], loaded.slots[1], 1 << 40], Code.MEM_INVALID_HANDLE),
+            ([loaded.slots[0], loaded.slots[1], short[0]], Code.MEM_INVALID_SHAPE),
         ):
-            site.queue.enter(100)
+            loaded.queue.enter(100)
             with pytest.raises(QnnError) as refusal:
-                site.queue.execute(site.graph, slots)
-            site.queue.leave()
+                loaded.queue.execute(loaded.graph, slots)
+            loaded.queue.leave()
             assert refusal.value.code is code
         accelerator.deregister(short)
-    for graph in (site.graph + 1, -2, 1 << 40):
-        site.queue.enter(100)
+    for graph in (loaded.graph + 1, -2, 1 << 40):
+        loaded.queue.enter(100)
         with pytest.raises(QnnError) as refusal:
-            site.queue.execute(graph, site.slots)
-        site.queue.leave()
+            loaded.queue.execute(graph, loaded.slots)
+        loaded.queue.leave()
         assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
-    site.run()
+    loaded.run()
 
 
-def test_senseless_messages_are_answered_and_survived(accelerator, site):
+def test_senseless_messages_are_answered_and_survived(accelerator, loaded):
     for call, arguments in (
         ("no such call", {}),
         ("load", {"queue": 10**9}),
@@ -116,15 +116,15 @@ def test_senseless_messages_are_answered_and_survived(accelerator, site):
     ):
         with pytest.raises(QnnError):
             accelerator.call(call, **arguments)
-    site.run()
+    loaded.run()
 
 
 def test_queues_run_side_by_side_from_many_threads(accelerator, content):
-    sites = [Site(accelerator, content) for _ in range(4)]
+    graphs = [LoadedGraph(accelerator, content) for _ in range(4)]
     wrong = []
 
     def work(seed):
-        mine = sites[seed % 4]
+        mine = graphs[seed % 4]
         x, s = np.random.default_rng(seed).standard_normal((2, SIZE)).astype(np.float32)
         for _ in range(50):
             mine.queue.enter(100)
@@ -140,16 +140,16 @@ def test_queues_run_side_by_side_from_many_threads(accelerator, content):
         thread.start()
     for thread in threads:
         thread.join()
-    for made in sites:
-        made.close()
+    for graph in graphs:
+        graph.close()
     assert not wrong
 
 
 def test_queues_and_graphs_leave_nothing_behind(accelerator, content):
     def cycle():
-        made = Site(accelerator, content)
-        made.run()
-        made.close()
+        graph = LoadedGraph(accelerator, content)
+        graph.run()
+        graph.close()
 
     for _ in range(3):
         cycle()
@@ -185,20 +185,20 @@ def test_closing_ends_the_process_and_is_safe_to_repeat():
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
     accelerator = Accelerator()
-    site = Site(accelerator, content)
-    site.run()
+    loaded = LoadedGraph(accelerator, content)
+    loaded.run()
     stop(accelerator.pid)
     answer = []
 
     def wait():
         try:
-            site.run()
+            loaded.run()
         except QnnError as problem:
             answer.append(problem.code)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert eventually(lambda: under_way(site))
+    assert eventually(lambda: under_way(loaded))
     os.kill(accelerator.pid, sign)
     with contextlib.suppress(ProcessLookupError):
         os.kill(accelerator.pid, signal.SIGCONT)
@@ -207,11 +207,11 @@ def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
     # Before a signal that is no SIGKILL reaches a thread of the continued process, another one may have answered.
     assert answer == [Code.COMMON_SYSTEM_COMMUNICATION] or (not answer and sign != signal.SIGKILL)
     assert eventually(lambda: not exists(accelerator.pid))
-    for later in (site.run, lambda: accelerator.call("counts"), lambda: Queue(accelerator)):
+    for later in (loaded.run, lambda: accelerator.call("counts"), lambda: Queue(accelerator)):
         with pytest.raises(QnnError) as refusal:
             later()
         assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
-    site.close()
+    loaded.close()
     accelerator.close()
 
 
@@ -246,12 +246,12 @@ def test_it_never_outlives_its_client(way):
 
 
 def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch):
-    site, other = Site(accelerator, content), Site(accelerator, content)
-    site.close()
+    loaded, other = LoadedGraph(accelerator, content), LoadedGraph(accelerator, content)
+    loaded.close()
     asked: list[object] = []
     with monkeypatch.context() as patch:
         patch.setattr(accelerator, "answer", asked.append)
-        for call in (lambda: site.queue.reset(other.graph), lambda: site.queue.rebind(other.graph, 0), site.run):
+        for call in (lambda: loaded.queue.reset(other.graph), lambda: loaded.queue.rebind(other.graph, 0), loaded.run):
             with pytest.raises(QnnError, match="its context has been freed") as refusal:
                 call()
             assert refusal.value.code is Code.CONTEXT_INVALID_HANDLE
@@ -261,28 +261,28 @@ def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accele
 
 
 def test_who_waits_for_a_queue_that_is_closed_is_told(accelerator, content):
-    site = Site(accelerator, content)
-    site.run()
-    site.queue.enter(100)
+    loaded = LoadedGraph(accelerator, content)
+    loaded.run()
+    loaded.queue.enter(100)
     codes = []
 
     def wait():
         try:
-            site.run()
+            loaded.run()
         except QnnError as problem:
             codes.append(problem.code)
 
-    closing = threading.Thread(target=site.queue.close)
+    closing = threading.Thread(target=loaded.queue.close)
     closing.start()
     assert eventually(lambda: accelerator.gate._waiting)
     waiting = threading.Thread(target=wait)
     waiting.start()
     assert eventually(lambda: len(accelerator.gate._waiting) == 2)
-    site.queue.leave()
+    loaded.queue.leave()
     closing.join(PATIENCE)
     waiting.join(PATIENCE)
     assert codes == [Code.CONTEXT_INVALID_HANDLE]
-    site.close()
+    loaded.close()
 
 
 def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_path):
@@ -301,9 +301,9 @@ def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_pa
 
 
 def test_a_program_for_less_than_this_machine_has_is_executed(accelerator, tmp_path):
-    site = Site(accelerator, gate_binary(tmp_path, target=portable()))
-    site.check()
-    site.close()
+    loaded = LoadedGraph(accelerator, gate_binary(tmp_path, target=portable()))
+    loaded.check()
+    loaded.close()
 
 
 def test_a_program_for_another_machine_is_refused(accelerator, content):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.accelerator.harness import Site, exists
+from backends.accelerator.harness import LoadedGraph, exists
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.confinement import ALLOW, ERRNO, KILL, MACHINES, program
@@ -159,11 +159,11 @@ def test_an_accelerator_is_confined_before_it_is_sent_anything(content):
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{accelerator.pid}/status").read_text().splitlines())
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
-        site = Site(accelerator, content)
-        site.check()
+        loaded = LoadedGraph(accelerator, content)
+        loaded.check()
         tasks = Path(f"/proc/{accelerator.pid}/task")
         assert all("Seccomp:\t2" in (task / "status").read_text() for task in tasks.iterdir())
-        site.close()
+        loaded.close()
 
 
 def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import LONG_SIZE, Site, exists, under_way
+from backends.accelerator.harness import LONG_SIZE, LoadedGraph, exists, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection
@@ -17,10 +17,10 @@ from isthmus.backends.seam import deadlines
 
 def silent(accelerator, content):
     """A site of an accelerator that has stopped answering, for which nobody waits long."""
-    site = Site(accelerator, content)
+    loaded = LoadedGraph(accelerator, content)
     stop(accelerator.pid)
     accelerator.deadlines = Deadlines(control=0.3, execution=0.3, closing=0.3, grace=0.1)
-    return site
+    return loaded
 
 
 def test_the_environment_sets_the_time_of_executions(monkeypatch):
@@ -44,29 +44,29 @@ def test_a_senseless_time_is_refused(monkeypatch, text):
 @pytest.mark.parametrize("own", [0.2, 0.01, None])
 def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own):
     with Accelerator(deadlines=Deadlines(execution=0.3, grace=600)) as accelerator:
-        site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+        loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
         for _ in range(2):
             with pytest.raises(QnnError) as refusal:
                 long.run(own)
             assert refusal.value.code is Code.GRAPH_TIMED_OUT
             assert not under_way(long)
         accelerator.deadlines = Deadlines()
-        site.check()
+        loaded.check()
         long.close()
-        site.close()
+        loaded.close()
 
 
 def test_an_execution_in_time_is_not_disturbed_by_its_limit(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
-        site.run(PATIENCE)
-        site.check()
-        site.close()
+        loaded = LoadedGraph(accelerator, content)
+        loaded.run(PATIENCE)
+        loaded.check()
+        loaded.close()
 
 
 def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
     with Accelerator() as accelerator:
-        long, site = Site(accelerator, long_content, LONG_SIZE), Site(accelerator, content)
+        long, loaded = LoadedGraph(accelerator, long_content, LONG_SIZE), LoadedGraph(accelerator, content)
         codes = []
 
         def wait():
@@ -81,20 +81,20 @@ def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
         long.queue.abort()
         waiting.join(PATIENCE)
         assert codes == [Code.GRAPH_ABORTED]
-        site.queue.abort()
-        site.check()
+        loaded.queue.abort()
+        loaded.check()
         long.close()
-        site.close()
+        loaded.close()
 
 
 def test_silence_ends_the_accelerator_and_every_wait(content):
     def attempt(deed):
         with Accelerator() as accelerator:
-            site = silent(accelerator, content)
+            loaded = silent(accelerator, content)
             try:
-                return deed(accelerator, site)
+                return deed(accelerator, loaded)
             finally:
-                site.close()
+                loaded.close()
                 accelerator.close()
                 assert not exists(accelerator.pid)
 
@@ -104,26 +104,26 @@ def test_silence_ends_the_accelerator_and_every_wait(content):
         return refusal.value.code
 
     gone, late = Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT
-    assert attempt(lambda _, site: refused(site.run)) is late
+    assert attempt(lambda _, loaded: refused(loaded.run)) is late
     assert attempt(lambda accelerator, _: refused(lambda: accelerator.call("counts"))) is gone
     assert attempt(lambda accelerator, _: refused(lambda: Queue(accelerator))) is gone
-    assert attempt(lambda _, site: site.queue.close()) is None
+    assert attempt(lambda _, loaded: loaded.queue.close()) is None
     assert attempt(lambda accelerator, _: accelerator.close()) is None
 
 
 def test_whoever_asks_later_is_told_why_it_was_ended(content):
     with Accelerator() as accelerator:
-        site = silent(accelerator, content)
+        loaded = silent(accelerator, content)
         with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
             accelerator.call("counts")
         with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
-            site.run()
-        site.close()
+            loaded.run()
+        loaded.close()
 
 
 def test_closing_aborts_an_execution_that_does_not_end(long_content):
     with Accelerator(deadlines=Deadlines(closing=0.2, grace=600)) as accelerator:
-        long = Site(accelerator, long_content, LONG_SIZE)
+        long = LoadedGraph(accelerator, long_content, LONG_SIZE)
         codes = []
 
         def wait():
@@ -146,11 +146,11 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content):
 
 def test_a_turn_that_does_not_come_in_time_is_refused(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
+        loaded = LoadedGraph(accelerator, content)
         entered, over = threading.Event(), threading.Event()
 
         def hold():
-            with site.queue.lock():
+            with loaded.queue.lock():
                 entered.set()
                 over.wait(PATIENCE)
 
@@ -158,12 +158,12 @@ def test_a_turn_that_does_not_come_in_time_is_refused(content):
         thread.start()
         assert entered.wait(PATIENCE)
         with pytest.raises(QnnError) as refusal:
-            site.queue.enter(100, 0.01)
+            loaded.queue.enter(100, 0.01)
         over.set()
         thread.join()
         assert refusal.value.code is Code.GRAPH_TIMED_OUT
-        site.check()
-        site.close()
+        loaded.check()
+        loaded.close()
 
 
 def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch):
@@ -186,25 +186,25 @@ def in_time(deed):
 
 def test_a_call_that_was_interrupted_gives_later_ones_no_time(content):
     with Accelerator() as accelerator:
-        site = silent(accelerator, content)
+        loaded = silent(accelerator, content)
         interrupted = request("counts")
         accelerator.connection.post(interrupted)
         assert eventually(lambda: interrupted.begun)
         accelerator.connection.abandon(interrupted)
-        in_time(site.queue.close)
+        in_time(loaded.queue.close)
         assert not accelerator.alive
         assert not exists(accelerator.pid)
 
 
 def test_a_load_that_was_interrupted_does_not_keep_its_queue_from_closing(content):
     with Accelerator() as accelerator:
-        site = silent(accelerator, content)
-        site.queue._unsettled = interrupted = request("reset", graph=site.graph)
+        loaded = silent(accelerator, content)
+        loaded.queue._unsettled = interrupted = request("reset", graph=loaded.graph)
         accelerator.connection.post(interrupted)
         assert eventually(lambda: interrupted.begun)
         accelerator.connection.abandon(interrupted)
         accelerator.deadlines = Deadlines(closing=0.3)
-        in_time(site.queue.close)
+        in_time(loaded.queue.close)
         assert not accelerator.alive
 
 
@@ -224,7 +224,7 @@ def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_w
 
 def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_content):
     with Accelerator(units=1, deadlines=Deadlines(closing=PATIENCE)) as accelerator:
-        site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+        loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
         codes = []
 
         def wait():
@@ -236,7 +236,7 @@ def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_conten
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert eventually(lambda: under_way(long))
-        in_time(site.close)
+        in_time(loaded.close)
         assert under_way(long)
         long.queue.abort()
         waiting.join(PATIENCE)

@@ -10,7 +10,7 @@ import pytest
 from support.processes import in_child
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import LONG_SIZE, Site, under_way
+from backends.accelerator.harness import LONG_SIZE, LoadedGraph, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Queue, process
 
@@ -27,23 +27,23 @@ def refused(deed):
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
 
 
-def everything(accelerator, site):
+def everything(accelerator, loaded):
     assert accelerator.forked
     assert not accelerator.alive
-    refused(site.run)
-    refused(lambda: site.queue.reset(site.graph))
+    refused(loaded.run)
+    refused(lambda: loaded.queue.reset(loaded.graph))
     refused(lambda: accelerator.call("counts"))
-    refused(lambda: accelerator.register([(site.buffers[0].fd, 0, 16)]))
+    refused(lambda: accelerator.register([(loaded.buffers[0].fd, 0, 16)]))
     refused(lambda: Queue(accelerator))
-    site.queue.abort()
-    accelerator.deregister(site.slots)
-    site.queue.close()
+    loaded.queue.abort()
+    accelerator.deregister(loaded.slots)
+    loaded.queue.close()
     accelerator.kill("not yours")
     accelerator.close()
 
 
 def test_while_another_thread_executes(accelerator, content, long_content):
-    site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+    loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
     codes = []
 
     def wait():
@@ -57,26 +57,26 @@ def test_while_another_thread_executes(accelerator, content, long_content):
     assert eventually(lambda: under_way(long))
     assert in_child(lambda: everything(accelerator, long)) == 0
     assert under_way(long), "the child has not disturbed it"
-    assert in_child(lambda: everything(accelerator, site)) == 0
+    assert in_child(lambda: everything(accelerator, loaded)) == 0
     long.queue.abort()
     waiting.join(PATIENCE)
     assert codes == [Code.GRAPH_ABORTED]
-    site.check()
-    site.close()
+    loaded.check()
+    loaded.close()
     long.close()
 
 
 def test_while_other_threads_hold_every_lock(accelerator, content):
-    site = Site(accelerator, content)
+    loaded = LoadedGraph(accelerator, content)
     forked = []
     with accelerator.gate._lock, accelerator.connection._lock:
         # The child's thread is another than the one that holds the locks.
-        thread = threading.Thread(target=lambda: forked.append(in_child(lambda: everything(accelerator, site))))
+        thread = threading.Thread(target=lambda: forked.append(in_child(lambda: everything(accelerator, loaded))))
         thread.start()
         thread.join(PATIENCE)
     assert forked == [0]
-    site.check()
-    site.close()
+    loaded.check()
+    loaded.close()
 
 
 def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch):
@@ -109,11 +109,11 @@ def test_a_child_holds_no_descriptor_of_its_parents_accelerator(accelerator):
 def test_a_child_can_have_an_accelerator_of_its_own(accelerator, content):
     def compute():
         with Accelerator() as mine:
-            site = Site(mine, content)
-            site.check()
-            site.close()
+            loaded = LoadedGraph(mine, content)
+            loaded.check()
+            loaded.close()
 
-    site = Site(accelerator, content)
+    loaded = LoadedGraph(accelerator, content)
     assert in_child(compute) == 0
-    site.check()
-    site.close()
+    loaded.check()
+    loaded.close()

@@ -9,7 +9,7 @@ import pytest
 from support.processes import stop
 from support.waiting import eventually, interrupted_when, main_in
 
-from backends.accelerator.harness import LONG_SIZE, Site, children, exists, under_way
+from backends.accelerator.harness import LONG_SIZE, LoadedGraph, children, exists, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection, Request
@@ -32,14 +32,14 @@ def waits_for_an_answer():
 
 
 @pytest.fixture
-def site(accelerator, content):
-    made = Site(accelerator, content)
-    yield made
-    made.close()
+def loaded(accelerator, content):
+    graph = LoadedGraph(accelerator, content)
+    yield graph
+    graph.close()
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
-def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, site, raised):
+def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, loaded, raised):
     before = accelerator.counts()
     with rpcmem.alloc(25, 1, 4096) as unwanted, rpcmem.alloc(25, 1, 4 * 1000) as wanted:
         stop(accelerator.pid)
@@ -47,9 +47,9 @@ def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, s
             accelerator.register([(unwanted.fd, 0, 4096)])
         os.kill(accelerator.pid, signal.SIGCONT)
         slots = accelerator.register([(wanted.fd, 0, 4000)])
-        with site.queue.lock():
-            site.x[:], site.s[:] = 1, 2
-            site.queue.execute(site.graph, [site.slots[0], site.slots[1], slots[0]])
+        with loaded.queue.lock():
+            loaded.x[:], loaded.s[:] = 1, 2
+            loaded.queue.execute(loaded.graph, [loaded.slots[0], loaded.slots[1], slots[0]])
         assert wanted.view("float32", (1000,))[0] == pytest.approx(2.7310586)
         assert not any(unwanted.array)
         accelerator.deregister(slots)
@@ -76,8 +76,8 @@ def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
         assert accelerator.counts()["memory"] == before
 
 
-def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, site, long_content):
-    long = Site(accelerator, long_content, LONG_SIZE)
+def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, loaded, long_content):
+    long = LoadedGraph(accelerator, long_content, LONG_SIZE)
     pid = accelerator.pid
     with interrupted_when(lambda: under_way(long)), pytest.raises(KeyboardInterrupt):
         long.run()
@@ -87,7 +87,7 @@ def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, 
     with long.queue.lock(), pytest.raises(QnnError) as refusal:
         long.queue.execute(again, [*long.slots[:2], 12345])
     assert refusal.value.code is Code.MEM_INVALID_HANDLE
-    site.check()
+    loaded.check()
     long.close()
     assert accelerator.alive
     assert accelerator.pid == pid
@@ -95,35 +95,35 @@ def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, 
 
 def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_it(accelerator, content):
     accelerator.deadlines = Deadlines(grace=0.2)
-    site = Site(accelerator, content)
+    loaded = LoadedGraph(accelerator, content)
     stop(accelerator.pid)
-    with interrupted_when(lambda: under_way(site)), pytest.raises(KeyboardInterrupt):
-        site.run()
+    with interrupted_when(lambda: under_way(loaded)), pytest.raises(KeyboardInterrupt):
+        loaded.run()
     assert not exists(accelerator.pid)
     with pytest.raises(QnnError, match="aborted did not end") as refusal:
-        site.run()
+        loaded.run()
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
-    site.close()
+    loaded.close()
 
 
 def test_a_second_interrupt_ends_the_patience_at_once(content):
     with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
-        site = Site(accelerator, content)
+        loaded = LoadedGraph(accelerator, content)
         stop(accelerator.pid)
         gives_up = lambda: main_in(Queue._give_up)  # noqa: E731
-        with interrupted_when(lambda: under_way(site), gives_up), pytest.raises(KeyboardInterrupt):
-            site.run()
+        with interrupted_when(lambda: under_way(loaded), gives_up), pytest.raises(KeyboardInterrupt):
+            loaded.run()
         assert not exists(accelerator.pid)
-        site.close()
+        loaded.close()
 
 
-def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(accelerator, site, content):
+def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(accelerator, loaded, content):
     before = accelerator.counts()["graphs"]
     with binary.ContextBinary(content) as opened:
         stop(accelerator.pid)
         with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
-            site.queue.load(opened)
-        unanswered = site.queue._unsettled
+            loaded.queue.load(opened)
+        unanswered = loaded.queue._unsettled
         assert not unanswered.answered
 
         def go_on_when_it_is_waited_for():
@@ -132,14 +132,14 @@ def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(a
 
         going_on = threading.Thread(target=go_on_when_it_is_waited_for)
         going_on.start()
-        ring, answered = site.queue._call, []
+        ring, answered = loaded.queue._call, []
 
         def note_and_ring(*arguments):
             answered.append(unanswered.answered)
             ring(*arguments)
 
-        site.queue._call = note_and_ring
-        site.check()
+        loaded.queue._call = note_and_ring
+        loaded.check()
         going_on.join()
         assert answered == [True]
     assert accelerator.counts()["graphs"] == before
@@ -156,7 +156,7 @@ def test_an_interrupted_start_leaves_no_process():
 def test_an_interrupted_opening_of_a_queue_is_undone(accelerator):
     stop(accelerator.pid)
     with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
-        Site(accelerator, b"")
+        LoadedGraph(accelerator, b"")
     os.kill(accelerator.pid, signal.SIGCONT)
     accelerator.counts()
     assert accelerator.counts()["queues"] == 0

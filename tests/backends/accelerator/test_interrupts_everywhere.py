@@ -7,7 +7,7 @@ from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere,
 from support.suites import LONG
 from support.waiting import PATIENCE
 
-from backends.accelerator.harness import Site, children
+from backends.accelerator.harness import LoadedGraph, children
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.gate import Gate
@@ -29,14 +29,14 @@ def accelerator():
 
 
 @pytest.fixture(scope="module")
-def site(accelerator, content):
-    made = Site(accelerator, content)
-    yield made
-    made.close()
+def loaded(accelerator, content):
+    graph = LoadedGraph(accelerator, content)
+    yield graph
+    graph.close()
 
 
 @pytest.fixture
-def as_before(accelerator, site):
+def as_before(accelerator, loaded):
     """Whether the accelerator holds what it held, and the gate lets everybody in."""
 
     def held():
@@ -128,16 +128,16 @@ def test_a_lost_end_of_a_turn_holds_up_nobody_who_waits():
 
 
 @BOTH
-def test_an_execution(accelerator, site, as_before, by):
+def test_an_execution(accelerator, loaded, as_before, by):
     def check(where):
         as_before(where)
-        site.check()
+        loaded.check()
 
-    run = lambda: site.queue.execute(site.graph, site.slots)  # noqa: E731
-    assert unharmed(lambda: site.queue.under_lock(run), check, by=by) > 10
+    run = lambda: loaded.queue.execute(loaded.graph, loaded.slots)  # noqa: E731
+    assert unharmed(lambda: loaded.queue.under_lock(run), check, by=by) > 10
 
 
-def test_a_queue_that_is_closed(accelerator, site, as_before):
+def test_a_queue_that_is_closed(accelerator, loaded, as_before):
     def deed():
         queue = Queue(accelerator)
         queue.close()
@@ -145,23 +145,23 @@ def test_a_queue_that_is_closed(accelerator, site, as_before):
     assert unharmed(deed, as_before, outside=PURE) > 100
 
 
-def test_a_queue_that_is_forgotten(accelerator, site, as_before):
+def test_a_queue_that_is_forgotten(accelerator, loaded, as_before):
     assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
 
 
-def test_memory_that_is_registered_and_deregistered(accelerator, site, as_before):
+def test_memory_that_is_registered_and_deregistered(accelerator, loaded, as_before):
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
         unharmed(lambda: accelerator.deregister(accelerator.register(windows)), as_before, outside=PURE)
 
 
-def test_memory_whose_slots_are_forgotten(accelerator, site, as_before):
+def test_memory_whose_slots_are_forgotten(accelerator, loaded, as_before):
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
         unharmed(lambda: accelerator.register(windows), as_before, by=Alarm, outside=PURE)
 
 
-def test_graphs_that_are_loaded(accelerator, site, as_before, content):
+def test_graphs_that_are_loaded(accelerator, loaded, as_before, content):
     def deed():
         queue = Queue(accelerator)
         try:

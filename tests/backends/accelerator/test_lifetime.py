@@ -19,7 +19,7 @@ import pytest
 from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import SIZE, Site, children, exists, expected
+from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.channel import Channel
@@ -57,7 +57,7 @@ def test_what_was_closed_gives_no_warning(content):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         accelerator = Accelerator()
-        Site(accelerator, content).close()
+        LoadedGraph(accelerator, content).close()
         accelerator.close()
         del accelerator
         gc.collect()
@@ -78,10 +78,10 @@ def sent(monkeypatch):
 
 def test_what_is_given_back_is_given_back_once(content, sent):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
-        slots, queue = list(site.slots), site.queue._id
-        site.close()
-        del site
+        loaded = LoadedGraph(accelerator, content)
+        slots, queue = list(loaded.slots), loaded.queue._id
+        loaded.close()
+        del loaded
         gc.collect()
         # An answer to this means that all before it is done.
         accelerator.counts()
@@ -101,34 +101,34 @@ def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
 
 def test_death_between_the_last_look_and_the_ring_is_told(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
-        site.run()
-        ring, codes = site.queue._call, []
+        loaded = LoadedGraph(accelerator, content)
+        loaded.run()
+        ring, codes = loaded.queue._call, []
 
         def ring_too_late(*arguments):
             os.kill(accelerator.pid, signal.SIGKILL)
-            assert eventually(lambda: site.queue._response.value == doorbell.GONE)
+            assert eventually(lambda: loaded.queue._response.value == doorbell.GONE)
             ring(*arguments)
 
         def wait():
             try:
-                site.run()
+                loaded.run()
             except QnnError as problem:
                 codes.append(problem.code)
 
-        site.queue._call = ring_too_late
+        loaded.queue._call = ring_too_late
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         waiting.join(PATIENCE)
         assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
-        site.close()
+        loaded.close()
 
 
 def test_death_that_nobody_told_the_queue_of_is_noticed_all_the_same(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
-        accelerator.connection.forget(site.queue._id)
-        ring, codes = site.queue._call, []
+        loaded = LoadedGraph(accelerator, content)
+        accelerator.connection.forget(loaded.queue._id)
+        ring, codes = loaded.queue._call, []
 
         def ring_too_late(*arguments):
             os.kill(accelerator.pid, signal.SIGKILL)
@@ -136,16 +136,16 @@ def test_death_that_nobody_told_the_queue_of_is_noticed_all_the_same(content):
 
         def wait():
             try:
-                site.run()
+                loaded.run()
             except QnnError as problem:
                 codes.append(problem.code)
 
-        site.queue._call = ring_too_late
+        loaded.queue._call = ring_too_late
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         waiting.join(PATIENCE)
         assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
-        site.close()
+        loaded.close()
 
 
 def test_a_queue_of_an_accelerator_that_died_is_told_when_it_is_made():
@@ -219,15 +219,15 @@ def no_more_threads(thread):
 
 def test_a_client_that_waits_for_all_children_does_not_confuse_it(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
+        loaded = LoadedGraph(accelerator, content)
         waiting = threading.Thread(target=wait_for_children, args=(lambda: not accelerator.alive,))
         waiting.start()
         os.kill(accelerator.pid, signal.SIGKILL)
         waiting.join(PATIENCE)
         assert not accelerator.alive
         with pytest.raises(QnnError):
-            site.run()
-        site.close()
+            loaded.run()
+        loaded.close()
 
 
 def wait_for_children(enough):
@@ -243,7 +243,7 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with Accelerator() as accelerator, Queue(accelerator) as queue:
-        site = Site(accelerator, content)
+        loaded = LoadedGraph(accelerator, content)
         with open(path, "rb") as file:
             [graph] = accelerator.call("load", [file.fileno()], queue=queue._id)["graphs"]
         if change == "rewritten":
@@ -252,12 +252,12 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
             os.truncate(path, 0)
         else:
             path.unlink()
-        site.x[:], site.s[:] = np.random.default_rng(0).standard_normal((2, SIZE))
+        loaded.x[:], loaded.s[:] = np.random.default_rng(0).standard_normal((2, SIZE))
         with queue.lock():
-            queue.execute(graph, site.slots)
+            queue.execute(graph, loaded.slots)
             queue.reset(graph)
-        np.testing.assert_allclose(site.y, expected(site.x, site.s), rtol=1e-5, atol=1e-6)
-        site.close()
+        np.testing.assert_allclose(loaded.y, expected(loaded.x, loaded.s), rtol=1e-5, atol=1e-6)
+        loaded.close()
 
 
 def test_sealed_contents_are_mapped_not_copied(content):
@@ -306,20 +306,20 @@ def test_a_queue_that_the_collector_has_closed_is_not_closed_twice():
 
 def test_an_accelerator_that_answers_nonsense_is_ended(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
-        ring = site.queue._call
+        loaded = LoadedGraph(accelerator, content)
+        ring = loaded.queue._call
 
         def answer(address, number, spins, span):
             ring(address, number, spins, span)
-            site.queue._status.value = 1234567
+            loaded.queue._status.value = 1234567
 
-        site.queue._call = answer
+        loaded.queue._call = answer
         with pytest.raises(QnnError, match="status 1234567") as refusal:
-            site.run()
+            loaded.run()
         assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
         assert not accelerator.alive
         assert not exists(accelerator.pid)
-        site.close()
+        loaded.close()
 
 
 ECHO = """

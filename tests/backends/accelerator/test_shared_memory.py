@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import LONG_SIZE, SIZE, Site, expected, under_way
+from backends.accelerator.harness import LONG_SIZE, SIZE, LoadedGraph, expected, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator
 from isthmus.backends.accelerator.memory import _shared_file
@@ -26,24 +26,24 @@ def accelerator():
 
 
 @pytest.fixture
-def site(accelerator, content):
-    made = Site(accelerator, content)
-    yield made
-    made.close()
+def loaded(accelerator, content):
+    graph = LoadedGraph(accelerator, content)
+    yield graph
+    graph.close()
 
 
-def execute(site, output):
-    with site.queue.lock():
-        site.queue.execute(site.graph, [*site.slots[:2], output])
+def execute(loaded, output):
+    with loaded.queue.lock():
+        loaded.queue.execute(loaded.graph, [*loaded.slots[:2], output])
 
 
-def refused(site, output):
+def refused(loaded, output):
     with pytest.raises(QnnError) as refusal:
-        execute(site, output)
+        execute(loaded, output)
     return refusal.value.code
 
 
-def test_a_file_that_grew_is_seen_whole(accelerator, site):
+def test_a_file_that_grew_is_seen_whole(accelerator, loaded):
     fd = os.memfd_create("grows")
     os.ftruncate(fd, 4096)
     first = accelerator.register([(fd, 0, NBYTES)])
@@ -53,13 +53,13 @@ def test_a_file_that_grew_is_seen_whole(accelerator, site):
         os.ftruncate(fd, 1 << 22)
         later = accelerator.register([(fd, 2 << 20, NBYTES)])
         pages = np.frombuffer(mmap.mmap(fd, 1 << 22), np.float32)
-        site.x[:], site.s[:] = 1, 2
-        execute(site, later[0])
-        np.testing.assert_allclose(pages[(2 << 20) // 4 :][:SIZE], expected(site.x, site.s), rtol=1e-5)
+        loaded.x[:], loaded.s[:] = 1, 2
+        execute(loaded, later[0])
+        np.testing.assert_allclose(pages[(2 << 20) // 4 :][:SIZE], expected(loaded.x, loaded.s), rtol=1e-5)
         assert not pages[: (2 << 20) // 4].any()
         assert not bystander.array.any()
-        execute(site, first[0])
-        np.testing.assert_allclose(pages[:SIZE], expected(site.x, site.s), rtol=1e-5)
+        execute(loaded, first[0])
+        np.testing.assert_allclose(pages[:SIZE], expected(loaded.x, loaded.s), rtol=1e-5)
         before = accelerator.counts()["descriptors"]
         accelerator.deregister([*first, *later, *beside])
         assert accelerator.counts()["descriptors"] == before - 3
@@ -68,21 +68,21 @@ def test_a_file_that_grew_is_seen_whole(accelerator, site):
 
 def test_a_file_that_shrank_ends_the_accelerator_at_most(content):
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
+        loaded = LoadedGraph(accelerator, content)
         fd = os.memfd_create("shrinks")
         os.ftruncate(fd, 1 << 20)
         slots = accelerator.register([(fd, 1 << 19, NBYTES)])
         os.ftruncate(fd, 0)
-        assert refused(site, slots[0]) is Code.COMMON_SYSTEM_COMMUNICATION
-        site.close()
+        assert refused(loaded, slots[0]) is Code.COMMON_SYSTEM_COMMUNICATION
+        loaded.close()
         os.close(fd)
     with Accelerator() as accelerator:
-        site = Site(accelerator, content)
-        site.check()
-        site.close()
+        loaded = LoadedGraph(accelerator, content)
+        loaded.check()
+        loaded.close()
 
 
-def test_a_slot_never_comes_to_mean_other_memory(accelerator, site):
+def test_a_slot_never_comes_to_mean_other_memory(accelerator, loaded):
     seen = set()
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         for _ in range(50):
@@ -91,28 +91,28 @@ def test_a_slot_never_comes_to_mean_other_memory(accelerator, site):
             accelerator.deregister(ended)
             there = accelerator.register([(new.fd, 0, NBYTES)])
             [after] = there
-            assert refused(site, before) is Code.MEM_INVALID_HANDLE
+            assert refused(loaded, before) is Code.MEM_INVALID_HANDLE
             assert not new.array.any()
             # A number that was good once takes nothing away from whoever has its place now.
             accelerator.deregister([before])
-            execute(site, after)
+            execute(loaded, after)
             accelerator.deregister(there)
             new.array[:] = 0
             assert not {before, after} & seen
             seen |= {before, after}
 
 
-def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, site):
+def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loaded):
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         slots = accelerator.register([(old.fd, 0, NBYTES)])
         [slot], codes = slots, []
-        site.queue.enter(100)
-        waiting = threading.Thread(target=lambda: codes.append(refused(site, slot)))
+        loaded.queue.enter(100)
+        waiting = threading.Thread(target=lambda: codes.append(refused(loaded, slot)))
         waiting.start()
         assert eventually(lambda: bool(accelerator.gate._waiting))
         accelerator.deregister(slots)
         replacement = accelerator.register([(new.fd, 0, NBYTES)])
-        site.queue.leave()
+        loaded.queue.leave()
         waiting.join(PATIENCE)
         assert codes == [Code.MEM_INVALID_HANDLE]
         assert not new.array.any()
@@ -120,36 +120,36 @@ def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, sit
 
 
 def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, long_content):
-    site = Site(accelerator, long_content, LONG_SIZE)
-    site.s[:] = 1
+    loaded = LoadedGraph(accelerator, long_content, LONG_SIZE)
+    loaded.s[:] = 1
     ends = []
 
     def wait():
         try:
-            site.run()
+            loaded.run()
         except QnnError as problem:
             ends.append(problem.code)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert eventually(lambda: under_way(site))
-    assert eventually(lambda: bool(site.y.any())), "posted is not begun: it writes"
+    assert eventually(lambda: under_way(loaded))
+    assert eventually(lambda: bool(loaded.y.any())), "posted is not begun: it writes"
     before = accelerator.counts()
-    accelerator.deregister(site.slots)
+    accelerator.deregister(loaded.slots)
     during = accelerator.counts()
     assert during["memory"] == before["memory"] - 3
     assert during["descriptors"] == before["descriptors"]
-    site.y[:] = 0
-    assert eventually(lambda: bool(site.y.any())), "it goes on with the memory that it was given"
-    site.queue.abort()
+    loaded.y[:] = 0
+    assert eventually(lambda: bool(loaded.y.any())), "it goes on with the memory that it was given"
+    loaded.queue.abort()
     waiting.join(PATIENCE)
     assert ends == [Code.GRAPH_ABORTED]
-    assert refused(site, site.slots[2]) is Code.MEM_INVALID_HANDLE
-    site.queue.close()
+    assert refused(loaded, loaded.slots[2]) is Code.MEM_INVALID_HANDLE
+    loaded.queue.close()
     assert accelerator.counts()["descriptors"] == before["descriptors"] - 5, "3 buffers, doorbell, binary"
 
 
-def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, site, tmp_path):
+def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, loaded, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(bytes(8192))
     shared = f"/dev/shm/isthmus-test-{os.getpid()}"
@@ -173,7 +173,7 @@ def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, 
     try:
         for kind, fd in fds.items():
             with pytest.raises(QnnError) as refusal:
-                accelerator.register([(site.buffers[0].fd, 0, 16), (fd, 0, 4096)])
+                accelerator.register([(loaded.buffers[0].fd, 0, 16), (fd, 0, 4096)])
             codes[kind] = refusal.value.code
     finally:
         os.unlink(shared)
@@ -185,10 +185,10 @@ def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, 
         other.close()
     assert codes == dict.fromkeys(fds, Code.MEM_INVALID_ARGUMENT) | {"read-only": Code.MEM_MAPPING}
     assert accelerator.counts()["memory"] == 3
-    site.check()
+    loaded.check()
 
 
-def test_the_other_side_takes_no_descriptor_on_trust(accelerator, site, tmp_path):
+def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_path):
     read, write = os.pipe()
     end, other = socket.socketpair()
     path = os.open(tmp_path, os.O_PATH)
@@ -201,7 +201,7 @@ def test_the_other_side_takes_no_descriptor_on_trust(accelerator, site, tmp_path
         os.close(each)
     end.close()
     other.close()
-    site.check()
+    loaded.check()
 
 
 def test_memory_that_tells_its_size_only_to_a_seek_is_measured_on_either_side(monkeypatch):

@@ -143,10 +143,10 @@ def test_devices_have_accelerators_of_their_own(backend):
     pids = {context.driver.queue.accelerator.pid for context in contexts}
     assert len(pids) == 2
     for context in contexts:
-        site = Doubler(context)
-        site.x[:] = 2
-        site.run()
-        assert (site.y == 4).all()
+        doubling = Doubler(context)
+        doubling.x[:] = 2
+        doubling.run()
+        assert (doubling.y == 4).all()
     for device, context in zip(devices, contexts, strict=True):
         with pytest.raises(QnnError) as refusal:
             device.free()

@@ -31,11 +31,11 @@ def refused(code, words=""):
 
 
 def test_an_execution_reads_and_writes_ion_memory(context):
-    site = Doubler(context)
+    doubling = Doubler(context)
     for value in (1, 2.5, -3):
-        site.x[:] = value
-        site.run()
-        assert (site.y == 2 * value).all()
+        doubling.x[:] = value
+        doubling.run()
+        assert (doubling.y == 2 * value).all()
 
 
 def test_many_tensors_lie_in_one_shared_buffer(context):
@@ -87,12 +87,12 @@ def test_memory_that_another_maker_shares_works_too(context):
 
 def test_nothing_is_copied_when_both_sides_are_registered(context):
     """The result is seen through a mapping that the backend knows nothing of."""
-    site = Doubler(context)
-    with mmap.mmap(site.buffers[0].fd, NBYTES) as x, mmap.mmap(site.buffers[1].fd, NBYTES) as y:
+    doubling = Doubler(context)
+    with mmap.mmap(doubling.buffers[0].fd, NBYTES) as x, mmap.mmap(doubling.buffers[1].fd, NBYTES) as y:
         x[:] = np.full(DIMS, 5, np.float32).tobytes()
-        site.run()
+        doubling.run()
         assert (np.frombuffer(y[:], np.float32) == 10).all()
-    stats = site.graph.stats
+    stats = doubling.graph.stats
     assert stats.copied_bytes == 0
     assert stats.staging_prepare_bytes == stats.staging_execute_bytes == 0
     assert stats.in_place_bytes == {"shared": 2 * NBYTES}
@@ -168,15 +168,15 @@ def test_deregistering_ends_every_valid_handle_of_the_list(context):
 
 
 def test_a_deregistered_handle_is_refused_and_its_place_free_again(context):
-    site = Doubler(context)
-    site.run()
-    context.mem_deregister(site.handles)
+    doubling = Doubler(context)
+    doubling.run()
+    context.mem_deregister(doubling.handles)
     with refused(Code.MEM_INVALID_HANDLE):
-        site.run()
-    site.register()
-    site.x[:] = 3
-    site.run()
-    assert (site.y == 6).all()
+        doubling.run()
+    doubling.register()
+    doubling.x[:] = 3
+    doubling.run()
+    assert (doubling.y == 6).all()
 
 
 def test_freeing_a_registered_buffer_is_refused_with_its_handles(context):

@@ -37,7 +37,7 @@ def wait_for_death(context):
 
 def test_every_call_that_needs_the_dead_answers_1007(backend):
     context = backend.create_context()
-    site = Doubler(context)
+    doubling = Doubler(context)
     state = counter(context)
     other = backend.create_context()
     late = other.create_graph("late")
@@ -47,7 +47,7 @@ def test_every_call_that_needs_the_dead_answers_1007(backend):
     x = [ClientTensor("x", np.zeros(DIMS, np.float32))]
     y = [ClientTensor("y", np.zeros(DIMS, np.float32))]
     for call in (
-        site.run,
+        doubling.run,
         lambda: state.execute(x, y),
         lambda: state.execute_async(x, y).result(PATIENCE),
         state.reset,
@@ -70,26 +70,26 @@ def test_every_call_that_needs_the_dead_answers_1007(backend):
 def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backend):
     device = backend.create_device()
     context = backend.create_context(device=device)
-    site = Doubler(context)
-    site.x[:] = np.arange(16)
-    site.run()
-    result = site.y.copy()
+    doubling = Doubler(context)
+    doubling.x[:] = np.arange(16)
+    doubling.run()
+    result = doubling.y.copy()
     os.kill(context.driver.queue.accelerator.pid, signal.SIGKILL)
     wait_for_death(context)
     with pytest.raises(QnnError):
-        site.run()
-    assert np.array_equal(site.x[0], np.arange(16))
-    assert np.array_equal(site.y, result)
-    context.mem_deregister(site.handles)
+        doubling.run()
+    assert np.array_equal(doubling.x[0], np.arange(16))
+    assert np.array_equal(doubling.y, result)
+    context.mem_deregister(doubling.handles)
     context.free()
     assert device.alive
     fresh = backend.create_context(device=device)
-    site.context = fresh
-    site.graph = doubler(fresh)
-    site.register()
-    site.y[:] = 0
-    site.run()
-    assert np.array_equal(site.y, result)
+    doubling.context = fresh
+    doubling.graph = doubler(fresh)
+    doubling.register()
+    doubling.y[:] = 0
+    doubling.run()
+    assert np.array_equal(doubling.y, result)
     fresh.free()
     device.free()
 
