@@ -8,7 +8,7 @@ import isthmus
 from isthmus import Code, QnnError
 
 
-def test_an_error_tells_code_object_rule_and_remedy():
+def test_an_error_has_code_object_rule_and_remedy():
     error = QnnError(Code.MEM_ALREADY_REGISTERED, "fd 7", "it is registered as handle 3", "Deregister it first.")
     assert error.code == 8002
     assert error.name == "MEM_ALREADY_REGISTERED"

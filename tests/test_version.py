@@ -1,4 +1,4 @@
-"""The version stands in one place, and the changes are told of it."""
+"""The version stands in one place, and the list of changes names it."""
 
 import re
 from datetime import date

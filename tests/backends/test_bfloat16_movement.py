@@ -30,14 +30,14 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], np.ndarray]] = {
 
 
 def stored(array: np.ndarray) -> tuple[DataType, np.ndarray]:
-    """An array as a tensor has it: reals in BFLOAT_16, all else as it is."""
+    """An array as a tensor has it: floats in BFLOAT_16, all else as it is."""
     if array.dtype == np.float32:
         return DataType.BFLOAT_16, to_bfloat16(array)
     return DataType.of(array.dtype), np.ascontiguousarray(array)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_elements_are_moved_and_written_as_reals(case: str) -> None:
+def test_elements_are_moved_and_written_as_in_float32(case: str) -> None:
     op, arrays, given, expected = CASES[case]
     params = {name: np.asarray(value, np.uint32) if isinstance(value, list) else value for name, value in given.items()}
     pairs = [stored(array) for array in arrays]

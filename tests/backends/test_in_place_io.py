@@ -404,7 +404,7 @@ GRAPHS = 1000
 
 
 @pytest.mark.parametrize(("name", "threads", "limit"), CONFIGURATIONS)
-def test_random_graphs_in_place_have_the_bits_of_graphs_apart(backends, name, threads, limit):
+def test_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(backends, name, threads, limit):
     for seed in range(8):
         assert in_place_io.difference(backends(name), seed, threads, limit) is None, seed
 
@@ -412,7 +412,9 @@ def test_random_graphs_in_place_have_the_bits_of_graphs_apart(backends, name, th
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize(("name", "threads", "limit"), CONFIGURATIONS)
-def test_a_thousand_random_graphs_in_place_have_the_bits_of_graphs_apart(backends, name, threads, limit, part):
+def test_a_thousand_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(
+    backends, name, threads, limit, part
+):
     for seed in range(part * GRAPHS // 4, (part + 1) * GRAPHS // 4):
         assert in_place_io.difference(backends(name), seed, threads, limit) is None, seed
 

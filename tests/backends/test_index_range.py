@@ -49,7 +49,7 @@ def test_an_execution_fails_and_the_next_one_is_as_good_as_ever(model, name):
         assert "'Gather rows'" in refused.value.rule
 
 
-def test_so_does_one_that_nobody_waits_for(model):
+def test_an_index_out_of_range_fails_an_asynchronous_execution(model):
     y = np.empty((3, 3), np.float32)
 
     def tensors(indices):

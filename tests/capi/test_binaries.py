@@ -165,7 +165,7 @@ def test_the_order_of_retention_names_enabled_graphs_only(client: Client) -> Non
     client.do("backendFree", backend)
 
 
-def test_several_binaries_are_loaded_and_told_of(client: Client) -> None:
+def test_several_binaries_are_loaded_and_the_client_is_notified_of_each(client: Client) -> None:
     backend, context = opened(client)
     doubling(client, context)
     size = ctypes.c_uint64()

@@ -95,7 +95,7 @@ def test_a_notification_of_a_graph_names_no_context(client: Client, binary: ctyp
     client.do("backendFree", backend)
 
 
-def test_a_damaged_binary_is_told_of_and_the_others_are_loaded(
+def test_the_client_is_notified_of_a_damaged_binary_and_the_others_are_loaded(
     client: Client, binary: ctypes.Array[ctypes.c_char]
 ) -> None:
     backend = client.make("backendCreate", None, None)

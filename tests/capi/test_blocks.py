@@ -26,7 +26,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
 
 
 def weights_of(client: Client, op: str, encoding: str) -> tuple[types.Tensor, np.ndarray]:
-    """A static tensor of 4-bit elements, and its reals as [depth, columns]."""
+    """A static tensor of 4-bit elements, and its values as floats: [depth, columns]."""
     rng = np.random.default_rng(2)
     stored = rng.integers(-8, 8, (DEPTH, COLUMNS)).astype(np.int8)
     rows = op == "FullyConnected"
@@ -47,7 +47,7 @@ def weights_of(client: Client, op: str, encoding: str) -> tuple[types.Tensor, np
 
 
 def computed(client: Client, op: str, encoding: str, dtype: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """The reals of a result, the exact ones, and the step of the result's type."""
+    """The real values of a result, the exact ones, and the step of the result's type."""
     handle, context = opened(client)
     graph = client.make("graphCreate", context, b"g", None)
     weights, real = weights_of(client, op, encoding)
@@ -85,7 +85,9 @@ def computed(client: Client, op: str, encoding: str, dtype: int) -> tuple[np.nda
 @pytest.mark.parametrize("dtype", [U8, U16, F32], ids=["8 bits", "16 bits", "floats"])
 @pytest.mark.parametrize("encoding", ["expansion", "block"])
 @pytest.mark.parametrize("op", SHAPES)
-def test_blocks_of_weights_give_the_results_of_their_reals(client: Client, op: str, encoding: str, dtype: int) -> None:
+def test_blocks_of_weights_give_the_results_of_their_dequantized_values(
+    client: Client, op: str, encoding: str, dtype: int
+) -> None:
     found, exact, step = computed(client, op, encoding, dtype)
     assert np.abs(exact).max() > 20 * step
     # Half a step of rounding, and what float32 adds to it.

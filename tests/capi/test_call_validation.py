@@ -133,7 +133,7 @@ def test_an_option_that_does_not_exist_is_said(libraries: Path, build: Build, va
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_a_variable_that_says_no_has_nobody_look_on(libraries: Path, build: Build, value: str) -> None:
+def test_a_variable_set_to_0_disables_the_validation(libraries: Path, build: Build, value: str) -> None:
     done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_VALIDATE=value)
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "isthmus: checked" not in done.stderr

@@ -13,8 +13,8 @@ from support.oracles import Feeds
 from support.suites import LONG, only
 
 import isthmus
-from capi import model_roads, ort_provider
-from capi.model_roads import TypedModel
+from capi import ort_provider, typed_models
+from capi.typed_models import TypedModel
 
 onnx = pytest.importorskip("onnx")
 SHORT = ("kws_fp32",)
@@ -44,11 +44,11 @@ def on_cpu(model: Path, feeds: Feeds) -> Feeds:
 
 @LONG
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_weights_of_4_bits_alone_give_one_answer_on_every_road(symmetric: bool, tmp_path: Path) -> None:
+def test_a_model_with_4_bit_weights_only_gives_one_result_by_every_api(symmetric: bool, tmp_path: Path) -> None:
     source, feeds = fixed("minilm_l3", tmp_path)
     model = TypedModel(quantized_models.weight_only(source, tmp_path / "w4.onnx", symmetric=symmetric), feeds[0])
-    wanted = model_roads.assert_one_answer(model, tmp_path)
-    assert model_roads.off(wanted, oracles.onnx_answers(model.path, model.feeds)) <= 2e-3
+    wanted = typed_models.assert_one_answer(model, tmp_path)
+    assert typed_models.off(wanted, oracles.onnx_answers(model.path, model.feeds)) <= 2e-3
 
 
 @pytest.mark.parametrize("key", only(SHORT, quantized_models.STATIC))

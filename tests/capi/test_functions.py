@@ -60,7 +60,7 @@ def test_libraries_say_which_back_end_they_are(libraries: Path) -> None:
     }
 
 
-def test_versions_operations_and_build_are_told(client: Client) -> None:
+def test_versions_operations_and_build_can_be_read(client: Client) -> None:
     backend, _ = opened(client)
     versions, build = (types.Version * 2)(), ctypes.c_char_p()
     client.do("backendGetApiVersion", ctypes.byref(versions))
@@ -350,7 +350,7 @@ def test_handles_that_are_freed_unknown_or_of_another_kind_are_refused(client: C
 
 
 @pytest.mark.parametrize("wild", [0x10, 0x7F0000000000, 2**64 - 64])
-def test_wild_pointers_are_refused_and_nothing_is_changed(client: Client, wild: int) -> None:
+def test_invalid_pointers_are_refused_and_nothing_is_changed(client: Client, wild: int) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     pointer = ctypes.cast(ctypes.c_void_p(wild), ctypes.c_void_p)

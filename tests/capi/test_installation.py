@@ -1,4 +1,4 @@
-"""The libraries are made where a user wants them, or the reason is told in a line."""
+"""The libraries are made where a user wants them, or a line says why not."""
 
 from __future__ import annotations
 

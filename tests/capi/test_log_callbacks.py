@@ -34,7 +34,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
 
 
 class Program:
-    """A client's life, with something done in the midst of one message."""
+    """A client's life, with something done in the middle of one message."""
 
     def __init__(self, library: str, moment: int, deed: Callable[[Program], object]) -> None:
         self.client = Client(Path(library))

@@ -166,14 +166,14 @@ def test_without_settings_one_line_says_what_to_run(build: Build, settings: Path
         ("bootstrap", "", f"there is no Python in .*/isthmus.conf; {AGAIN}"),
     ],
 )
-def test_settings_that_are_stale_are_told_in_one_line_and_end_no_program(
+def test_stale_settings_are_reported_in_one_line_and_end_no_program(
     build: Build, settings: Path, name: str, value: str, line: str
 ) -> None:
     changed(settings, name, value)
     assert re.fullmatch(line, said(build, settings))
 
 
-def test_settings_that_are_noise_are_told_in_one_line(build: Build, settings: Path) -> None:
+def test_settings_that_are_random_bytes_are_reported_in_one_line(build: Build, settings: Path) -> None:
     settings.write_bytes(bytes(range(256)) * 400)
     assert said(build, settings) == f"there is no Python in {settings}; {AGAIN}"
 

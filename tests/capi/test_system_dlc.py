@@ -265,7 +265,7 @@ def test_a_file_is_described_as_the_vendors_library_describes_it(libraries: Path
     assert answers[1] == answers[0]
 
 
-def test_quantization_is_told_fact_by_fact(reader: Client, tmp_path: Path) -> None:
+def test_every_field_of_an_encoding_can_be_read(reader: Client, tmp_path: Path) -> None:
     path = tmp_path / "fixed.dlc"
     stored = np.array([[1, -2, 3], [4, -5, 6]], np.int8)
     weights = dlc_write.static("w", stored, dtype=DataType.SFIXED_POINT_8, scale=0.5)

@@ -188,7 +188,7 @@ def test_a_process_without_descriptors_is_told_so(compile_with, monkeypatch):
         compile_with()
 
 
-def test_much_to_say_stops_nobody(compile_with):
+def test_a_child_with_much_output_does_not_block(compile_with):
     assert compile_with("sys.stderr.write('x' * (1 << 20)); print('y' * (1 << 20))") == CODES
 
 
@@ -269,7 +269,7 @@ def _began_long_ago(wait, job):
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
-def test_a_senseless_bound_is_refused(compile_with, monkeypatch, text):
+def test_an_invalid_limit_is_refused(compile_with, monkeypatch, text):
     monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", text)
     with pytest.raises(QnnError, match="number of seconds above 0"):
         compile_with()

@@ -1,4 +1,4 @@
-"""A forked child is told at once that a delegate is its parent's, can make its own, and does the parent no harm."""
+"""A forked child learns at once that a delegate is its parent's, can make its own, and does the parent no harm."""
 
 from __future__ import annotations
 

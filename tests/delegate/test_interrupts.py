@@ -20,7 +20,7 @@ OUTSIDE = ("ai_edge_litert", "/frontends/", "/graph/", "/prepare/", "/planning/"
 
 
 class Attempts:
-    """A deed that LiteRT has a part in: what is raised in its midst comes out as an error of LiteRT's."""
+    """A deed that LiteRT has a part in: what is raised in the middle of it comes out as an error of LiteRT's."""
 
     def __init__(self, deed: Callable[[], object]) -> None:
         self._deed = deed

@@ -62,7 +62,7 @@ def test_each_partition_and_shape_has_a_binary_of_its_own(make, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("content", [accumulator(), lstm(True)], ids=["resource variables", "variable tensors"])
-def test_states_begin_anew_out_of_a_binary(content, make, tmp_path) -> None:
+def test_states_start_from_their_initial_values_in_a_graph_from_a_binary(content, make, tmp_path) -> None:
     theirs = plain(content)
     theirs.allocate_tensors()
     x = np.ones(theirs.get_input_details()[0]["shape"], np.float32)
@@ -149,7 +149,7 @@ def closed(folder: Path) -> Path:
     ],
     ids=["no folder", "no permission", "no name"],
 )
-def test_a_folder_that_cannot_be_used_is_told_and_gone_on_without(folder, reason, make, tmp_path) -> None:
+def test_an_unusable_folder_is_logged_and_the_model_runs_without_it(folder, reason, make, tmp_path) -> None:
     if reason == "Permission denied" and os.geteuid() == 0:
         pytest.skip("root may do anything")
     delegate = make(cache_dir=folder(tmp_path / "cache"), model_token="m")
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_used_is_told_and_gone_on_without(folder, reason
     del interpreter
 
 
-def test_a_full_disk_is_told_and_leaves_no_half_of_a_file(make, tmp_path, monkeypatch) -> None:
+def test_a_full_disk_is_logged_and_leaves_no_partial_file(make, tmp_path, monkeypatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

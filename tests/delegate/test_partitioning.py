@@ -482,7 +482,7 @@ def test_variables_of_either_kind_survive_an_allocation_and_several_partitions(b
         del ours, each
 
 
-def test_an_operator_that_a_resize_makes_senseless_fails_when_tensors_are_allocated(make) -> None:
+def test_an_operator_that_a_resize_makes_invalid_fails_when_tensors_are_allocated(make) -> None:
     tensors = [T("f32", (1, 4), name="x"), T("i32", (2,), [2, 2]), T("f32", (2, 2), name="y")]
     content = model(Subgraph(tensors, [Op("RESHAPE", [0, 1], [2], options("Reshape"))], [0], [2]))
     interpreter = with_delegate(content, make())

@@ -57,8 +57,8 @@ def test_sessions_and_the_delegate_have_one_answer(key: str, form: str, make, tm
             assert form.startswith("a16") or all("no tensors of rank 0" in reason for reason in reasons), reasons
             assert taken > 0
         del interpreter
-    for road, found in answers.items():
+    for api, found in answers.items():
         for results, wanted in zip(found, answers["cpu"], strict=True):
             for got, expected in zip(results, wanted, strict=True):
-                np.testing.assert_array_equal(got, expected, err_msg=road)
+                np.testing.assert_array_equal(got, expected, err_msg=api)
     assert len({result[0].tobytes() for result in answers["cpu"]}) > 1, "the answers depend on the input"

@@ -119,7 +119,7 @@ def cases() -> list[str]:
 
 
 def _contents(op: str, value: TensorValue, random: np.random.Generator) -> np.ndarray:
-    """Return the contents of an input: reals that fp16 represents, or integers that are indices of every use."""
+    """Return the contents of an input: floats that fp16 represents, or integers that are indices of every use."""
     dtype = D(value.dtype)
     if not dtype.is_float and value.encoding is None:
         return random.integers(0, 2 if dtype is D.BOOL_8 else 4, value.dims).astype(dtype.numpy)

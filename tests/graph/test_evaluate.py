@@ -260,7 +260,7 @@ def test_movement() -> None:
         ([0, 5, 2**31 - 1], slice(0, 1)),
     ],
 )
-def test_a_slice_may_be_empty_and_its_stride_any_whole_number(given: list[int], python: slice) -> None:
+def test_a_slice_may_be_empty_and_its_stride_any_integer(given: list[int], python: slice) -> None:
     x = rand(5, 2)
     (ours,) = compute("StridedSlice", [x], {"ranges": [given, [0, 2, 1]]})
     np.testing.assert_array_equal(ours, x[python])

@@ -2,7 +2,7 @@
 
 `neighbours.txt` has, for each call of `graph_cases`, what becomes of it when a dimension of an operand, its rank, that
 it is there, or an element of a parameter changes. Whether a neighbour is refused is half of what an operation
-says, and the half that nobody notices. `PYTHONPATH=tests python tests/graph/test_neighbours.py` writes it anew.
+says, and the half that nobody notices. `PYTHONPATH=tests python tests/graph/test_neighbours.py` writes it again.
 """
 
 from __future__ import annotations

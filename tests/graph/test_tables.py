@@ -1,7 +1,7 @@
 """What every operation takes and gives, written down a second time, one line an operation.
 
 `operations.txt` has the operands, results, parameters with their defaults, data types and traits of all operations.
-It is what users rely on, so a change shows as a changed line; `python tests/graph/test_tables.py` writes it anew.
+It is what users rely on, so a change shows as a changed line; `python tests/graph/test_tables.py` writes it again.
 """
 
 from __future__ import annotations

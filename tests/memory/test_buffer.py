@@ -41,7 +41,7 @@ def test_all_views_of_a_buffer_are_the_same_memory(buffer):
     assert buffer.__dlpack_device__() == (1, 0)
 
 
-def test_a_buffer_closes_once_and_again_in_peace(buffer):
+def test_closing_a_buffer_twice_is_harmless(buffer):
     buffer.close()
     buffer.close()
     assert buffer.is_closed
@@ -86,7 +86,7 @@ def test_a_view_keeps_a_forgotten_buffer():
         assert ended == [1]
 
 
-def test_whoever_asked_is_told_once_when_it_is_gone(buffer):
+def test_callbacks_are_called_once_when_it_is_closed(buffer):
     ended = []
     buffer.when_gone(ended.append, 1)
     buffer.close()

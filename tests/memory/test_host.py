@@ -21,7 +21,7 @@ def test_a_buffer_is_a_view_and_not_a_copy():
         assert (np.asarray(buffer)[32:].view(np.float32) == 1.5).all()
 
 
-def test_a_closed_buffer_refuses_use_and_closes_again_in_peace():
+def test_a_closed_buffer_refuses_use_and_may_be_closed_again():
     buffer = memory.host(16)
     buffer.close()
     buffer.close()
@@ -36,7 +36,7 @@ def test_a_closed_buffer_refuses_use_and_closes_again_in_peace():
         *((16, alignment) for alignment in (0, 3, -64, 1.5)),
     ],
 )
-def test_senseless_sizes_are_refused(nbytes, alignment):
+def test_invalid_sizes_are_refused(nbytes, alignment):
     with pytest.raises(QnnError) as refusal:
         memory.host(nbytes, alignment)
     assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT

@@ -124,7 +124,7 @@ def test_impossible_sizes_are_refused(size):
 
 
 @pytest.mark.parametrize(("heap", "flags"), [(-1, 1), (25, -1), ("x", 1), (25, 1 << 32)])
-def test_senseless_heaps_and_flags_are_refused(heap, flags):
+def test_invalid_heaps_and_flags_are_refused(heap, flags):
     with pytest.raises(QnnError, match="heap id"):
         rpcmem.alloc(heap, flags, 10)
 

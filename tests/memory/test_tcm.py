@@ -119,7 +119,7 @@ def test_every_alignment_is_met_above_the_page_size_too(alignment):
         *((100, alignment) for alignment in (0, 3, -64, 1 << 17, 1.5)),
     ],
 )
-def test_senseless_requests_are_refused_and_take_nothing(nbytes, alignment):
+def test_invalid_requests_are_refused_and_allocate_nothing(nbytes, alignment):
     pool = tcm.TcmPool()
     with pytest.raises(QnnError) as refusal:
         pool.allocate(nbytes, alignment)

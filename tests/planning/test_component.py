@@ -72,7 +72,7 @@ def test_what_meets_all_others_lies_below_them():
     assert [(c.members, c.base) for c in parts.components] == [([1, 2, 3, 4], 5)]
 
 
-def test_of_what_attempts_learnt_the_latest_of_each_lane_is_kept():
+def test_only_what_the_last_attempts_learnt_is_kept():
     problem = square_in_pieces(40, seed=1)
     scale, conflicts = Scale.of(problem), find_conflicts(problem)
     component = max(take_apart(problem, scale, conflicts, 256).components, key=lambda each: len(each.members))

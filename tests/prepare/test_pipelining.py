@@ -1,4 +1,4 @@
-"""What a turn of repeated steps has for itself, and how far the turn before must be when it goes on."""
+"""The private tensors of an iteration of repeated steps, and what the iteration before must have completed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def step(inputs: list[Tensor], output: Tensor) -> Step:
 
 
 X, A, B, KEPT, Y = (tensor(name) for name in ("x", "a", "b", "kept", "y"))
-# Rows of x become rows of y by way of two tensors; the first needs what the turn before has kept of the second.
-TURN = [step([X, KEPT], A), step([A], B), step([B], KEPT), step([B], Y)]
+# Rows of x become rows of y by way of two tensors; the first needs what the iteration before has kept of the second.
+STEPS = [step([X, KEPT], A), step([A], B), step([B], KEPT), step([B], Y)]
 PLACES = {
     X: Place(Pool.IO, 0), Y: Place(Pool.IO + 1, 0),
     A: Place(Pool.SCRATCH, 0), B: Place(Pool.SCRATCH, 64), KEPT: Place(Pool.SCRATCH, 256),
@@ -35,13 +35,13 @@ def repeat(advances=None, threads: int = 2, times: int = 9, arena=(0, 128)) -> R
     return Repeat(0, 3, times, {X: 64, Y: 64} if advances is None else advances, threads, arena)
 
 
-def test_a_turn_waits_for_what_the_turn_before_keeps_for_it():
-    # The first step reads what the third writes; the others follow those of the turn before.
-    assert awaited(TURN, repeat(), PLACES) == (2, 1, 2, 3)
+def test_an_iteration_waits_for_tensors_that_the_one_before_writes_for_it():
+    # The first step reads what the third writes; the others follow those of the iteration before.
+    assert awaited(STEPS, repeat(), PLACES) == (2, 1, 2, 3)
 
 
-def test_tensors_outside_the_lanes_are_waited_for_until_nobody_reads_them():
-    assert awaited(TURN, repeat(arena=(0, 64)), PLACES) == (2, 3, 2, 3)
+def test_an_iteration_waits_until_tensors_outside_the_arenas_are_no_longer_read():
+    assert awaited(STEPS, repeat(arena=(0, 64)), PLACES) == (2, 3, 2, 3)
 
 
 @pytest.mark.parametrize(("move", "first"), [(64, 1), (63, 3), (32, 3), (0, 3), (-64, 1), (-63, 3)])
@@ -58,13 +58,13 @@ def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet():
     steps = [step([X], ahead), step([ahead], A), step([A], behind), step([A], Y)]
     places = PLACES | {ahead: Place(Pool.SCRATCH, 4096), behind: Place(Pool.SCRATCH, 4096 + 640)}
     moves = {X: 64, Y: 64, ahead: 128, behind: 64}
-    # What moves by 64 bytes a turn is reached by what moves by 128 in the tenth turn, and not before.
+    # What moves by 64 bytes an iteration is reached by what moves by 128 in the tenth, and not before.
     assert awaited(steps, repeat(moves, times=9), places)[0] == 0
     assert awaited(steps, repeat(moves, times=10), places)[0] == 2
 
 
 def test_more_threads_are_further_apart():
-    # What moves by 64 bytes a turn comes to what stands still in two turns: two threads are never so far apart.
+    # What moves by 64 bytes an iteration reaches what does not move after two: two threads are never so far apart.
     moving, still = tensor("moving"), tensor("still")
     steps = [step([X], A), step([A], moving), step([A], B), step([still], Y)]
     places = PLACES | {moving: Place(Pool.SCRATCH, 1024), still: Place(Pool.SCRATCH, 1024 + 128)}
@@ -74,7 +74,7 @@ def test_more_threads_are_further_apart():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_accesses_meet_where_trying_every_turn_says_so(seed):
+def test_conflicting_accesses_are_those_that_trying_every_iteration_finds(seed):
     rng = random.Random(seed)
     for _ in range(200):
         one, other = (
@@ -83,18 +83,18 @@ def test_accesses_meet_where_trying_every_turn_says_so(seed):
         )
         many = repeat(threads=rng.randint(2, 4), times=rng.randint(1, 12))
         tried = any(
-            one.low + later * one.stride < other.high + turn * other.stride
-            and other.low + turn * other.stride < one.high + later * one.stride
-            for turn in range(many.times)
-            for later in range(turn + 1, min(turn + many.threads, many.times))
+            one.low + later * one.stride < other.high + earlier * other.stride
+            and other.low + earlier * other.stride < one.high + later * one.stride
+            for earlier in range(many.times)
+            for later in range(earlier + 1, min(earlier + many.threads, many.times))
         )
         assert _meet(one, other, many) == tried, (one, other, many)
 
 
-def test_a_turn_has_for_itself_what_it_writes_first_and_nobody_else_touches():
+def test_tensors_that_only_one_iteration_writes_and_reads_are_private():
     storage = Storage()
     before, after = step([X], KEPT), step([Y, B], tensor("z"))
-    steps = [before, *TURN]
+    steps = [before, *STEPS]
     one = Repeat(1, 4, 9, {}, 2)
     for every, own in ((steps, {A, B}), ([*steps, after], {A})):
         life = Life(every, storage, [X], [Y], [one])
@@ -102,21 +102,21 @@ def test_a_turn_has_for_itself_what_it_writes_first_and_nobody_else_touches():
         assert found == own
 
 
-def test_what_a_turn_reads_before_it_is_written_is_not_its_own():
+def test_tensors_that_are_read_before_they_are_written_are_not_private():
     storage = Storage()
     one = Repeat(0, 3, 9, {}, 2)
-    life = Life(TURN, storage, [X], [Y], [one])
-    assert {t for block in own_blocks(TURN, storage, life, one) for t in block.members} == {A, B}
+    life = Life(STEPS, storage, [X], [Y], [one])
+    assert {t for block in own_blocks(STEPS, storage, life, one) for t in block.members} == {A, B}
 
 
-def test_each_thread_has_a_lane_with_room_for_all_that_a_turn_makes():
+def test_each_thread_has_an_arena_for_all_tensors_of_an_iteration():
     storage = Storage()
-    life = Life(TURN, storage, [X], [Y], [repeat()])
+    life = Life(STEPS, storage, [X], [Y], [repeat()])
     blocks = [storage.block(t) for t in (A, B, KEPT)]
     own = [storage.block(t) for t in (A, B)]
     spaces = [0, 192, 0, 0]
     arenas = thread_arenas(repeat(threads=3), own, life, spaces, 64, 1000)
-    layout = lay_out(Demand(TURN, blocks, life, spaces, [arenas]), 64, 1000)
+    layout = lay_out(Demand(STEPS, blocks, life, spaces, [arenas]), 64, 1000)
     ((begin, arena),) = layout.arenas
     # A, B and a work space of 192 bytes are there at once.
     assert arena == 320
@@ -127,10 +127,10 @@ def test_each_thread_has_a_lane_with_room_for_all_that_a_turn_makes():
     assert kept + 64 <= begin or kept >= begin + 3 * arena
 
 
-def test_lanes_share_no_cache_line():
+def test_arenas_share_no_cache_line():
     storage = Storage()
-    life = Life(TURN, storage, [X], [Y], [repeat()])
-    small = [step([X, KEPT], A), *TURN[1:]]
+    life = Life(STEPS, storage, [X], [Y], [repeat()])
+    small = [step([X, KEPT], A), *STEPS[1:]]
     own = [storage.block(t) for t in (A, B)]
     spaces = [0, 1, 0, 0]
     arenas = thread_arenas(repeat(), own, life, spaces, 1, 1000)

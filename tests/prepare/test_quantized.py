@@ -196,12 +196,12 @@ ROWS = Quantization.per_channel(np.linspace(0.02, 0.05, 4), np.zeros(4, int), 0)
 
 
 def wide(b, *dims):
-    """Reals that 16 bits hold."""
+    """Real values that 16 bits hold."""
     return b.op("Dequantize", b.input(*dims, dtype=S16, q=WIDE), dtype=F32)
 
 
 def fixed(b, value, q, dtype=None):
-    """Reals of a constant."""
+    """The real values of a constant."""
     return b.op("Dequantize", b.graph.constant("c", np.asarray(value), q, dtype), dtype=F32)
 
 
@@ -322,7 +322,7 @@ def test_a_bias_of_one_number_each_is_taken_where_the_weights_have_as_many_scale
     assert ops(work) == ["MatMul"]
 
 
-def test_what_the_client_reads_as_reals_stays_real():
+def test_outputs_that_the_client_reads_as_floats_stay_floats():
     b = QuantizedBuilder()
     s = b.op("Sigmoid", b.real(4, 6))
     graph = b.finish(b.stored(s), s)

@@ -51,13 +51,13 @@ def composed(*nodes: NodeEntry) -> tuple[tuple[NodeEntry, ...], int]:
         ("name", DATATYPE_STRING),
     ],
 )  # fmt: skip
-def test_a_scalar_of_no_told_type_has_the_narrowest_that_holds_it(value, kind):
+def test_a_scalar_without_a_type_gets_the_narrowest_that_holds_it(value, kind):
     (node,), told = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": value}))
     assert (node.params["p"], told) == (value, kind)
     assert type(node.params["p"]) is type(value)
 
 
-def test_a_scalar_has_the_type_that_is_told():
+def test_a_scalar_has_the_type_that_is_given():
     (node,), told = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": 7}, kinds={"p": DataType.INT_8}))
     assert (node.params["p"], told) == (7, DataType.INT_8)
 

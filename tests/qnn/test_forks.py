@@ -1,4 +1,4 @@
-"""A forked child is told at once that handles are its parent's, whatever other threads held, and can make its own."""
+"""A forked child learns at once that handles are its parent's, whatever other threads held, and can make its own."""
 
 import gc
 import os
@@ -215,7 +215,7 @@ def test_a_session_is_refused_and_closed_in_a_child_of_one_that_runs(backend, tm
         session.run()
 
 
-def test_the_thread_that_forks_in_its_turn_ends_it_in_the_child():
+def test_a_thread_that_forks_while_it_holds_the_lock_releases_it_in_the_child():
     with qnn.Backend("lpai") as backend:
         graph = doubling(backend.create_context())
         allocated = graph.allocate()

@@ -143,7 +143,7 @@ def test_an_asynchronous_refusal_is_in_the_future(graph):
         future.result(PATIENCE)
 
 
-def test_a_profile_tells_times_and_memory(graph):
+def test_a_profile_has_times_and_memory(graph):
     with qnn.Profile(graph.context.backend, qnn.ProfileLevel.DETAILED) as profile:
         graph.execute(profile=profile)
         events = {event.name: event for event in profile.get_events()}

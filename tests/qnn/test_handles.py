@@ -149,7 +149,7 @@ def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_the
 
 
 class Interrupted(Exception):
-    """What the handler of a signal may raise in the midst of anything."""
+    """What the handler of a signal may raise in the middle of anything."""
 
 
 def interrupted_once(monkeypatch, owner, name):

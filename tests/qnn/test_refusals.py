@@ -58,7 +58,7 @@ def test_a_descriptor_of_no_tensor_is_refused():
                     assert refusal.value.code is Code.MEM_INVALID_SHAPE, (name, dims, dtype)
 
 
-def test_dimensions_may_be_lists_of_any_whole_numbers_and_types_may_be_numbers():
+def test_dimensions_may_be_lists_of_any_integers_and_types_may_be_numbers():
     with rpcmem.alloc(25, 1, 64) as buffer, qnn.Backend("htp") as backend:
         context = backend.create_context()
         descriptor = MemDescriptor([np.int64(4), 4], 0x0232, 1, fd=buffer.fd)

@@ -111,7 +111,7 @@ def test_a_configuration_bounds_every_execution():
 
 
 @pytest.mark.parametrize("timeout", [0, -5, 1.5, "x", True, 1 << 64])
-def test_senseless_timeouts_are_refused(timeout):
+def test_invalid_timeouts_are_refused(timeout):
     with qnn.Backend("cpu") as backend, pytest.raises(QnnError, match="number of microseconds"):
         Signal(backend, timeout_us=timeout)
 
@@ -126,7 +126,7 @@ def test_a_timeout_can_be_taken_back():
             signal.trigger()
 
 
-def test_an_execution_whose_turn_comes_too_late_does_not_begin(backend):
+def test_an_execution_that_gets_the_lock_too_late_does_not_begin(backend):
     memory = slow(backend.create_context())
     signal = Signal(backend, timeout_us=1_000_000_000)
     lock, before = memory.binding._driver._lock, signal._limit._begun

@@ -1,6 +1,6 @@
 """Random ONNX graphs of 16-bit operations between QuantizeLinear and DequantizeLinear, with exact answers.
 
-The answers come from whole numbers and fractions: each operation is computed on the exact reals of its operands and
+The answers come from integers and fractions: each operation is computed on the exact real values of its operands and
 rounded once, half to even.
 """
 
@@ -36,7 +36,7 @@ class Value:
 
     @property
     def steps(self) -> np.ndarray:
-        """Whole numbers of steps above the zero point."""
+        """Numbers of steps above the zero point."""
         return self.stored.astype(np.int64) - self.quantization.zero_point
 
     @property
@@ -46,7 +46,7 @@ class Value:
 
     @property
     def reals(self) -> np.ndarray:
-        """The exact reals."""
+        """The exact real values."""
         return np.asarray(self.steps.astype(object) * self.scale)
 
 
@@ -126,7 +126,7 @@ class GraphMaker:
         return name, data.astype(np.int64) - shaped, np.broadcast_to(scales, columns)
 
     def bias(self, x: Value, scales: np.ndarray) -> tuple[str, np.ndarray]:
-        """The name of a dequantized 32-bit bias in units of a product, and its whole numbers."""
+        """The name of a dequantized 32-bit bias in units of a product, and its integers."""
         data = self.rng.integers(-(1 << 24), 1 << 24, len(scales)).astype(np.int32)
         units = np.float32(x.quantization.scale) * scales
         operands = [self.constant(data), self.constant(units), self.constant(np.zeros(len(scales), np.int32))]

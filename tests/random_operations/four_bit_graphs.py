@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: its operator with attributes, its 4-bit weights as reals, and the scale and zero point of its result.
+    """A layer: its operator with attributes, its 4-bit weights as floats, and the scale and zero point of its result.
 
     `scale` is None if results are floats.
     """

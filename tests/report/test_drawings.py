@@ -1,6 +1,6 @@
 """Whole memory maps as they look, kept in `drawings.txt`: nothing of a picture changes unseen.
 
-`python tests/report/test_drawings.py` draws them anew; escapes of colours are written as `<…>`.
+`python tests/report/test_drawings.py` draws them again; escapes of colours are written as `<…>`.
 """
 
 from __future__ import annotations

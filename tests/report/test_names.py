@@ -14,7 +14,7 @@ def test_of_names_that_a_converter_joined_the_first_counts():
     assert shorten(["block/Relu6;block/norm;block/kernel"], 40) == ["block/Relu6"]
 
 
-def test_work_space_and_turns_of_a_loop_stay_apart_from_their_namesakes():
+def test_work_space_and_iterations_of_a_loop_have_names_of_their_own():
     names = ["cell/MatMul;cell/BiasAdd@5#1", "cell/MatMul;cell/BiasAdd@5#2", "cell/MatMul;cell/BiasAdd@5#2 (work)"]
     assert shorten(names, 40) == ["MatMul@5#1", "MatMul@5#2", "MatMul@5#2 (work)"]
 

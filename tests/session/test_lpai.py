@@ -76,7 +76,7 @@ def test_a_closed_session_is_refused_and_its_views_stay_readable(model):
         ({"backend": "lpai", "config": {"lpai_graph": {"execute": {"mem_type": "tcm"}}}}, "ADSP direct mode"),
     ],
 )
-def test_senseless_options_are_refused(model, options, rule):
+def test_invalid_options_are_refused(model, options, rule):
     with pytest.raises(QnnError, match=rule):
         isthmus.Session(model, **options)
 

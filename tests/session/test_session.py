@@ -139,7 +139,7 @@ def test_nan_passes_when_allowed(gate):
         ({"constants": {"nobody": np.zeros(1)}}, "nobody"),
     ],
 )
-def test_senseless_options_are_refused(model, options, words):
+def test_invalid_options_are_refused(model, options, words):
     with pytest.raises(QnnError, match=words):
         isthmus.Session(model, **options)
 

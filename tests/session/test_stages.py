@@ -494,7 +494,7 @@ def test_names_of_the_file_are_not_taken_for_internal_ones(saved, case, name, ba
 
 
 def test_names_inside_a_loop_are_not_those_of_the_file(saved):
-    """The value of each turn has a path; the file has values of the same names."""
+    """The value of each iteration has a path; the file has values of the same names."""
     made = parser.parse_model(HEAD + FREE_LOOP)
     [index] = [i for i, node in enumerate(made.graph.node) if node.op_type == "Loop"]
     names = [f"{index}.body.{turn}{mark}{value}" for turn in (0, 1) for mark in ("/", "::") for value in ("w", "u")]

@@ -1,4 +1,4 @@
-"""What happens to a program in the midst: its accelerator dies or stops, it forks, memory shrinks, threads meet."""
+"""What happens to a program while it runs: its accelerator dies or stops, it forks, memory shrinks, threads meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where growth comes from is told by the lines that have allocated it."""
+"""Where growth comes from is shown by the lines that have allocated it."""
 
 import tracemalloc
 from pathlib import Path

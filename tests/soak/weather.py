@@ -49,7 +49,7 @@ class Interrupt(KeyboardInterrupt):
 
 
 class Alarm(Exception):
-    """What a handler of the client's may raise in the midst of anything."""
+    """What a handler of the client's may raise in the middle of anything."""
 
 
 INTERRUPTS = (Interrupt, Alarm)

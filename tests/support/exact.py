@@ -1,4 +1,4 @@
-"""Exact arithmetic on fixed-point tensors: whole numbers and fractions, rounded once at the end."""
+"""Exact arithmetic on fixed-point tensors: integers and fractions, rounded once at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fraction(scale: float) -> Fraction:
 
 
 def rounded(numerators: np.ndarray, factor: Fraction) -> np.ndarray:
-    """Whole numbers times a fraction, rounded half to even."""
+    """Integers times a fraction, rounded half to even."""
     top, bottom = numerators.astype(object) * factor.numerator, factor.denominator
     whole, rest = top // bottom, top % bottom
     up = (2 * rest > bottom) | ((2 * rest == bottom) & (whole % 2 == 1))
@@ -24,7 +24,7 @@ def rounded(numerators: np.ndarray, factor: Fraction) -> np.ndarray:
 
 
 def stored(steps: np.ndarray, output: Quantization, kind: Any, clamp: tuple[float, float] | None = None) -> np.ndarray:
-    """Whole numbers of steps as stored values of a quantization: plus its zero point, limited."""
+    """Numbers of steps as stored values of a quantization: plus its zero point, limited."""
     info, zero = np.iinfo(kind), output.zero_point
     low, high = int(info.min), int(info.max)
     if clamp is not None:

@@ -40,7 +40,7 @@ def test_a_forgotten_object_leaves_no_dead_reference_and_no_new_place_behind():
     assert len(places) == len(list(everywhere(deed))), "as many places as before"
 
 
-def test_a_deed_is_prepared_each_time_without_an_interrupt():
+def test_the_preparation_of_each_call_is_not_interrupted():
     calls, ready = [], []
 
     def prepare():

@@ -120,7 +120,7 @@ def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is
     assert len(done) > 10
 
 
-def test_an_ending_is_done_once_in_peace_and_never_if_it_is_forgotten():
+def test_a_finalizer_runs_once_and_never_after_it_is_detached():
     done = []
     owner = Owner()
     ending, other = Finalizer(owner, done.append, 1), Finalizer(owner, done.append, 2)
@@ -214,7 +214,7 @@ def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itsel
     assert calls == [True, False]
 
 
-def test_an_ending_may_be_wanted_at_exit():
+def test_a_finalizer_may_run_at_exit():
     script = (
         "from isthmus.system.interrupts import Finalizer\n"
         "class Owner: ...\n"
@@ -227,7 +227,7 @@ def test_an_ending_may_be_wanted_at_exit():
     assert told.stdout.splitlines()[0] == "done"
 
 
-def test_an_ending_that_fails_is_told_and_in_nobodys_way(monkeypatch):
+def test_a_finalizer_that_fails_is_reported_and_does_not_stop_the_others(monkeypatch):
     told, done = [], []
     monkeypatch.setattr("sys.unraisablehook", told.append)
     monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
@@ -266,7 +266,7 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
     assert [one.exc_type for one in told] == [TimeoutError]
 
 
-def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
+def test_a_finalizer_that_fails_is_reported_by_pythons_own_hook_too():
     script = (
         "import sys\n"
         "from isthmus.system.interrupts import Finalizer\n"

@@ -111,7 +111,7 @@ def test_inspect_shows_what_it_cannot_run(folder, capsys):
     assert "0 graphs" in capsys.readouterr().out
 
 
-def test_what_is_no_sound_dlc_is_told_in_one_plain_line(tmp_path, capsys):
+def test_a_damaged_dlc_is_refused_in_one_line(tmp_path, capsys):
     good = dlc([convolution()])
     old = bytearray(good)
     old[good.index(b"\xd5\x0a\x04") + 2] = 2

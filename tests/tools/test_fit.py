@@ -56,7 +56,7 @@ def test_a_budget_takes_the_mildest_limit_that_fits(model, capsys):
     assert points[1]["scratch_bytes"] <= chosen["scratch_bytes"] <= budget - io
 
 
-def test_what_no_limit_fits_is_told(model, capsys):
+def test_a_model_that_no_limit_fits_is_reported(model, capsys):
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--budget", 1000)
     assert status == 1
     assert "nothing fits: what is beside scratch (state, inputs, outputs) takes 19,480 bytes more" in out
@@ -73,7 +73,7 @@ def test_inputs_and_outputs_inside_scratch_count_once(model, capsys):
     assert called(capsys, "fit", model, *options)[0] == 0
 
 
-def test_a_search_that_ends_at_its_bound_is_told(model, capsys, monkeypatch):
+def test_a_search_that_ends_at_its_bound_is_reported(model, capsys, monkeypatch):
     assert not json.loads(called(capsys, "fit", model, "--rounds", 1, "--json")[1])["search_bounded"]
     monkeypatch.setattr(search, "MIN_SHARE", 1)
     monkeypatch.setattr(search, "MAX_GROWTH", 1)
@@ -190,7 +190,7 @@ def points_of(limits, sessions, ratios):
     return sorted(found, key=lambda point: -point.scratch_bytes)
 
 
-def test_differences_within_noise_are_told(model, capsys, monkeypatch):
+def test_differences_within_noise_are_reported_as_such(model, capsys, monkeypatch):
     noisy, clear = [0.9, 0.95, 1.02, 1.1, 1.2], [1.2, 1.2, 1.2, 1.21, 1.21]
     said = measured(capsys, monkeypatch, model, [noisy] * 20)
     assert said == "noise: all differences in time are within it, so no limit is known to be slower or faster than none"
@@ -200,7 +200,7 @@ def test_differences_within_noise_are_told(model, capsys, monkeypatch):
     assert said == "noise: within it are the differences in time of 75%"
 
 
-def test_one_round_cannot_tell_noise(model, capsys):
+def test_noise_cannot_be_measured_with_one_round(model, capsys):
     status, out, _ = called(capsys, "fit", model, "--rounds", 1)
     assert status == 0
     assert out.splitlines()[-1] == "noise: one round of measurement cannot tell it; --rounds 9 does"

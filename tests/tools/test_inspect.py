@@ -51,7 +51,7 @@ def test_people_read_the_same(binary, capsys):
         assert words in text
 
 
-def test_quantization_is_told(tmp_path, capsys):
+def test_quantization_is_shown(tmp_path, capsys):
     from isthmus.graph import DataType, Quantization, TensorType
 
     with qnn.Backend("cpu") as backend:

@@ -161,7 +161,7 @@ def test_bad_input_lists_are_refused_by_name(folder, capsys, content, words):
         (("--model", "model.onnx", "--direct_mode", "adsp"), "no such mode"),
     ],
 )
-def test_senseless_options_are_refused(folder, capsys, arguments, words):
+def test_invalid_options_are_refused(folder, capsys, arguments, words):
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err
 

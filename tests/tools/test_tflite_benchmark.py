@@ -56,7 +56,7 @@ def test_a_model_that_litert_alone_cannot_run_runs_by_the_delegate(capsys) -> No
     assert (ways[2]["nodes_delegated"], ways[2]["nodes"]) == (246, 246)
 
 
-def test_it_is_told_to_people_too(model, capsys) -> None:
+def test_the_report_is_also_printed_as_text(model, capsys) -> None:
     assert main(["tflite-benchmark", model, "--rounds", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6

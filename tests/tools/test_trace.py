@@ -235,7 +235,7 @@ def test_threads_have_tracks_of_their_own(folder, capsys):
     assert len(spans(found, "execute")) == 8
 
 
-def test_steps_in_tiles_have_a_span_for_each_turn(folder):
+def test_steps_in_tiles_have_a_span_for_each_iteration(folder):
     with qnn.Backend("cpu") as backend, qnn.Profile(backend, qnn.ProfileLevel.DETAILED) as profile:
         graph = backend.create_context().compose("model.onnx")
         graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, "least")

@@ -106,7 +106,7 @@ def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, l
     loaded.run()
 
 
-def test_senseless_messages_are_answered_and_survived(accelerator, loaded):
+def test_malformed_messages_are_answered_with_an_error(accelerator, loaded):
     for call, arguments in (
         ("no such call", {}),
         ("load", {"queue": 10**9}),
@@ -183,7 +183,7 @@ def test_closing_ends_the_process_and_is_safe_to_repeat():
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
+def test_the_death_of_the_accelerator_ends_a_wait_at_once(content, sign):
     accelerator = Accelerator()
     loaded = LoadedGraph(accelerator, content)
     loaded.run()
@@ -260,7 +260,7 @@ def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accele
     other.close()
 
 
-def test_who_waits_for_a_queue_that_is_closed_is_told(accelerator, content):
+def test_waiting_for_a_queue_that_is_closed_raises(accelerator, content):
     loaded = LoadedGraph(accelerator, content)
     loaded.run()
     loaded.queue.enter(100)
@@ -300,13 +300,13 @@ def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_pa
     assert accelerator.alive
 
 
-def test_a_program_for_less_than_this_machine_has_is_executed(accelerator, tmp_path):
+def test_a_program_for_an_older_instruction_set_is_executed(accelerator, tmp_path):
     loaded = LoadedGraph(accelerator, gate_binary(tmp_path, target=portable()))
     loaded.check()
     loaded.close()
 
 
-def test_a_program_for_another_machine_is_refused(accelerator, content):
+def test_a_program_for_another_instruction_set_is_refused(accelerator, content):
     with binary.ContextBinary(content) as opened, Queue(accelerator) as queue:
         program = next(iter(opened.contents.programs.values()))
         object.__setattr__(program, "target", "neon" if program.target.startswith(("avx", "portable")) else "avx2")

@@ -92,14 +92,14 @@ def test_a_message_that_makes_no_sense_is_refused(ends, text):
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: none\r\n\r\n", b"ISTHCALL" + b"\xff" * 16, b"ISTH"])
-def test_what_is_no_frame_ends_the_conversation(ends, said):
+def test_bytes_that_are_no_frame_close_the_channel(ends, said):
     ends[0]._socket.sendall(said)
     ends[0].shut()
     with pytest.raises(ChannelClosed):
         ends[1].receive()
 
 
-def test_shutting_one_end_is_seen_whoever_else_has_a_descriptor_of_it(ends):
+def test_shutting_one_end_is_seen_although_others_have_its_descriptor(ends):
     held = os.dup(ends[0]._socket.fileno())
     ends[0].shut()
     ends[0].shut()

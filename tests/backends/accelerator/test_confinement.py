@@ -35,7 +35,7 @@ def judge(machine, number, arguments=(0, 0, 0, 0), architecture=None):
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_filter_allows_what_is_needed_and_ends_who_starts_programs(name):
+def test_the_filter_allows_needed_calls_and_kills_a_process_that_starts_programs(name):
     machine = MACHINES[name]
     calls = machine.calls
     for call in ("read", "mmap", "mprotect", "futex", "recvmsg", "sendmsg", "exit_group", "madvise", "fcntl", "lseek"):
@@ -133,7 +133,7 @@ def test_a_confined_process_is_held_by_the_kernel(deed):
         assert (lines[1:], done.returncode) == ([], -signal.SIGSYS)
 
 
-def test_what_cannot_be_given_up_is_told():
+def test_rights_that_cannot_be_dropped_are_returned():
     probe = "from isthmus.backends.accelerator import confinement as c; c.MACHINES.clear(); print(c.confine(2))"
     told = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip

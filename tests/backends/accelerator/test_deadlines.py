@@ -16,7 +16,7 @@ from isthmus.backends.seam import deadlines
 
 
 def silent(accelerator, content):
-    """A site of an accelerator that has stopped answering, for which nobody waits long."""
+    """A graph on an accelerator that has stopped answering, with short time limits."""
     loaded = LoadedGraph(accelerator, content)
     stop(accelerator.pid)
     accelerator.deadlines = Deadlines(control=0.3, execution=0.3, closing=0.3, grace=0.1)
@@ -33,7 +33,7 @@ def test_the_environment_sets_the_time_of_executions(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "nan"])
-def test_a_senseless_time_is_refused(monkeypatch, text):
+def test_an_invalid_time_limit_is_refused(monkeypatch, text):
     monkeypatch.setenv("ISTHMUS_TIMEOUT", text)
     with pytest.raises(QnnError, match="ISTHMUS_TIMEOUT"):
         Deadlines.from_environment()
@@ -87,7 +87,7 @@ def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
         loaded.close()
 
 
-def test_silence_ends_the_accelerator_and_every_wait(content):
+def test_an_accelerator_that_does_not_answer_is_ended_and_every_wait_with_it(content):
     def attempt(deed):
         with Accelerator() as accelerator:
             loaded = silent(accelerator, content)
@@ -111,7 +111,7 @@ def test_silence_ends_the_accelerator_and_every_wait(content):
     assert attempt(lambda accelerator, _: accelerator.close()) is None
 
 
-def test_whoever_asks_later_is_told_why_it_was_ended(content):
+def test_later_calls_raise_the_reason_why_it_was_ended(content):
     with Accelerator() as accelerator:
         loaded = silent(accelerator, content)
         with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
@@ -144,7 +144,7 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content):
         assert accelerator.counts()["queues"] == 0
 
 
-def test_a_turn_that_does_not_come_in_time_is_refused(content):
+def test_a_lock_that_is_not_acquired_in_time_is_refused(content):
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         entered, over = threading.Event(), threading.Event()

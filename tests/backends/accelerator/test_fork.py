@@ -1,4 +1,4 @@
-"""A forked child is told at once that the accelerator is its parent's, whatever other threads did meanwhile."""
+"""A forked child learns at once that the accelerator is its parent's, whatever other threads did meanwhile."""
 
 import contextlib
 import os

@@ -47,7 +47,7 @@ def test_a_busy_queue_does_not_hold_up_another():
     assert log == ["other queue", "same queue"]
 
 
-def test_a_turn_that_does_not_come_in_time_is_not_had():
+def test_a_lock_that_is_not_acquired_in_time_is_not_held():
     gate = Gate(1)
     assert gate.enter("first", 100)
     for seconds in (0, 0.01):
@@ -59,7 +59,7 @@ def test_a_turn_that_does_not_come_in_time_is_not_had():
     assert gate.enter("other", 100, 0)
 
 
-def test_a_thread_that_has_a_turn_has_it_when_it_asks_again():
+def test_a_thread_that_holds_the_lock_may_acquire_it_again():
     gate = Gate(1)
     assert gate.enter("queue", 100)
     assert gate.enter("queue", 100, 0)
@@ -68,7 +68,7 @@ def test_a_thread_that_has_a_turn_has_it_when_it_asks_again():
     assert gate.enter("other", 100, 0)
 
 
-def test_no_more_run_than_there_are_units():
+def test_no_more_executions_run_than_there_are_units():
     gate, running, most = Gate(3), [], []
     lock, full = threading.Lock(), threading.Event()
 
@@ -95,7 +95,7 @@ def test_no_more_run_than_there_are_units():
     assert max(most) == 3
 
 
-def test_what_is_no_execution_waits_for_its_own_queue_only():
+def test_a_call_that_executes_nothing_waits_for_its_own_queue_only():
     gate = Gate(1)
     assert gate.enter("busy", 200)
     assert gate.enter("other", 0, 0, unit=False)

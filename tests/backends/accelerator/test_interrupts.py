@@ -58,7 +58,7 @@ def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, l
     assert accelerator.alive
 
 
-def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
+def test_an_interrupted_registration_of_many_buffers_is_undone(accelerator, monkeypatch):
     before = accelerator.counts()["memory"]
     parts = []
 
@@ -106,7 +106,7 @@ def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_i
     loaded.close()
 
 
-def test_a_second_interrupt_ends_the_patience_at_once(content):
+def test_a_second_interrupt_ends_the_wait_at_once(content):
     with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
         loaded = LoadedGraph(accelerator, content)
         stop(accelerator.pid)
@@ -162,7 +162,7 @@ def test_an_interrupted_opening_of_a_queue_is_undone(accelerator):
     assert accelerator.counts()["queues"] == 0
 
 
-def test_an_interrupted_wait_for_a_turn_leaves_the_gate_as_it_was():
+def test_an_interrupted_wait_for_the_lock_leaves_the_gate_as_it_was():
     gate = Gate(1)
     gate.enter("other", 100)
     with interrupted_when(lambda: gate._waiting), pytest.raises(KeyboardInterrupt):

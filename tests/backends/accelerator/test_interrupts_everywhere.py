@@ -1,4 +1,4 @@
-"""An interrupt at any place of a call to the accelerator leaves nothing there, and every turn to whoever comes next."""
+"""An interrupt at any place of a call to the accelerator leaves nothing there, and no lock held."""
 
 import threading
 
@@ -60,7 +60,7 @@ def enter(gate, entered):
 
 
 @BOTH
-def test_a_turn_at_the_gate(by):
+def test_entering_and_leaving_the_gate(by):
     gate = Gate(1)
 
     def deed():
@@ -82,7 +82,7 @@ def test_a_turn_at_the_gate(by):
 
 
 @BOTH
-def test_a_wait_at_the_gate_that_is_in_vain(by):
+def test_a_wait_at_the_gate_that_times_out(by):
     gate = Gate(1)
     gate._busy["other"] = -1, True
 
@@ -94,7 +94,7 @@ def test_a_wait_at_the_gate_that_is_in_vain(by):
         assert not gate._waiting, where
 
 
-def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
+def test_entering_the_gate_and_a_wait_that_times_out_interrupted_twice():
     gate = Gate(1)
 
     def lock():
@@ -114,7 +114,7 @@ def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
         assert not gate._waiting, where
 
 
-def test_a_lost_end_of_a_turn_holds_up_nobody_who_waits():
+def test_a_release_that_was_interrupted_does_not_block_other_threads():
     gate, entered = Gate(1), []
     gate.enter("mine", 100)
     thread = threading.Thread(target=enter, args=(gate, entered))

@@ -1,4 +1,4 @@
-"""Whoever drops an accelerator or a queue loses it; death in any moment is told; what was loaded does not change."""
+"""A dropped accelerator or queue is ended; a death at any moment is reported; what was loaded does not change."""
 
 import ast
 import gc
@@ -41,7 +41,7 @@ def test_a_dropped_accelerator_takes_its_process_with_it():
     assert eventually(lambda: not any("isthmus-accelerator" in thread.name for thread in threading.enumerate()))
 
 
-def test_a_dropped_queue_is_closed_over_there(content):
+def test_a_dropped_queue_is_closed_in_the_accelerator(content):
     with Accelerator() as accelerator:
         queues = [Queue(accelerator)]
         with binary.ContextBinary(content) as opened:
@@ -99,7 +99,7 @@ def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
     assert "open" not in [message["call"] for message in sent]
 
 
-def test_death_between_the_last_look_and_the_ring_is_told(content):
+def test_a_death_just_before_the_doorbell_rings_is_reported(content):
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         loaded.run()
@@ -124,7 +124,7 @@ def test_death_between_the_last_look_and_the_ring_is_told(content):
         loaded.close()
 
 
-def test_death_that_nobody_told_the_queue_of_is_noticed_all_the_same(content):
+def test_a_queue_notices_a_death_that_was_not_reported_to_it(content):
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         accelerator.connection.forget(loaded.queue._id)
@@ -148,7 +148,7 @@ def test_death_that_nobody_told_the_queue_of_is_noticed_all_the_same(content):
         loaded.close()
 
 
-def test_a_queue_of_an_accelerator_that_died_is_told_when_it_is_made():
+def test_creating_a_queue_of_a_dead_accelerator_is_refused():
     accelerator = Accelerator()
     os.kill(accelerator.pid, signal.SIGKILL)
     assert eventually(lambda: not accelerator.alive)
@@ -304,7 +304,7 @@ def test_a_queue_that_the_collector_has_closed_is_not_closed_twice():
         assert accelerator.counts()["queues"] == 0
 
 
-def test_an_accelerator_that_answers_nonsense_is_ended(content):
+def test_an_accelerator_that_sends_malformed_answers_is_ended(content):
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         ring = loaded.queue._call
@@ -346,7 +346,7 @@ def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer):
     assert eventually(lambda: children() == before)
 
 
-def test_why_a_process_ended_is_told_and_its_traceback_is_not(monkeypatch, capfd):
+def test_an_error_says_why_a_process_ended_without_its_traceback(monkeypatch, capfd):
     broken = [sys.executable, "-c", "print('on the client''s output'); raise ImportError('no module of that name')"]
     monkeypatch.setattr("isthmus.system.isolated.command", lambda *_: broken)
     with pytest.raises(QnnError, match="ImportError: no module of that name") as refusal:

@@ -64,7 +64,7 @@ def test_an_interrupted_registration_leaves_the_next_ones_right(backend):
     context.free()
 
 
-def test_deregistration_before_a_waiting_execution_is_told_to_it(backend):
+def test_an_execution_that_waits_is_refused_when_its_memory_is_deregistered(backend):
     context = backend.create_context()
     graph = relu(context)
     graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority.LOW)

@@ -204,7 +204,7 @@ def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_pa
     loaded.check()
 
 
-def test_memory_that_tells_its_size_only_to_a_seek_is_measured_on_either_side(monkeypatch):
+def test_the_size_of_memory_that_fstat_does_not_report_is_found_by_seeking(monkeypatch):
     """As a DMA buffer does on some systems: its status has no kind of file and no size."""
     with rpcmem.alloc(25, 1, NBYTES) as buffer:
         *others, _, atime, mtime, ctime = os.fstat(buffer.fd)

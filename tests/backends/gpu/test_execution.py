@@ -268,7 +268,7 @@ def test_other_backends_have_no_events():
 # -- limits, profiles, threads -----------------------------------------------------------------------------------------
 
 
-def test_a_detailed_profile_tells_each_operation():
+def test_a_detailed_profile_has_each_operation():
     with gpu() as backend:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context))
@@ -282,7 +282,7 @@ def test_a_detailed_profile_tells_each_operation():
         assert [event.name for event in basic.get_events()] == ["execute"]
 
 
-def test_a_profile_tells_each_operation_of_an_execution_with_a_signal_too():
+def test_a_profile_has_each_operation_of_an_execution_with_a_signal_too():
     with gpu() as backend:
         context = backend.create_context()
         _, y, binding = registered(backend, context, doubled(context), values())
@@ -312,7 +312,7 @@ def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
         np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
 
 
-def test_an_execution_on_raw_memory_ends_in_its_midst_and_the_next_one_is_whole(monkeypatch):
+def test_an_execution_on_raw_memory_may_be_aborted_and_the_next_one_succeeds(monkeypatch):
     monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=4))
     with gpu() as backend:
         graph = backend.create_context().create_graph("chain")
@@ -362,7 +362,7 @@ def test_a_refused_execution_behind_a_clients_event_harms_no_other():
         binding.execute()
 
 
-def test_whoever_waits_for_an_event_is_told_when_another_loses_the_device():
+def test_a_wait_for_an_event_raises_when_another_execution_loses_the_device():
     with gpu() as backend:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context), values())
@@ -382,7 +382,7 @@ def test_whoever_waits_for_an_event_is_told_when_another_loses_the_device():
         assert told == [Code.COMMON_SYSTEM_COMMUNICATION]
 
 
-def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
+def test_an_execution_may_be_aborted_and_the_next_one_succeeds(monkeypatch):
     monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=ROUNDS))
     with gpu() as backend:
         context = backend.create_context()
@@ -415,7 +415,7 @@ def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
         binding.execute(signal=qnn.Signal(backend, 60_000_000))
 
 
-def test_executions_from_many_threads_keep_apart():
+def test_executions_from_many_threads_do_not_mix_their_results():
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)

@@ -1,4 +1,4 @@
-"""What can go wrong with a device is told, never waited for without end, and the backend stays usable."""
+"""What can go wrong with a device raises, is never waited for without end, and the backend stays usable."""
 
 import ctypes
 import gc
@@ -152,7 +152,7 @@ def test_the_clients_lost_context_cannot_be_replaced():
 
 
 @pytest.mark.parametrize("status", [numbers.OUT_OF_RESOURCES, numbers.MEM_OBJECT_ALLOCATION_FAILURE])
-def test_out_of_memory_while_executing_is_told_and_the_graph_works_again(status):
+def test_out_of_memory_while_executing_raises_and_the_graph_works_again(status):
     with gpu() as backend:
         context = backend.create_context()
         graph, array = doubled(context), values()
@@ -195,7 +195,7 @@ OFTEN = ("clGetMemObjectInfo", "clSetKernelArg", "clGetEventInfo")
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_whichever_call_of_the_driver_fails_is_told_and_the_backend_goes_on(name):
+def test_a_failure_of_any_driver_call_raises_and_the_backend_stays_usable(name):
     def everything(backend):
         context = backend.create_context()
         try:
@@ -300,7 +300,7 @@ def test_a_freed_context_takes_its_memory_with_it():
             graph.execute()
 
 
-def test_a_forked_child_is_told_and_leaves_the_device_alone():
+def test_a_forked_child_is_refused_and_does_not_touch_the_device():
     from support import processes
 
     with gpu() as backend:
@@ -337,7 +337,7 @@ event = binding.execute(wait_for=[])
 """
 
 
-def test_a_process_that_ends_with_everything_open_ends_in_peace():
+def test_a_process_may_end_with_everything_open():
     tests = Path(__file__).parents[2]
     script = LEFT_OPEN.format(folders=[str(tests)])
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)

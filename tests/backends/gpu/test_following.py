@@ -46,7 +46,7 @@ def computes_in(queue, graph, buffers, handles):
 
 
 @pytest.mark.parametrize("finalized_first", [True, False])
-def test_the_first_buffer_tells_the_context(queue, finalized_first):
+def test_the_first_buffer_decides_the_context(queue, finalized_first):
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context, finalize=finalized_first)

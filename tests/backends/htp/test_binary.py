@@ -154,7 +154,7 @@ def test_a_binary_of_another_backend_is_refused(backend, content):
 
 
 @pytest.mark.parametrize("place", [Place(2, 1 << 39), Place(3, 0), Place(9, 0), Place(5, 4)])
-def test_a_graph_that_would_go_wild_is_refused_and_others_run_on(backend, content, place):
+def test_a_graph_with_addresses_out_of_range_is_refused_and_others_still_run(backend, content, place):
     graph = binary.read(content).planned["double"]
     forged = dataclasses.replace(graph.schedule, places={**graph.schedule.places, graph.schedule.outputs[0]: place})
     with pytest.raises(QnnError, match="graph 'double'") as refusal:

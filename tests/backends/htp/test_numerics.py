@@ -154,7 +154,7 @@ def _biased() -> Case:
 CASES["convolution with a fine bias"] = _biased
 
 
-def test_a_bias_is_cut_off_to_the_unit_of_the_sum(as_chip) -> None:
+def test_a_bias_is_truncated_to_the_unit_of_the_sum(as_chip) -> None:
     graph, (x,) = _biased()
     weights = graph.tensors["w"].data
     assert weights is not None

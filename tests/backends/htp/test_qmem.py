@@ -78,7 +78,7 @@ def test_tensors_may_differ_at_prepare_and_at_execution(context, prepared, execu
     assert stats.in_place_bytes == {"shared": NBYTES}
 
 
-def test_one_graph_may_take_turns_between_kinds(context):
+def test_one_graph_may_alternate_between_raw_and_registered_memory(context):
     graph = doubler(context, prepared=(MEMHANDLE, MEMHANDLE))
     ways = [tensors(context, kinds) for kinds in ((RAW, RAW), (MEMHANDLE, MEMHANDLE), (RAW, MEMHANDLE))]
     for round_ in range(6):
@@ -91,7 +91,7 @@ def test_one_graph_may_take_turns_between_kinds(context):
     assert (stats.copied_in_bytes, stats.copied_out_bytes) == (4 * NBYTES, 2 * NBYTES)
 
 
-def test_profiles_tell_of_staging_and_copies(backend, context):
+def test_profiles_report_staging_and_copies(backend, context):
     graph = doubler(context, prepared=(MEMHANDLE, MEMHANDLE))
     given, _ = tensors(context, (RAW, RAW))
     with qnn.Profile(backend, qnn.ProfileLevel.DETAILED) as profile:
@@ -103,7 +103,7 @@ def test_profiles_tell_of_staging_and_copies(backend, context):
     assert (second["copied in"], second["copied out"], second["staging reserved"]) == (NBYTES, NBYTES, 0)
 
 
-def test_a_profile_of_finalize_tells_what_was_reserved(backend, context):
+def test_a_profile_of_finalize_reports_what_was_reserved(backend, context):
     graph = context.create_graph("late")
     from isthmus.graph import DataType, TensorType
 

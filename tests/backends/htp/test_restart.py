@@ -35,7 +35,7 @@ def wait_for_death(context):
         time.sleep(0.001)
 
 
-def test_every_call_that_needs_the_dead_answers_1007(backend):
+def test_every_call_that_needs_a_dead_accelerator_answers_1007(backend):
     context = backend.create_context()
     doubling = Doubler(context)
     state = counter(context)

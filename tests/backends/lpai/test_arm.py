@@ -156,7 +156,7 @@ def test_memory_that_is_no_longer_bound_is_taken_from_the_accelerator(backend, g
     assert accelerator.counts()["memory"] == before
 
 
-def test_memory_for_copies_is_reserved_once_and_told(backend, graph):
+def test_memory_for_copies_is_reserved_once_and_counted(backend, graph):
     ready(backend, graph)
     for _ in range(3):
         graph.execute([ClientTensor("x", memory.host(256, 128))], [ClientTensor("y", memory.host(256, 128))])

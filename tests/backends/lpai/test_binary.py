@@ -77,7 +77,7 @@ def test_io_that_was_planned_out_stays_out():
         assert (y.view(np.float32, (40,)) == 4).all()
 
 
-def test_a_restored_graph_cannot_be_prepared_anew(binary):
+def test_a_restored_graph_cannot_be_prepared_again(binary):
     with qnn.Backend("lpai") as backend:
         graph = backend.create_context_from_binary(binary).retrieve("first")
         with refused(Code.GRAPH_INVALID_ARGUMENT, "out of a context binary"):

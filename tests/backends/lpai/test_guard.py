@@ -68,7 +68,7 @@ def test_a_model_stays_inside_its_memory(ran, key):
 
 
 @pytest.mark.parametrize(("at_end", "distance"), [(True, 100), (False, -1)])
-def test_a_guard_page_ends_whoever_touches_it(at_end, distance):
+def test_an_access_to_a_guard_page_ends_the_process(at_end, distance):
     script = (
         "import ctypes\n"
         "from backends.lpai import guard_pages\n"

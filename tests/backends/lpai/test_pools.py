@@ -339,7 +339,7 @@ def test_a_graph_without_state_needs_no_persistent_memory(backend):
         (lpai.CORE_AFFINITY, lpai.CoreAffinity(lpai.Affinity.HARD, 2)),
     ],
 )
-def test_performance_and_affinity_are_kept_and_told(graph, option, value):
+def test_performance_and_affinity_are_stored_and_can_be_read(graph, option, value):
     assert graph.get_property(option) == type(value)()
     graph.set_config(option, value)
     assert graph.get_property(option) == value
@@ -390,7 +390,7 @@ def test_the_backend_says_whether_a_binary_must_outlive_its_context(backend):
     assert backend.get_property(lpai.REQUIRE_PERSISTENT_BINARY) is False
 
 
-def test_island_mode_is_kept_and_told(backend):
+def test_island_mode_is_stored_and_can_be_read(backend):
     context = backend.create_context({lpai.ENABLE_ISLAND: True})
     assert context.get_property(lpai.ENABLE_ISLAND) is True
     with refused(Code.CONTEXT_INVALID_CONFIG, "island"):
@@ -532,7 +532,7 @@ def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(ba
     assert used == [scratch, other, other]
 
 
-def test_replacing_scratch_gets_its_turn_beside_an_endless_loop_of_executions(backend, graph):
+def test_scratch_can_be_replaced_during_an_endless_loop_of_executions(backend, graph):
     first, _ = ready(backend, graph)
     others = [memory.host(first.nbytes, 128) for _ in range(2)]
     stop, failures = threading.Event(), []

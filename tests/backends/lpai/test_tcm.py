@@ -66,7 +66,7 @@ def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool):
     ]
 
 
-def test_the_pool_is_registered_once_and_each_allocation_told():
+def test_the_pool_is_registered_once_and_each_allocation_is_logged():
     heard = Heard()
     for _ in range(2):
         with qnn.Backend("lpai", IN_TCM, heard) as backend:

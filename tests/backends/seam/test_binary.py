@@ -154,7 +154,7 @@ def test_a_forged_header_is_refused(content, change):
         {"scratch_bytes": 1 << 60},
     ],
 )
-def test_a_program_with_senseless_fields_is_refused(graphs, fields, monkeypatch):
+def test_a_program_with_invalid_fields_is_refused(graphs, fields, monkeypatch):
     kernels = len(graphs[0].kernels)
     hostile = replace(graphs[0], **{k: v * kernels if k == "kernels" else v for k, v in fields.items()})
     with monkeypatch.context() as elsewhere:

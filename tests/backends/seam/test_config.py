@@ -101,7 +101,7 @@ def test_a_number_of_thousands_of_digits_in_a_dictionary_is_refused(tmp_path):
         settings({"part": {"size": 10**5000}}, TABLE)
 
 
-def test_numpys_whole_numbers_are_numbers():
+def test_integers_of_numpy_are_numbers():
     assert settings({"part": {"size": np.int64(5)}}, TABLE).values == {"size": 5}
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_configuration_is_refused(config):
 
 
 @pytest.mark.parametrize("value", ["vtcm", "", 3, None, True, [], {"ddr": 1}])
-def test_every_unknown_memory_type_is_told_in_the_documented_words(value):
+def test_every_unknown_memory_type_is_reported_in_the_documented_words(value):
     heard = []
     config = {"lpai_graph": {"execute": {"mem_type": value}}}
     with qnn.Backend("lpai", config, lambda level, text: heard.append((level, text))) as backend:

@@ -1,4 +1,4 @@
-"""A fair turn is given in the order of asking, and is not lost when somebody stops waiting."""
+"""A fair lock is given to threads in the order in which they ask, and is not lost when one stops waiting."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from isthmus.backends.seam.execution_lock import FairLock, _Place
 from isthmus.graph import DataType, TensorType
 
 OUTSIDE = ("threading", "test_execution_lock", "waiting")
-"""What is not the turn's."""
+"""What is not the lock's."""
 
 
 def started(target):
@@ -24,7 +24,7 @@ def started(target):
 
 
 def in_line_after(lock, last):
-    """Wait until somebody stands in line behind the one who was the last."""
+    """Wait until another thread waits behind the one that was the last."""
     assert eventually(lambda: lock._last is not last)
 
 
@@ -122,7 +122,7 @@ def until_interrupted():
     signal.signal(signal.SIGVTALRM, before)
 
 
-def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupted):
+def test_an_interrupt_at_any_moment_leaves_the_lock_free(until_interrupted):
     lock = FairLock()
 
     def take():
@@ -157,8 +157,8 @@ def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupte
     assert not lock.is_awaited
 
 
-class Line:
-    """A turn that somebody has until the main thread stands in line for it, and the main thread's try to take it."""
+class ContendedLock:
+    """A lock that another thread holds until the main thread waits for it, and the main thread's attempt to take it."""
 
     def __init__(self):
         self.lock, self._holders = FairLock(), []
@@ -191,20 +191,20 @@ class Line:
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
-def test_an_interrupt_while_standing_in_line_leaves_the_turn_to_others(by):
-    line = Line()
-    places = [line.check(where) for where in everywhere(line.take, by=by, outside=OUTSIDE)]
+def test_an_interrupt_while_waiting_leaves_the_lock_to_other_threads(by):
+    contended = ContendedLock()
+    places = [contended.check(where) for where in everywhere(contended.take, by=by, outside=OUTSIDE)]
     assert len(places) > 2
 
 
-def test_a_second_interrupt_while_leaving_the_line_leaves_the_turn_to_others():
-    line = Line()
-    places = [line.check(where) for where in twice_everywhere(line.take, by=Alarm, outside=OUTSIDE)]
+def test_a_second_interrupt_while_waiting_leaves_the_lock_to_other_threads():
+    contended = ContendedLock()
+    places = [contended.check(where) for where in twice_everywhere(contended.take, by=Alarm, outside=OUTSIDE)]
     assert len(places) > 2
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
-def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
+def test_two_interrupts_leave_a_lock_without_other_waiters_free(by):
     lock = FairLock()
 
     def take():
@@ -215,7 +215,7 @@ def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
         assert not lock.is_taken, where
 
 
-def test_one_who_leaves_the_line_too_soon_lets_nobody_overtake():
+def test_a_thread_that_stops_waiting_does_not_change_the_order_of_the_others():
     lock, order = FairLock(), []
 
     def take(number):

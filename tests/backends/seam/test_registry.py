@@ -109,7 +109,7 @@ def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused():
         (TimeoutError("a handler's own"), TimeoutError, "a handler's own"),
     ],
 )
-def test_packages_that_cannot_be_looked_up_are_told_and_looked_up_again(monkeypatch, problem, kind, match):
+def test_packages_that_cannot_be_looked_up_are_logged_and_looked_up_again(monkeypatch, problem, kind, match):
     def fails(group):
         raise problem
 

@@ -1,6 +1,6 @@
 """The tables of what backends accept are what their engines answer, call by call.
 
-`PYTHONPATH=tests python tests/engine/native/test_acceptance.py` writes the tables anew.
+`PYTHONPATH=tests python tests/engine/native/test_acceptance.py` writes the tables again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which kernel computes a step: the quick one for bytes where all its conditions hold, the one for reals beyond them.
+"""Which kernel computes a step: the quick one for bytes where all its conditions hold, the one for floats beyond them.
 
 Each line is one step outside of, or the last one inside of, a condition of `lowering`. Both kernels give the same
 numbers, so only the choice tells that a condition has moved.

@@ -70,7 +70,7 @@ def check(
     *, seed: int = 0, per_channel: bool = False, extreme: bool = False, clamp: tuple[float, float] | None = None,
     bias: bool = True,
 ) -> None:  # fmt: skip
-    """Run a product on every target, with one and two threads, and compare with whole numbers."""
+    """Run a product on every target, with one and two threads, and compare with integers."""
     rng = np.random.default_rng(seed)
     x, w = numbers(rng, x_kind, x_dims, extreme), numbers(rng, w_kind, w_dims, extreme)
     column_axis = {"FullyConnected": 0}.get(op, len(w_dims) - 1)

@@ -1,4 +1,4 @@
-"""Threads that take tiles by turns compute what one alone does, wait for nobody who has not begun, and stay apart."""
+"""Pipelined iterations on several threads compute what one thread does, without deadlock and in arenas of their own."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from isthmus.prepare.tiling import ScratchLimit
 RUNS = 100
 
 
-def by_turns(bytes_: bool = False, threads: int = 2) -> Program:
-    """Prepare a program in which threads take turns, within a limit that makes this target's search choose them."""
+def pipelined_program(bytes_: bool = False, threads: int = 2) -> Program:
+    """Prepare a program with pipelined iterations, within a limit that makes this target's search choose them."""
     graph = tile_networks.squeezed(bytes_)
     for limit in ("40%", "50%", "60%", "70%"):
         program = native.prepare(graph, threads, limit=ScratchLimit.of(limit)).program
         if program.pipelines:
             return program
-    raise AssertionError("no limit makes threads take turns")
+    raise AssertionError("no limit leads to pipelining")
 
 
 @pytest.fixture(scope="module")
@@ -46,22 +46,22 @@ def expected():
 
 
 @pytest.mark.parametrize(("bytes_", "threads"), [(False, 2), (False, 3), (False, 4), (True, 2), (True, 3)])
-def test_threads_that_take_turns_compute_the_same_bits_every_time(expected, bytes_, threads):
-    program = from_bytes(to_bytes(by_turns(bytes_, threads)))
+def test_pipelined_iterations_compute_the_same_bits_every_time(expected, bytes_, threads):
+    program = from_bytes(to_bytes(pipelined_program(bytes_, threads)))
     model = Guarded(program)
     for _ in range(RUNS):
         assert [model.run(0), model.run(1)] == expected[bytes_]
     model.close()
 
 
-def test_turns_that_no_other_thread_takes_are_taken_by_the_caller(expected):
-    model = Guarded(by_turns(threads=3))
+def test_iterations_that_no_other_thread_runs_are_run_by_the_caller(expected):
+    model = Guarded(pipelined_program(threads=3))
     model.close()
     assert [model.run(0), model.run(1)] == expected[False]
 
 
-def test_a_run_that_is_aborted_in_a_turn_ends_and_leaves_nothing_for_the_next(expected):
-    model = Guarded(by_turns())
+def test_a_run_that_is_aborted_in_an_iteration_ends_and_does_not_disturb_the_next(expected):
+    model = Guarded(pipelined_program())
     word = ctypes.c_int64()
     ended = []
     for _ in range(RUNS):
@@ -76,23 +76,23 @@ def test_a_run_that_is_aborted_in_a_turn_ends_and_leaves_nothing_for_the_next(ex
     model.close()
 
 
-def test_profiles_run_the_instructions_of_a_turn_one_by_one(expected):
-    program = by_turns()
+def test_profiles_run_the_instructions_of_an_iteration_one_by_one(expected):
+    program = pipelined_program()
     model = Guarded(program)
     for index in range(len(program.table)):
         model.executor.step(index)
-    assert model.outputs() != expected[False][0], "but for one turn nothing was computed"
-    assert any(any(output) for output in model.outputs()), "that turn was"
+    assert model.outputs() != expected[False][0], "nothing but one iteration was computed"
+    assert any(any(output) for output in model.outputs()), "that iteration was computed"
     assert model.run(0) == expected[False][0]
     model.close()
 
 
-def test_what_a_turn_makes_for_itself_is_in_a_lane_of_its_thread():
-    program = by_turns(threads=2)
-    (turns,) = program.pipelines
+def test_tensors_private_to_an_iteration_are_in_an_arena_of_its_thread():
+    program = pipelined_program(threads=2)
+    (pipeline,) = program.pipelines
     words = program.words.tolist()
-    values, _ = PIPELINE.decode(words, int(program.table[turns, 1]))
-    body = range(turns + 1, turns + 1 + values["instructions"])
+    values, _ = PIPELINE.decode(words, int(program.table[pipeline, 1]))
+    body = range(pipeline + 1, pipeline + 1 + values["instructions"])
     offsets = [
         operand.offset
         for index in body
@@ -103,7 +103,7 @@ def test_what_a_turn_makes_for_itself_is_in_a_lane_of_its_thread():
     assert max(offsets) - min(offsets) < values["arena_bytes"]
     assert min(offsets) + 2 * values["arena_bytes"] <= program.scratch_bytes
     assert all(program.table[index, 2] == 1 for index in body)
-    # The next turn may begin long before this one ends.
+    # The next iteration may begin long before this one ends.
     assert values["lead"] < values["instructions"] // 2
 
 
@@ -120,10 +120,10 @@ def forged(program: Program, place: int, value: int) -> Program:
     return replace(program, words=words)
 
 
-def test_turns_in_lanes_that_are_too_narrow_are_refused():
-    program = by_turns()
-    (turns,) = program.pipelines
-    place = int(program.table[turns, 1]) + PIPELINE.place.arena_bytes
+def test_iterations_in_arenas_that_are_too_small_are_refused():
+    program = pipelined_program()
+    (pipeline,) = program.pipelines
+    place = int(program.table[pipeline, 1]) + PIPELINE.place.arena_bytes
     verify(program)
     with pytest.raises(Unsafe, match=r"bytes of arenas that have"):
         verify(forged(program, place, int(program.words[place]) // 2))
@@ -131,11 +131,11 @@ def test_turns_in_lanes_that_are_too_narrow_are_refused():
         verify(forged(program, place, program.scratch_bytes))
 
 
-def test_turns_that_write_into_the_lane_of_another_are_refused():
+def test_iterations_that_write_into_the_arena_of_another_thread_are_refused():
     # Its convolutions have work space too.
     program = native.prepare(tile_networks.chain(6), 2, limit=ScratchLimit.of("60%")).program
-    turns = program.pipelines[0]
-    values, _ = PIPELINE.decode(program.words.tolist(), int(program.table[turns, 1]))
+    pipeline = program.pipelines[0]
+    values, _ = PIPELINE.decode(program.words.tolist(), int(program.table[pipeline, 1]))
     refused = []
     for place, word in enumerate(program.words.tolist()):
         if Operand(word).pool == values["first_cursor"]:
@@ -148,42 +148,42 @@ def test_turns_that_write_into_the_lane_of_another_are_refused():
     assert any("work space of several threads" in text for text in refused)
 
 
-def test_an_instruction_of_a_turn_is_not_shared():
-    program = by_turns()
-    (turns,) = program.pipelines
+def test_an_instruction_of_an_iteration_is_not_divided_between_threads():
+    program = pipelined_program()
+    (pipeline,) = program.pipelines
     table = program.table.copy()
-    table[turns + 1, 2] = 2
+    table[pipeline + 1, 2] = 2
     with pytest.raises(Unsafe, match="inside a pipelined repetition"):
         verify(replace(program, table=table))
     table = program.table.copy()
-    table[turns, 2] = 1
+    table[pipeline, 2] = 1
     with pytest.raises(Unsafe, match="repeats"):
         verify(replace(program, table=table))
 
 
-def test_turns_on_more_threads_than_a_program_has_are_refused():
-    program = by_turns()
+def test_iterations_on_more_threads_than_a_program_has_are_refused():
+    program = pipelined_program()
     table = program.table.copy()
     table[program.pipelines[0], 2] = 3
     with pytest.raises(QnnError, match="more shares than there are threads"):
         from_bytes(to_bytes(replace(program, table=table)))
 
 
-def test_one_thread_repeats_tiles_without_turns():
+def test_one_thread_repeats_tiles_without_pipelining():
     program = native.prepare(tile_networks.squeezed(False), 1, limit=ScratchLimit.of("30%")).program
     assert program.repeats
     assert not program.pipelines
     assert np.all(program.table[:, 2] == 1)
 
 
-def test_a_lane_has_the_work_space_of_one_thread():
+def test_an_arena_has_the_work_space_of_one_thread():
     # Every convolution lists addresses in work space, for each thread that shares it.
     one, several = (native.prepare(tile_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2))
     assert several.program.pipelines
     assert several.program.scratch_bytes < 1.5 * one.program.scratch_bytes
 
 
-def test_the_estimate_of_a_stretch_counts_all_lanes():
+def test_the_estimate_of_a_region_counts_the_arenas_of_all_threads():
     split = native.prepare(tile_networks.squeezed(False), 4, limit=ScratchLimit.of("40%"))
     assert split.program.pipelines
     (region,) = split.plan.regions

@@ -16,7 +16,7 @@ ARM_FILE = "processor\t: 0\nBogoMIPS\t: 100.00\nFeatures\t: fp asimd asimddp\nCP
 
 @pytest.fixture
 def fresh():
-    """Features are found once in a process; here they are found anew, and again afterwards."""
+    """Features are found once in a process; here they are found again, and again afterwards."""
     processor.features.cache_clear()
     yield
     processor.features.cache_clear()

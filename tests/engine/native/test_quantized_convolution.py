@@ -313,7 +313,7 @@ def test_weights_stored_without_sign_mean_the_same() -> None:
 
 @pytest.mark.parametrize("op", ["MatMul", "FullyConnected", "Conv2d", "DepthWiseConv2d"])
 @pytest.mark.parametrize("scale", [0.1, long(0.5)])
-def test_a_bias_in_reals_counts_to_the_step_of_the_result(op: str, scale: float) -> None:
+def test_a_float_bias_counts_to_the_step_of_the_result(op: str, scale: float) -> None:
     """Sums count by halves here: a finer result shows more of a bias than whole units of them can say."""
     rng, image = np.random.default_rng(3), "Conv" in op
     dims = {"MatMul": (2, 5), "FullyConnected": (5, 2), "Conv2d": (2, 2, 2, 5), "DepthWiseConv2d": (2, 2, 1, 2)}[op]

@@ -134,7 +134,7 @@ def test_convert_changes_scale_and_sign() -> None:
 
 
 @pytest.mark.parametrize(("source", "goal"), [(np.int16, np.int16), (np.uint8, np.int16), (np.uint16, np.int8)])
-def test_conversions_of_wider_types_go_through_reals(source: type, goal: type) -> None:
+def test_conversions_of_wider_types_are_computed_in_float(source: type, goal: type) -> None:
     x = random(source, (3, 200))
     real = (x.astype(np.float64) - 7) * 0.05
     info = np.iinfo(goal)
@@ -142,7 +142,7 @@ def test_conversions_of_wider_types_go_through_reals(source: type, goal: type) -
     check("Convert", [quantized(x, 0.05, 7)], {}, [result(goal, 0.11, 5)], [wanted], steps=1)
 
 
-def test_extremes_of_wider_types_go_through_reals() -> None:
+def test_minimum_and_maximum_of_wider_types_are_computed_in_float() -> None:
     x = random(np.int16, (3, 200))
     same = [result(np.int16, 0.05, 7, (3,))]
     check("ReduceMax", [quantized(x, 0.05, 7)], {"axes": np.array([1])}, same, [x.max(1)])
@@ -152,7 +152,7 @@ def test_extremes_of_wider_types_go_through_reals() -> None:
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32])
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
-def test_reals_become_the_nearest_stored_values_and_come_back(kind: type, axis: int | None) -> None:
+def test_floats_are_quantized_to_the_nearest_values_and_dequantized(kind: type, axis: int | None) -> None:
     rng = np.random.default_rng(3)
     dims = (3, 5, 37)
     count = 1 if axis is None else dims[axis]
@@ -233,7 +233,7 @@ def test_softmax_is_the_nearest_stored_probability(kind: type, dims: tuple[int, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bilinear_resizing_keeps_within_a_step_of_the_reals(kind: type) -> None:
+def test_bilinear_resizing_is_within_a_step_of_the_float_result(kind: type) -> None:
     x = random(kind, (2, 5, 6, 19))
     q = Quantization.per_tensor(0.05, zero(kind, 3))
     for out, corners, half in (

@@ -21,7 +21,7 @@ OTHERS = ("avx512-vnni", "avx2", "neon-dot", "neon")
 
 
 def rounded(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers that stand for each row's reals, and their scale."""
+    """Integers that stand for each row's real values, and their scale."""
     low, high = np.minimum(rows.min(-1), 0), np.maximum(rows.max(-1), 0)
     span = (high - low).astype(np.float32)
     factor = np.where(span > 0, np.float32(255) / np.where(span > 0, span, 1), np.float32(1)).astype(np.float32)

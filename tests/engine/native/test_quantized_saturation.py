@@ -59,7 +59,7 @@ def test_a_tiny_scale_of_the_result_saturates_it(case: str, scale: float) -> Non
 
 @pytest.mark.parametrize(("largest", "fits"), [((1 << 31) - 257, True), ((1 << 31) - 256, False)])
 def test_sums_that_could_round_beyond_32_bits_are_not_scaled_as_integers(largest: int, fits: bool) -> None:
-    """Where a scale is 1, the largest sum is that of all products, the largest of bytes, and of the largest bias."""
+    """With a multiplier of 1 the largest sum is that of 16 products of the largest bytes and the largest bias."""
     biases = np.full(8, 16 * 255 * 128 - largest, np.int32)
     bias = quantized(biases, 0.25, static=True)
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.25, 0))
@@ -122,7 +122,7 @@ def test_a_softmax_saturates_at_a_tiny_scale_and_vanishes_at_a_huge_one(scale: f
     np.testing.assert_array_equal(got, 127 if scale < 1 else 3)
 
 
-def test_a_bias_that_32_bits_cannot_hold_is_added_in_reals() -> None:
+def test_a_bias_that_32_bits_cannot_hold_is_added_in_float() -> None:
     """In units of the sums it is 1e22: a sum in integers would have another sign, or none of it."""
     tiny = quantized(np.ones((2, 16), np.int8), 1e-11)
     layer = [tiny, quantized(np.ones((8, 16), np.int8), 1e-11, static=True), Operand(np.full(8, 1.0, np.float32), True)]

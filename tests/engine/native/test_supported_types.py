@@ -2,7 +2,7 @@
 
 `supported.txt` has the calls of `test_supports` in all data types: those that are executed, by the kernels that do so
 for one target, and how many are refused. So a refusal that moves, or a case that falls back to a slower kernel, shows
-as a changed line. To write it anew: `PYTHONPATH=tests python tests/engine/native/test_supported_types.py`.
+as a changed line. To write it again: `PYTHONPATH=tests python tests/engine/native/test_supported_types.py`.
 """
 
 from __future__ import annotations

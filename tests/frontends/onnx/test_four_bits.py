@@ -102,7 +102,7 @@ def nbits(
     tmp_path: Path, depth: int, columns: int, bits: int, zeros: str, rows: int = 5,
     attributes: dict[str, int] | None = None, extra: list[tuple[str, Any]] | None = None,
 ) -> tuple[Path, np.ndarray]:  # fmt: skip
-    """A model with a MatMulNBits in blocks of 32, and its weights as reals [depth, columns].
+    """A model with a MatMulNBits in blocks of 32, and its weights as floats [depth, columns].
 
     `attributes` replace those that are right; `extra` are the operands from the fifth on.
     """

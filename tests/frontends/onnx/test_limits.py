@@ -53,7 +53,7 @@ def loop_body(level: int, nodes: Sequence[NodeProto], carried: str) -> GraphProt
 
 
 def nested_loops(innermost: Sequence[NodeProto], carried: str, turns: int = 1000, depth: int = 2) -> ModelProto:
-    """Loops in loops over constants: no turn adds a node to the graph."""
+    """Loops in loops over constants: no iteration adds a node to the graph."""
     body = loop_body(0, innermost, carried)
     for level in range(1, depth):
         body = loop_body(level, [node("Loop", f"n t c{level}", f"d{level}", body=body)], f"d{level}")
@@ -99,7 +99,7 @@ def test_folded_operations_within_a_node_are_counted(monkeypatch: pytest.MonkeyP
     assert "more than 100 operations" in error.rule
 
 
-def test_constants_that_grow_turn_by_turn_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_that_grow_in_each_iteration_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 1 << 26)
     sizable = [node("ConstantOfShape", "size", "big"), node("ReduceMax", "big", "least"), node("Add", "c0 least", "d0")]
     error = refusal(nested_loops(sizable, "d0"))
@@ -107,7 +107,7 @@ def test_constants_that_grow_turn_by_turn_are_limited(monkeypatch: pytest.Monkey
     assert "the constants that the model computes" in error.rule
 
 
-def test_what_a_subgraph_brings_counts_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_constants_of_a_subgraph_count_in_each_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 1 << 10)
     made = nested_loops([node("Add", "c0 weight", "d0")], "d0", depth=1)
     weight = helper.make_tensor("weight", TensorProto.FLOAT, [100], [0.0] * 100)
@@ -129,7 +129,7 @@ def chain(length: int) -> ModelProto:
 
 
 def turning(turns: int) -> ModelProto:
-    """A loop of so many turns."""
+    """A loop of so many iterations."""
     inputs = [
         helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", 9, []),
         helper.make_tensor_value_info("v", 1, None),

@@ -47,7 +47,7 @@ class LiteRtRunner:
 
 
 def random_input(rng: np.random.Generator, dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Random values that suit a type: normal reals, any small integers."""
+    """Random values that suit a type: normal floats, any small integers."""
     if dtype.kind == "f":
         return rng.standard_normal(dims).astype(dtype)
     if dtype.kind == "b":

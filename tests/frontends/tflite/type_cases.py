@@ -111,7 +111,7 @@ def _widen(model: _Model, tensor: Any, prescribed: bool) -> None:
 
 
 def _bias_reals(model: _Model, subgraph: Any, operator: Any) -> np.ndarray | None:
-    """The reals of a product's bias, if it has one."""
+    """The real values of a product's bias, if it has one."""
     if len(operator.inputs) < 3 or operator.inputs[2] < 0:
         return None
     tensor = subgraph.tensors[operator.inputs[2]]

@@ -32,7 +32,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], list[
 
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("case", sampled(CONVOLUTIONS, 4))
-def test_a_convolution_of_bytes_is_what_whole_numbers_give(case: str, signed: bool) -> None:
+def test_an_8_bit_convolution_is_that_of_integers(case: str, signed: bool) -> None:
     dims, weights, stride, pads, dilation, groups = CONVOLUTIONS[case]
     kind, filters, point = (np.int8, weights[3], 3) if signed else (np.uint8, weights[3], 255)
     params = {"stride": stride, "pad_amount": pads, "dilation": [dilation] * 2, "group": groups}
@@ -47,21 +47,21 @@ def test_a_convolution_of_bytes_is_what_whole_numbers_give(case: str, signed: bo
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 63])
-def test_a_matrix_product_of_bytes_reads_no_byte_behind_its_rows(depth: int) -> None:
+def test_an_8_bit_matrix_product_reads_nothing_beyond_its_rows(depth: int) -> None:
     inputs = [_bytes(7, depth), _bytes(depth, 19)]
     quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
     results = [Quantization.per_tensor(8.0, 1)]
     check("MatMul", inputs, statics=(1,), quantizations=quantizations, results=results)
 
 
-def test_matrices_of_batches_are_told_apart() -> None:
+def test_batches_of_matrices_are_broadcast() -> None:
     inputs = [_bytes(3, 1, 5, 12), _bytes(2, 12, 20)]
     quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
     results = [Quantization.per_tensor(4.0, 1)]
     check("MatMul", inputs, statics=(1,), quantizations=quantizations, results=results)
 
 
-def test_a_transposed_convolution_of_bytes_is_what_whole_numbers_give() -> None:
+def test_an_8_bit_transposed_convolution_is_that_of_integers() -> None:
     params = {"stride": [2, 3], "pad_amount": [[1, 0], [0, 1]], "output_padding": [1, 0]}
     quantizations = [Quantization.per_tensor(0.25, 9), Quantization.per_tensor(0.125, 0)]
     check(

@@ -33,7 +33,7 @@ CONVERSIONS = ("Quantize", "Dequantize", "Convert", "Cast")
 
 
 def _operands(function: Operation, dims: list[tuple[int, ...]]) -> list[Any]:
-    """Operands of these dimensions, of truth values or integers where the function takes no reals."""
+    """Operands of these dimensions, of truth values or integers where the function takes no floats."""
     types = function.input_types.get(0, ())
     if not types or DataType.FLOAT_32 in types:
         return list(dims)
@@ -211,19 +211,19 @@ def test_operands_are_broadcast() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, long(np.uint8), long(np.int64)])
 @pytest.mark.parametrize("op", sampled(("Divide", "Add", "Less", "Maximum"), 2))
-def test_whole_numbers_are_computed_with(op: str, dtype: type) -> None:
+def test_arithmetic_of_integers_matches_the_reference(op: str, dtype: type) -> None:
     a, b = (_generator.integers(1, 9, (3, 17)).astype(dtype) for _ in range(2))
     check(f"ElementWise{op}", [a, b])
 
 
 @pytest.mark.parametrize("source", [np.float32, *map(long, (np.int32, np.int64, np.uint8, np.bool_))])
 @pytest.mark.parametrize("goal", [np.float32, np.int32, np.bool_])
-def test_numbers_are_cast(source: type, goal: type) -> None:
+def test_casts_match_the_reference(source: type, goal: type) -> None:
     x = (_generator.uniform(0, 3, (5, 7))).astype(source)
     check("Cast", [x], declared=[(DataType.of(goal), x.shape)])
 
 
-def test_reals_are_quantized_and_back() -> None:
+def test_quantization_and_dequantization_match_the_reference() -> None:
     x = _generator.uniform(-2, 2, (3, 41)).astype(np.float32)
     quantization = Quantization.per_tensor(0.02, 7)
     check("Quantize", [x], declared=[(DataType.SFIXED_POINT_8, x.shape)], results=[quantization], steps=1)
@@ -231,7 +231,7 @@ def test_reals_are_quantized_and_back() -> None:
     check("Dequantize", [stored], quantizations=[quantization], declared=[(DataType.FLOAT_32, stored.shape)])
 
 
-def test_not_a_number_stays_where_it_is() -> None:
+def test_nan_stays_where_it_is() -> None:
     x = np.array([np.nan, -1, 2, np.inf, -np.inf, 0, 7, 8, 9], np.float32)
     check("Relu6", [x])
     check("ElementWiseMaximum", [x, x[::-1].copy()])

@@ -80,7 +80,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("case", sampled(ROWS, 2))
-def test_rows_of_taps_are_met_at_every_place(case: str) -> None:
+def test_depth_wise_kernels_with_several_taps_a_row_match_the_reference(case: str) -> None:
     dims, kernel, stride, pads, dilation = ROWS[case]
     params = {"stride": stride, "pad_amount": pads, "dilation": [1, dilation]}
     inputs = [_random(*dims), _random(*kernel, 1, dims[-1]), _random(dims[-1])]
@@ -136,7 +136,7 @@ def test_a_dense_layer_matches_the_reference_in_either_precision() -> None:
 
 
 @pytest.mark.parametrize("features", [1, long(2)])
-def test_a_dense_layer_may_have_hardly_a_feature(features: int) -> None:
+def test_a_dense_layer_may_have_very_few_features(features: int) -> None:
     check("FullyConnected", [_random(5, features), _random(3, features), _random(3)], statics=(1, 2))
 
 
@@ -192,7 +192,7 @@ def test_weights_that_are_no_bytes_once_they_are_centred_are_multiplied_as_float
 
 
 @pytest.mark.parametrize("op", ["MatMul", "FullyConnected"])
-def test_a_bias_in_reals_keeps_what_is_less_than_a_unit_of_the_sums_of_bytes(op: str) -> None:
+def test_a_float_bias_keeps_fractions_of_the_unit_of_integer_sums(op: str) -> None:
     left, right = (_generator.integers(-3, 4, dims).astype(np.int8) for dims in ((3, 2), (2, 5)))
     check(
         op, [left, right if op == "MatMul" else right.T.copy(), np.float32([0.2, -0.2, 0.7, 1.3, -2.6])],

@@ -1,4 +1,4 @@
-"""Commands are enqueued by one call and waited for with an end; what goes wrong is told, and nothing hangs."""
+"""Commands are enqueued by one call and waited for with an end; what goes wrong raises, and nothing hangs."""
 
 import ctypes
 import signal
@@ -89,7 +89,7 @@ def test_one_execution_waits_for_the_event_of_another(desk):
     assert (desk.array == 5).all()
 
 
-def test_a_timed_execution_tells_each_launch(desk):
+def test_a_timed_execution_reports_each_launch(desk):
     made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
     outcome, times = made.timed()
     assert outcome == Outcome.COMPLETE
@@ -150,7 +150,7 @@ def test_an_execution_that_only_looks_at_memory_ends_too(desk):
     assert [each.command.label for each in made.timed()[1].commands] == ["add 1"]
 
 
-def test_a_command_that_the_queue_does_not_take_is_told_and_the_next_execution_is_whole(desk):
+def test_a_command_that_the_queue_refuses_raises_and_the_next_execution_succeeds(desk):
     with failing("clEnqueueNDRangeKernel", numbers.OUT_OF_RESOURCES, after=1):
         made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
         with pytest.raises(QnnError, match=r"add 2 of the test: the queue answers OUT_OF_RESOURCES") as refused:
@@ -171,7 +171,7 @@ def test_a_queue_that_is_invalid_means_a_lost_device(desk):
         desk.context.check("anything")
 
 
-def test_an_execution_that_fails_on_the_device_is_told(desk):
+def test_an_execution_that_fails_on_the_device_raises(desk):
     def failed(real, event, which, size, place, needed):
         answer = real(event, which, size, place, needed)
         if which == numbers.EVENT_COMMAND_EXECUTION_STATUS:
@@ -447,7 +447,7 @@ def test_the_processors_that_compute_are_left_alone_at_once(desk):
     block.words[waiting.CommandWord.ARMED] = 0
 
 
-def test_a_driver_that_cannot_call_back_is_told(desk):
+def test_a_driver_that_refuses_callbacks_ends_the_wait_with_its_status(desk):
     driver = Driver(lambda driver: False, refuses=-5)
     block = driver.block(desk, on_host=True)
     assert block.wait(60.0)

@@ -56,7 +56,7 @@ def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch):
 
 
 @pytest.mark.parametrize("given", [{"device": 99}, {"platform": "nobody's"}])
-def test_what_is_not_there_is_refused_with_all_that_is(given):
+def test_an_unknown_device_is_refused_with_a_list_of_the_devices(given):
     with pytest.raises(QnnError, match="no device of OpenCL is") as refused:
         choose(**given)
     assert f"device 0 is {devices()[0]}" in refused.value.hint
@@ -82,7 +82,7 @@ def failing_for(handle):
     return behave
 
 
-def test_a_device_that_does_not_answer_is_left_out_and_told_of(monkeypatch):
+def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch):
     real, ghost = DEVICE.handle, ctypes.c_int64()
     handles = [ctypes.addressof(ghost), real]
     monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
@@ -100,7 +100,7 @@ def test_a_device_that_does_not_answer_is_left_out_and_told_of(monkeypatch):
             choose()
 
 
-def test_a_platform_that_does_not_answer_is_left_out_and_told_of():
+def test_a_platform_that_does_not_answer_is_left_out_and_logged():
     told = []
     with replaced("clGetDeviceIDs", failing_for(DEVICE.platform)):
         assert all(device.platform != DEVICE.platform for device in devices(told.append))

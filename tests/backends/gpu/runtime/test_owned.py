@@ -145,7 +145,7 @@ def test_threads_that_give_the_same_reference_back_release_it_once():
     assert released == [7] * 20
 
 
-def test_what_fails_to_be_made_or_retained_is_told(context):
+def test_a_handle_that_cannot_be_created_or_retained_raises(context):
     with failing("clCreateBuffer", numbers.MEM_OBJECT_ALLOCATION_FAILURE), pytest.raises(QnnError, match="FAILURE"):
         made_buffer(context)
     buffer = made_buffer(context)
@@ -154,7 +154,7 @@ def test_what_fails_to_be_made_or_retained_is_told(context):
     assert references(buffer.handle) == 1
 
 
-def test_of_programs_that_are_built_side_by_side_one_that_fails_is_told(context):
+def test_a_failure_of_one_of_several_parallel_builds_raises(context):
     sources = [(SOURCE, ()), ("no program", ()), (SOURCE, ("-DA=3",))]
     with pytest.raises(QnnError, match="do not build"):
         build_each(context, sources, Repository(), "test")

@@ -28,7 +28,7 @@ def test_a_status_has_a_code_and_its_name(status, code):
     assert f"({status})" in error.rule
 
 
-def test_success_is_no_error_and_a_lost_device_is_told_from_a_full_one():
+def test_success_is_no_error_and_a_lost_device_differs_from_a_full_one():
     check(0, "thing", "clDoSomething")
     assert is_loss(-36)
     assert not is_loss(-4)

@@ -1,7 +1,7 @@
-"""Real models in the types of NPUs, made by ONNX Runtime's own tools, and the roads on which they can be run.
+"""Real models in the types of NPUs, made by ONNX Runtime's own tools, and the APIs by which they can be run.
 
-``python tests/capi/model_roads.py [MODEL...]`` prints a table: for each model and form, what each road's answer is off
-from that of ``isthmus run`` on the cpu backend, as a part of the largest number of an output.
+``python tests/capi/typed_models.py [MODEL...]`` prints a table: for each model and form, how far the answer of each API
+is from that of ``isthmus run`` on the cpu backend, as a part of the largest number of an output.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def assert_one_answer(model: TypedModel, folder: Path) -> Feeds:
     """Check that ``isthmus run`` and net-run give the same bits on every backend; return them."""
     wanted = by_run(model, "cpu", folder)
     for backend in BACKENDS:
-        for road in (by_run, by_binary):
-            found = road(model, backend, folder)
+        for api in (by_run, by_binary):
+            found = api(model, backend, folder)
             for name, value in wanted.items():
-                np.testing.assert_array_equal(found[name], value, err_msg=f"{name}: {road.__name__} on {backend}")
+                np.testing.assert_array_equal(found[name], value, err_msg=f"{name}: {api.__name__} on {backend}")
     return wanted
 
 
@@ -174,17 +174,17 @@ def _line(key: str, form: str, libraries: Path) -> str:
         model = typed_model(key, form, folder)
         with contextlib.redirect_stdout(io.StringIO()):
             wanted = by_run(model, "cpu", folder)
-        roads: dict[str, Callable[[], Feeds]] = {
+        apis: dict[str, Callable[[], Feeds]] = {
             "run htp": lambda: by_run(model, "htp", folder),
             "run lpai": lambda: by_run(model, "lpai", folder),
             **{f"net-run {b}": lambda b=b: by_binary(model, b, folder) for b in BACKENDS},
             "provider": lambda: by_provider(model, libraries / "libQnnHtp.so")[0],
         }
         cells: list[Any] = []
-        for road in roads.values():
+        for api in apis.values():
             try:
                 with contextlib.redirect_stdout(io.StringIO()):
-                    answer = road()
+                    answer = api()
                 same = all(answer[n].tobytes() == value.tobytes() for n, value in wanted.items())
                 cells.append("same bits" if same else f"{off(answer, wanted):.1e}")
             except (QnnError, AssertionError) as problem:

@@ -1,4 +1,4 @@
-"""Real models in the types of NPUs, made by ONNX Runtime's tools, have one answer on every road to every backend."""
+"""Real models in the types of NPUs, made by ONNX Runtime's tools, have one answer by every API on every backend."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from support import zoo
 from support.suites import long
 
-from capi import model_roads
-from capi.model_roads import FORMS, KEYS, QUANTIZED, TypedModel
+from capi import typed_models
+from capi.typed_models import FORMS, KEYS, QUANTIZED, TypedModel
 
 pytest.importorskip("onnx")
 SHORT = ("kws_fp32", "a16w4")
@@ -34,30 +34,30 @@ def cases(forms: tuple[str, ...], keys: tuple[str, ...] = KEYS) -> list[object]:
 
 def prepared(key: str, form: str, folder: Path) -> TypedModel:
     try:
-        return model_roads.typed_model(key, form, folder)
+        return typed_models.typed_model(key, form, folder)
     except zoo.Unavailable as reason:
         pytest.skip(str(reason))
 
 
 @pytest.mark.parametrize(("key", "form"), cases(FORMS))
 def test_run_and_net_run_give_one_answer_on_every_backend(key: str, form: str, tmp_path: Path) -> None:
-    model_roads.assert_one_answer(prepared(key, form, tmp_path), tmp_path)
+    typed_models.assert_one_answer(prepared(key, form, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(("key", "form"), cases(FORMS, ON_PROVIDER))
 def test_the_provider_answers_as_run_does(key: str, form: str, libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     model = prepared(key, form, tmp_path)
-    wanted = model_roads.by_run(model, "htp", tmp_path)
-    found, taken = model_roads.by_provider(model, libraries / "libQnnHtp.so")
+    wanted = typed_models.by_run(model, "htp", tmp_path)
+    found, taken = typed_models.by_provider(model, libraries / "libQnnHtp.so")
     assert taken >= 0.9
-    assert model_roads.off(found, wanted) <= PROVIDER
+    assert typed_models.off(found, wanted) <= PROVIDER
 
 
 @pytest.mark.parametrize(("key", "form"), cases(tuple(QUANTIZED)))
 def test_each_layer_is_that_of_onnx_runtime(key: str, form: str, tmp_path: Path) -> None:
     compared = 0
-    for name, (here, there, scale) in model_roads.layers(prepared(key, form, tmp_path), tmp_path).items():
+    for name, (here, there, scale) in typed_models.layers(prepared(key, form, tmp_path), tmp_path).items():
         # The mask of an attention is the lowest float32, which ONNX Runtime dequantizes to infinity.
         if np.isfinite(there).all():
             assert np.abs(here.astype(np.float64) - there).max() <= LAYER * scale, name
