@@ -60,7 +60,7 @@ def found(log):
     return places
 
 
-def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line():
+def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line() -> None:
     raw = np.zeros(DIMS, np.float32)
     with isthmus.audit() as log:
         with qnn.Backend("htp") as backend:
@@ -102,7 +102,7 @@ def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line():
     kept.close()
 
 
-def test_a_correct_program_has_no_mistakes_and_copies_nothing():
+def test_a_correct_program_has_no_mistakes_and_copies_nothing() -> None:
     with isthmus.audit() as log, qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, 2 * NBYTES) as buffer:
         context = backend.create_context()
         graph = composed(context)
@@ -120,7 +120,7 @@ def test_a_correct_program_has_no_mistakes_and_copies_nothing():
     assert "mistakes: none" in str(log)
 
 
-def test_a_refusal_of_a_backend_has_its_tensor():
+def test_a_refusal_of_a_backend_has_its_tensor() -> None:
     raw = np.zeros(2 * NBYTES, np.uint8)
     with isthmus.audit() as log, qnn.Backend("cpu") as backend:
         graph = composed(backend.create_context(), TensorMemType.RAW)
@@ -133,7 +133,7 @@ def test_a_refusal_of_a_backend_has_its_tensor():
 
 @pytest.mark.parametrize("backend", ["cpu", "htp", "lpai"])
 @pytest.mark.parametrize("io", [None, "raw", "memhandle"])
-def test_what_begins_ends_as_often(tmp_path, backend, io):
+def test_what_begins_ends_as_often(tmp_path, backend, io) -> None:
     if io == "memhandle" and backend == "cpu":
         pytest.skip("cpu has no memory handles")
     with isthmus.audit() as log, isthmus.Session(tiny.gate(tmp_path / "gate.onnx"), backend=backend, io=io) as session:
@@ -148,7 +148,7 @@ def test_what_begins_ends_as_often(tmp_path, backend, io):
     assert not log.mistakes
 
 
-def test_the_registrations_of_a_graphs_own_memory_end_with_the_backend():
+def test_the_registrations_of_a_graphs_own_memory_end_with_the_backend() -> None:
     with isthmus.audit() as log:
         with qnn.Backend("htp") as backend:
             memory = composed(backend.create_context()).allocate()
@@ -157,7 +157,7 @@ def test_the_registrations_of_a_graphs_own_memory_end_with_the_backend():
     assert not log.mistakes
 
 
-def test_copies_are_listed_by_tensor_with_their_reason_and_remedy():
+def test_copies_are_listed_by_tensor_with_their_reason_and_remedy() -> None:
     x, y = np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)
     with isthmus.audit() as log, qnn.Backend("htp") as backend:
         graph = composed(backend.create_context(), TensorMemType.RAW)
@@ -172,7 +172,7 @@ def test_copies_are_listed_by_tensor_with_their_reason_and_remedy():
     assert not log.mistakes
 
 
-def test_copies_of_two_lines_are_listed_for_each(tmp_path):
+def test_copies_of_two_lines_are_listed_for_each(tmp_path) -> None:
     with isthmus.audit() as log, isthmus.Session(tiny.gate(tmp_path / "gate.onnx")) as session:
         feeds = {name: view.copy() for name, view in session.inputs.items()}
         session.run(feeds)
@@ -182,7 +182,7 @@ def test_copies_of_two_lines_are_listed_for_each(tmp_path):
     assert len({each.where for each in log.copies}) == 2
 
 
-def test_copies_of_a_command_have_no_line(tmp_path, capsys):
+def test_copies_of_a_command_have_no_line(tmp_path, capsys) -> None:
     model = tiny.gate(tmp_path / "gate.onnx")
     assert cli.main(["run", str(model), "--backend", "htp", "--io", "raw", "--audit"]) == 0
     text = capsys.readouterr().err
@@ -190,7 +190,7 @@ def test_copies_of_a_command_have_no_line(tmp_path, capsys):
     assert ".py:" not in text
 
 
-def test_the_tables_say_which_fault_occurred_how_often():
+def test_the_tables_say_which_fault_occurred_how_often() -> None:
     with isthmus.audit() as log, faults.inject("alloc@1,alloc@3"), qnn.Backend("cpu"):
         for _ in range(3):
             with contextlib.suppress(QnnError):
@@ -198,7 +198,7 @@ def test_the_tables_say_which_fault_occurred_how_often():
     assert "injected fault: alloc@1, 1 time\ninjected fault: alloc@3, 1 time\n" in str(log)
 
 
-def test_a_session_reports_the_copies_of_its_feeds(tmp_path):
+def test_a_session_reports_the_copies_of_its_feeds(tmp_path) -> None:
     with isthmus.audit() as log, isthmus.Session(tiny.gate(tmp_path / "gate.onnx")) as session:
         feeds = {name: view.copy() for name, view in session.inputs.items()}
         session.run(feeds)
@@ -208,7 +208,7 @@ def test_a_session_reports_the_copies_of_its_feeds(tmp_path):
     assert not log.mistakes
 
 
-def test_a_suspended_audit_records_only_the_end_of_what_began_before():
+def test_a_suspended_audit_records_only_the_end_of_what_began_before() -> None:
     with isthmus.audit() as log:
         before = memory.host(32)
         with audit_log.suspended():
@@ -225,7 +225,7 @@ def test_a_suspended_audit_records_only_the_end_of_what_began_before():
     assert not log.mistakes
 
 
-def test_an_audit_sees_nothing_before_and_after_its_block():
+def test_an_audit_sees_nothing_before_and_after_its_block() -> None:
     before = memory.host(64)
     with isthmus.audit() as log:
         before.close()
@@ -233,7 +233,7 @@ def test_an_audit_sees_nothing_before_and_after_its_block():
     assert (log.events, log.mistakes, audit_log.active) == ([], [], ())
 
 
-def test_executions_of_bindings_that_are_older_than_the_audit_are_seen_and_pay_nothing_after_it():
+def test_executions_of_bindings_that_are_older_than_the_audit_are_seen_and_pay_nothing_after_it() -> None:
     plain = BindingBase.execute
     with qnn.Backend("htp") as backend:
         memory = composed(backend.create_context()).allocate()
@@ -245,7 +245,7 @@ def test_executions_of_bindings_that_are_older_than_the_audit_are_seen_and_pay_n
     assert BindingBase.execute is plain
 
 
-def test_an_audit_may_be_of_some_kinds_of_memory():
+def test_an_audit_may_be_of_some_kinds_of_memory() -> None:
     with isthmus.audit("rpcmem") as log, memory.host(64), rpcmem.alloc(25, 1, 768):
         pass
     assert [(event.kind, event.nbytes) for event in log.events] == 2 * [("rpcmem", 768)]
@@ -254,7 +254,7 @@ def test_an_audit_may_be_of_some_kinds_of_memory():
     assert audit_log.active == ()
 
 
-def test_the_live_buffers_of_an_audit_are_known_after_it_and_nothing_else_is_recorded():
+def test_the_live_buffers_of_an_audit_are_known_after_it_and_nothing_else_is_recorded() -> None:
     with isthmus.audit() as log:
         buffer = memory.host(64)
     mistakes = list(log.mistakes)
@@ -263,18 +263,18 @@ def test_the_live_buffers_of_an_audit_are_known_after_it_and_nothing_else_is_rec
     assert (log.live, len(log.events), log.mistakes) == ([], 1, mistakes)
 
 
-def test_a_buffer_that_is_collected_just_before_the_end_is_no_mistake():
+def test_a_buffer_that_is_collected_just_before_the_end_is_no_mistake() -> None:
     with isthmus.audit() as log:
         memory.host(64)
     assert [event.action.value for event in log.events] == ["allocate", "free"]
     assert not log.mistakes
 
 
-def test_memory_has_the_same_audit():
+def test_memory_has_the_same_audit() -> None:
     assert memory.audit is isthmus.audit
 
 
-def test_audits_inside_each_other_see_the_same():
+def test_audits_inside_each_other_see_the_same() -> None:
     with isthmus.audit() as outer:
         with isthmus.audit() as inner:
             memory.host(64).close()
@@ -283,7 +283,7 @@ def test_audits_inside_each_other_see_the_same():
     assert [event.nbytes for event in outer.events] == [64, 64, 32, 32]
 
 
-def test_an_audit_that_outlasts_the_one_before_it_still_sees_allocations():
+def test_an_audit_that_outlasts_the_one_before_it_still_sees_allocations() -> None:
     with ExitStack() as first, ExitStack() as second:
         first.enter_context(isthmus.audit())
         log = second.enter_context(isthmus.audit())
@@ -292,7 +292,7 @@ def test_an_audit_that_outlasts_the_one_before_it_still_sees_allocations():
     assert [event.action.value for event in log.events] == ["allocate", "free"]
 
 
-def test_a_block_does_not_end_the_audit_of_the_process(tmp_path):
+def test_a_block_does_not_end_the_audit_of_the_process(tmp_path) -> None:
     report = tmp_path / "audit.json"
     program = """
 import isthmus
@@ -307,7 +307,7 @@ memory.host(64).close()
     assert [each["action"] for each in json.loads(report.read_text())["events"]] == ["allocate", "free"]
 
 
-def test_audits_of_many_threads_each_see_their_allocations_and_all_end():
+def test_audits_of_many_threads_each_see_their_allocations_and_all_end() -> None:
     def work():
         for _ in range(200):
             with isthmus.audit() as log:
@@ -329,7 +329,7 @@ def test_audits_of_many_threads_each_see_their_allocations_and_all_end():
     assert memory.current("host") is plain
 
 
-def test_an_audit_that_is_interrupted_anywhere_has_ended():
+def test_an_audit_that_is_interrupted_anywhere_has_ended() -> None:
     def deed():
         with isthmus.audit():
             pass
@@ -340,7 +340,7 @@ def test_an_audit_that_is_interrupted_anywhere_has_ended():
         assert (audit_log.active, memory.current("host")) == ((), plain), where
 
 
-def test_allocations_that_are_interrupted_anywhere_are_no_mistakes():
+def test_allocations_that_are_interrupted_anywhere_are_no_mistakes() -> None:
     with isthmus.audit() as log:
         places = list(everywhere(lambda: memory.host(64).close()))
         gc.collect()
@@ -348,7 +348,7 @@ def test_allocations_that_are_interrupted_anywhere_are_no_mistakes():
     assert not log.mistakes
 
 
-def test_a_backend_that_is_never_freed_is_a_mistake():
+def test_a_backend_that_is_never_freed_is_a_mistake() -> None:
     with isthmus.audit() as log:
         backend = qnn.Backend("cpu")  # forgotten
     assert found(log) == [("never freed", "", "forgotten")]
@@ -356,7 +356,7 @@ def test_a_backend_that_is_never_freed_is_a_mistake():
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".json"])
-def test_the_environment_asks_for_the_audit_of_a_process(tmp_path, suffix):
+def test_the_environment_asks_for_the_audit_of_a_process(tmp_path, suffix) -> None:
     program, report = tmp_path / "program.py", tmp_path / f"audit{suffix}"
     program.write_text("from isthmus import qnn\nfrom isthmus.memory import rpcmem\nkept = rpcmem.alloc(25, 1, 768)\n")
     subprocess.run([sys.executable, program], check=True, env={"PATH": "", "ISTHMUS_AUDIT": str(report)})
@@ -368,7 +368,7 @@ def test_the_environment_asks_for_the_audit_of_a_process(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(("value", "times"), [("1", 1), ("/dev/stderr", 1), ("0", 0)])
-def test_the_audit_of_a_process_goes_to_standard_error_and_replaces_no_file(tmp_path, value, times):
+def test_the_audit_of_a_process_goes_to_standard_error_and_replaces_no_file(tmp_path, value, times) -> None:
     program = "import sys; from isthmus import qnn, memory; print('before', file=sys.stderr); kept = memory.host(64)"
     report = tmp_path / "errors.txt"
     with report.open("w") as stream:
@@ -380,7 +380,7 @@ def test_the_audit_of_a_process_goes_to_standard_error_and_replaces_no_file(tmp_
     assert list(tmp_path.iterdir()) == [report]
 
 
-def test_an_audit_file_that_cannot_be_written_is_one_line(tmp_path):
+def test_an_audit_file_that_cannot_be_written_is_one_line(tmp_path) -> None:
     program = "from isthmus import qnn, memory; memory.host(64)"
     environment = {"PATH": "", "ISTHMUS_AUDIT": str(tmp_path / "missing" / "file")}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)

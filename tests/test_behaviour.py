@@ -30,7 +30,7 @@ def functions(path):
 
 
 @pytest.mark.parametrize("cells", list(rows()), ids=lambda cells: cells[0][:40])
-def test_every_statement_stands_beside_tests_that_exist(cells):
+def test_every_statement_stands_beside_tests_that_exist(cells) -> None:
     assert len(cells) == 3, cells
     statement, _, proofs = cells
     named = NAMED.findall(proofs)
@@ -95,7 +95,7 @@ def stems(text: str) -> set[str]:
 CITING = [cells for cells in rows() if cells[1] not in OTHERS]
 
 
-def test_the_words_of_a_row_occur_in_the_lines_that_it_names():
+def test_the_words_of_a_row_occur_in_the_lines_that_it_names() -> None:
     lines, wrong = documents(), []
     for statement, source, _ in CITING:
         places = cited(source)
@@ -106,7 +106,7 @@ def test_the_words_of_a_row_occur_in_the_lines_that_it_names():
 
 
 @pytest.mark.parametrize("name", TITLES)
-def test_every_line_of_a_document_is_covered_by_a_row(name):
+def test_every_line_of_a_document_is_covered_by_a_row(name) -> None:
     lines = documents()[name]
     covered = {number for cells in CITING for known, numbers in cited(cells[1]) if known == name for number in numbers}
     open_ = {

@@ -8,20 +8,20 @@ import isthmus
 from isthmus import Code, QnnError
 
 
-def test_an_error_has_code_object_rule_and_remedy():
+def test_an_error_has_code_object_rule_and_remedy() -> None:
     error = QnnError(Code.MEM_ALREADY_REGISTERED, "fd 7", "it is registered as handle 3", "Deregister it first.")
     assert error.code == 8002
     assert error.name == "MEM_ALREADY_REGISTERED"
     assert str(error) == "[8002 MEM_ALREADY_REGISTERED] fd 7: it is registered as handle 3. Deregister it first."
 
 
-def test_an_error_survives_a_process_boundary():
+def test_an_error_survives_a_process_boundary() -> None:
     error = QnnError(Code.GRAPH_NOT_FINALIZED, "graph 'g'", "finalize it first", "Call finalize().")
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.code, copy.what, copy.rule, copy.hint) == (error.code, error.what, error.rule, error.hint)
 
 
-def test_the_package_names_what_it_offers():
+def test_the_package_names_what_it_offers() -> None:
     assert {"Session", "QnnError", "Code", "memory"} <= set(isthmus.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = isthmus.nonsense
@@ -63,11 +63,11 @@ NUMBERS = {
 """As clients have them compiled in."""
 
 
-def test_codes_have_the_numbers_of_the_headers():
+def test_codes_have_the_numbers_of_the_headers() -> None:
     assert {name: int(code) for name, code in Code.__members__.items()} == NUMBERS
 
 
-def test_an_error_is_one_line_whatever_names_it_quotes():
+def test_an_error_is_one_line_whatever_names_it_quotes() -> None:
     error = QnnError(Code.GRAPH_INVALID_NAME, "graph 'a\nb'", "it has 'c\r\x1b[2J\u2028'", "Rename\x85it\x9b31m\u202e.")
     assert len(str(error).splitlines()) == 1
     assert str(error).endswith(r"graph 'a\nb': it has 'c\r\x1b[2J\u2028'. Rename\x85it\x9b31m\u202e.")

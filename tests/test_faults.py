@@ -56,7 +56,7 @@ def executions(backend, count):
 
 
 @pytest.mark.parametrize("name", ["htp", "lpai"])
-def test_the_accelerator_dies_once_at_the_chosen_execution(name):
+def test_the_accelerator_dies_once_at_the_chosen_execution(name) -> None:
     config = {"lpai_backend": {"target_env": "arm"}} if name == "lpai" else None
     with isthmus.audit() as log, faults.inject("ssr@3, ssr@6"), qnn.Backend(name, config) as backend:
         assert executions(backend, 4) == [0, 0, 1007, 1007]
@@ -66,7 +66,7 @@ def test_the_accelerator_dies_once_at_the_chosen_execution(name):
     assert log.faults == ["ssr@3", "ssr@6"]
 
 
-def test_memory_that_cannot_be_mapped_is_refused_and_nothing_is_registered():
+def test_memory_that_cannot_be_mapped_is_refused_and_nothing_is_registered() -> None:
     with faults.inject("map@2"), qnn.Backend("htp") as backend:
         context = backend.create_context()
         with rpcmem.alloc(25, 1, NBYTES) as first, rpcmem.alloc(25, 1, NBYTES) as second:
@@ -76,7 +76,7 @@ def test_memory_that_cannot_be_mapped_is_refused_and_nothing_is_registered():
             context.mem_deregister(handles)
 
 
-def test_a_chosen_allocation_of_shared_memory_fails():
+def test_a_chosen_allocation_of_shared_memory_fails() -> None:
     with faults.inject("alloc@2,alloc@4"), qnn.Backend("cpu"):
         for number in range(1, 6):
             if number in (2, 4):
@@ -87,7 +87,7 @@ def test_a_chosen_allocation_of_shared_memory_fails():
             memory.host(NBYTES).close()
 
 
-def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block():
+def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block() -> None:
     before = limits.getrlimit(limits.RLIMIT_NOFILE)
     with faults.inject("fds@3"):
         taken = [os.dup(0), os.dup(0)]
@@ -104,7 +104,7 @@ def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block(
 
 
 @pytest.mark.parametrize(("backend", "what"), [("htp", "accelerator process"), ("cpu", "model file")])
-def test_an_api_call_without_descriptors_fails_with_one_code_that_names_the_fault(tmp_path, backend, what):
+def test_an_api_call_without_descriptors_fails_with_one_code_that_names_the_fault(tmp_path, backend, what) -> None:
     model = tmp_path / "model.onnx"
     tiny.convolution(model)
     with isthmus.Session(model, backend=backend):
@@ -114,12 +114,12 @@ def test_an_api_call_without_descriptors_fails_with_one_code_that_names_the_faul
         isthmus.Session(model, backend=backend)
 
 
-def test_compiled_code_that_cannot_be_read_for_lack_of_descriptors_has_the_same_code(tmp_path):
+def test_compiled_code_that_cannot_be_read_for_lack_of_descriptors_has_the_same_code(tmp_path) -> None:
     with faults.inject("fds@1"), pytest.raises(QnnError, match=r"\[1010 .*cache.*fault 'fds@1' was injected"):
         Folder(tmp_path).read("kernel", "")
 
 
-def test_of_faults_in_each_other_the_inner_one_is_named():
+def test_of_faults_in_each_other_the_inner_one_is_named() -> None:
     error = partial(QnnError, Code.COMMON_GENERAL, "file", "Too many open files")
     with faults.inject("fds@7"):
         with faults.inject("fds@5,fds@3"):
@@ -129,12 +129,12 @@ def test_of_faults_in_each_other_the_inner_one_is_named():
         assert copied.rule.count("injected") == 1
 
 
-def test_a_lack_of_descriptors_is_reported_when_it_is_in_force():
+def test_a_lack_of_descriptors_is_reported_when_it_is_in_force() -> None:
     with isthmus.audit() as log, faults.inject("fds@500"):
         assert log.faults == ["fds@500"]
 
 
-def test_a_slow_unmap_delays_each_deregistration():
+def test_a_slow_unmap_delays_each_deregistration() -> None:
     with faults.inject("slow-unmap=100ms"), qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, NBYTES) as buffer:
         context = backend.create_context()
         for _ in range(2):
@@ -145,7 +145,7 @@ def test_a_slow_unmap_delays_each_deregistration():
 
 
 @pytest.mark.parametrize("io", ["memhandle", "raw"])
-def test_a_slow_unmap_delays_the_end_of_a_session(tmp_path, io):
+def test_a_slow_unmap_delays_the_end_of_a_session(tmp_path, io) -> None:
     tiny.convolution(tmp_path / "model.onnx")
     with isthmus.audit() as log, faults.inject("slow-unmap=100ms"):
         session = isthmus.Session(tmp_path / "model.onnx", backend="htp", io=io)
@@ -157,7 +157,7 @@ def test_a_slow_unmap_delays_the_end_of_a_session(tmp_path, io):
     assert log.faults == ["slow-unmap=100ms"], "all memory of a session is deregistered in one call"
 
 
-def test_memory_that_a_graph_was_given_is_deregistered_before_its_context_is_freed():
+def test_memory_that_a_graph_was_given_is_deregistered_before_its_context_is_freed() -> None:
     with isthmus.audit() as log, qnn.Backend("htp") as backend:
         context = backend.create_context()
         accelerator = context.driver.queue.accelerator
@@ -175,7 +175,7 @@ def test_memory_that_a_graph_was_given_is_deregistered_before_its_context_is_fre
     assert not log.mistakes
 
 
-def test_without_faults_nothing_differs():
+def test_without_faults_nothing_differs() -> None:
     with faults.inject("ssr@1"):
         pass
     assert faults.active is None
@@ -184,7 +184,7 @@ def test_without_faults_nothing_differs():
         assert (type(queue), type(queue.accelerator)) == (Queue, Accelerator)
 
 
-def test_blocks_inside_each_other_count_by_themselves():
+def test_blocks_inside_each_other_count_by_themselves() -> None:
     with faults.inject("ssr@2"), qnn.Backend("htp") as backend:
         assert executions(backend, 1) == [0]
         with faults.inject("ssr@1"):
@@ -213,7 +213,7 @@ def test_blocks_inside_each_other_count_by_themselves():
         ("x\ny@3", r"fault 'x\ny@3' is unknown"),
     ],
 )  # fmt: skip
-def test_a_fault_that_is_wrong_is_refused_in_one_line(text, message, monkeypatch):
+def test_a_fault_that_is_wrong_is_refused_in_one_line(text, message, monkeypatch) -> None:
     monkeypatch.setenv(faults.VARIABLE, text)
     with pytest.raises(QnnError) as refused:
         qnn.Backend("cpu")
@@ -223,7 +223,7 @@ def test_a_fault_that_is_wrong_is_refused_in_one_line(text, message, monkeypatch
     assert faults.active is None
 
 
-def test_the_environment_injects_faults_into_a_program_that_is_not_changed():
+def test_the_environment_injects_faults_into_a_program_that_is_not_changed() -> None:
     program = """
 import numpy as np, sys
 from isthmus import QnnError, qnn

@@ -14,7 +14,7 @@ from isthmus.log import Log, LogLevel, deferred
 
 
 @pytest.mark.parametrize("level", LogLevel)
-def test_a_callback_hears_up_to_its_level(level):
+def test_a_callback_hears_up_to_its_level(level) -> None:
     heard = []
     log = Log(lambda *message: heard.append(message[0]), level)
     for message in LogLevel:
@@ -22,7 +22,7 @@ def test_a_callback_hears_up_to_its_level(level):
     assert heard == [known for known in LogLevel if known <= level]
 
 
-def test_pythons_logging_hears_everything_at_matching_levels(caplog):
+def test_pythons_logging_hears_everything_at_matching_levels(caplog) -> None:
     with caplog.at_level(1, "isthmus"):
         log = Log(None, LogLevel.ERROR)
         for level in LogLevel:
@@ -31,17 +31,17 @@ def test_pythons_logging_hears_everything_at_matching_levels(caplog):
     assert set(caplog.messages) == {"100 % of it"}
 
 
-def test_levels_have_qnns_numbers():
+def test_levels_have_qnns_numbers() -> None:
     assert [int(level) for level in LogLevel] == [1, 2, 3, 4, 5]
 
 
-def test_a_failing_callback_does_not_disturb(caplog):
+def test_a_failing_callback_does_not_disturb(caplog) -> None:
     with caplog.at_level(logging.ERROR, "isthmus"):
         Log(lambda level, text: 1 / 0)(LogLevel.ERROR, "still said")
     assert caplog.messages == ["still said", "the log callback failed at: still said"]
 
 
-def test_a_freed_log_is_silent_and_wrong_arguments_are_refused():
+def test_a_freed_log_is_silent_and_wrong_arguments_are_refused() -> None:
     heard = []
     with Log(lambda level, text: heard.append(text)) as log:
         log.set_level(LogLevel.DEBUG)
@@ -73,12 +73,12 @@ log(LogLevel.WARN, "a warning")
         (["callback", "handler"], "called back: an error\n", "an error\na warning\n"),
     ],
 )
-def test_python_prints_by_itself_only_what_nobody_else_hears(arguments, printed, on_standard_error):
+def test_python_prints_by_itself_only_what_nobody_else_hears(arguments, printed, on_standard_error) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (printed, on_standard_error)
 
 
-def test_a_message_whose_callback_fails_is_not_lost():
+def test_a_message_whose_callback_fails_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, "broken"], capture_output=True, text=True, check=True)
     assert "the log callback failed at: an error" in done.stderr
 
@@ -115,7 +115,7 @@ def handler():
     logger.removeHandler(handler)
 
 
-def test_an_interrupt_within_a_message_leaves_logging_to_the_other_threads(handler):
+def test_an_interrupt_within_a_message_leaves_logging_to_the_other_threads(handler) -> None:
     log, places = Log(), 0
     for where in everywhere(lambda: log(LogLevel.ERROR, "said")):
         assert handler.hears_others(), where
@@ -125,7 +125,7 @@ def test_an_interrupt_within_a_message_leaves_logging_to_the_other_threads(handl
 
 @LONG
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="logging takes its locks by `with`")
-def test_the_plain_way_does_keep_a_lock(handler):
+def test_the_plain_way_does_keep_a_lock(handler) -> None:
     """The test above would notice."""
     logger, lost = logging.getLogger("isthmus"), []
     for where in everywhere(lambda: logger.error("said"), outside=("_pytest",)):
@@ -135,7 +135,7 @@ def test_the_plain_way_does_keep_a_lock(handler):
     assert lost
 
 
-def test_a_message_from_within_a_handler_leaves_it_its_lock(handler):
+def test_a_message_from_within_a_handler_leaves_it_its_lock(handler) -> None:
     log, found = Log(), []
 
     def emit(record):
@@ -152,7 +152,7 @@ def test_a_message_from_within_a_handler_leaves_it_its_lock(handler):
     assert handler.hears_others()
 
 
-def test_what_is_said_in_a_block_is_said_after_its_locks_are_released_in_order():
+def test_what_is_said_in_a_block_is_said_after_its_locks_are_released_in_order() -> None:
     heard, lock = [], threading.Lock()
     log = Log(lambda level, text: heard.append((text, lock.locked())))
 
@@ -170,7 +170,7 @@ def test_what_is_said_in_a_block_is_said_after_its_locks_are_released_in_order()
     assert heard == [("first", False), ("second", False), ("third", False)]
 
 
-def test_a_block_holds_back_its_own_thread_only():
+def test_a_block_holds_back_its_own_thread_only() -> None:
     heard = []
     log = Log(lambda level, text: heard.append(text))
     with deferred():
@@ -180,7 +180,7 @@ def test_a_block_holds_back_its_own_thread_only():
         assert heard == ["elsewhere"]
 
 
-def test_an_interrupt_in_a_block_leaves_no_thread_silent():
+def test_an_interrupt_in_a_block_leaves_no_thread_silent() -> None:
     heard, lock = [], threading.Lock()
     log = Log(lambda level, text: heard.append(text))
 

@@ -95,7 +95,7 @@ def rooms_imported(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_what_it_may_know(room):
+def test_a_room_imports_only_what_it_may_know(room) -> None:
     files = [file for file in SOURCE.rglob("*.py") if room_of(module_of(file)) == room]
     assert files, "a room without a file"
     for file in files:
@@ -103,12 +103,12 @@ def test_a_room_imports_only_what_it_may_know(room):
         assert not foreign, f"{file.relative_to(SOURCE)} imports {foreign}"
 
 
-def test_every_room_is_listed():
+def test_every_room_is_listed() -> None:
     rooms = {room_of(module_of(file)) for file in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
     assert rooms == set(MAY_IMPORT)
 
 
-def test_no_module_of_the_backends_imports_another_late():
+def test_no_module_of_the_backends_imports_another_late() -> None:
     """An import inside a function hides that two modules need each other; only a process that starts has a reason."""
     for file in (file for file in (SOURCE / "backends").rglob("*.py") if file.name != "__main__.py"):
         functions = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)]
@@ -185,11 +185,11 @@ def backends_named(tree: ast.AST) -> set[str]:
         ('help = "one of cpu, htp and lpai"', set()),
     ],
 )
-def test_the_names_of_backends_are_found(source, named):
+def test_the_names_of_backends_are_found(source, named) -> None:
     assert backends_named(ast.parse(source)) == named
 
 
-def test_only_a_backends_package_names_it():
+def test_only_a_backends_package_names_it() -> None:
     naming = {
         file.relative_to(SOURCE).as_posix()
         for file in outside(*BUILT_IN)
@@ -198,7 +198,7 @@ def test_only_a_backends_package_names_it():
     assert naming == MAY_NAME_A_BACKEND.keys()
 
 
-def test_few_modules_outside_its_package_mention_the_gpu():
+def test_few_modules_outside_its_package_mention_the_gpu() -> None:
     mentioning = {
         file.relative_to(SOURCE).as_posix()
         for file in outside("gpu")
@@ -214,7 +214,7 @@ MIRRORS = (
 """Modules whose classes have the names of foreign structures: C structures, and tables of file formats."""
 
 
-def test_a_public_class_name_means_one_thing():
+def test_a_public_class_name_means_one_thing() -> None:
     homes = defaultdict(list)
     for file in SOURCE.rglob("*.py"):
         where = file.relative_to(SOURCE).as_posix()
@@ -269,3 +269,11 @@ def test_no_file_of_tests_repeats_the_name_of_its_folder() -> None:
         assert not [file.name for file in (TESTS / folder).glob("*.py") if file.name.startswith(prefixes)], folder
         for package in (folder, *list(folder.parents)[:-1]):
             assert (TESTS / package / "__init__.py").is_file(), f"tests/{package} is no package"
+
+
+def test_every_test_is_annotated_alike() -> None:
+    """With `-> None` and, where that helps a reader, types of parameters: one habit instead of two."""
+    for file in TESTS.rglob("*.py"):
+        functions = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)]
+        open_ = [each.name for each in functions if each.name.startswith("test_") and each.returns is None]
+        assert not open_, f"{file.relative_to(TESTS)} has tests without `-> None`"

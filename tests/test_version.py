@@ -10,7 +10,7 @@ from isthmus import version
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_package_takes_its_version_from_its_one_place():
+def test_the_package_takes_its_version_from_its_one_place() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert 'version = { attr = "isthmus.version.__version__" }' in project
     assert '"version"' in re.search(r"^dynamic = (.*)$", project, re.MULTILINE)[1]
@@ -19,7 +19,7 @@ def test_the_package_takes_its_version_from_its_one_place():
     assert version.__version__ in version.build_id()
 
 
-def test_a_build_id_has_the_form_of_the_sdks_own():
+def test_a_build_id_has_the_form_of_the_sdks_own() -> None:
     form = r"v\d+\.\d+\.\d+\.\d+"  # clients search it for v and two numbers, or split it at the points
     sdk = "v" + ".".join(map(str, version.SDK_VERSION))
     for text in (version.PRODUCER, version.build_id()):
@@ -30,7 +30,7 @@ def test_a_build_id_has_the_form_of_the_sdks_own():
         assert version.PRODUCER in (ROOT / "docs" / document).read_text()
 
 
-def test_the_newest_changes_are_those_of_this_version():
+def test_the_newest_changes_are_those_of_this_version() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     versions, dates = zip(*(heading.split(", ") for heading in headings), strict=True)
     assert versions[0] == version.__version__

@@ -37,7 +37,7 @@ def emulated():
         pytest.skip(str(reason))
 
 
-def test_without_debians_tools_one_line_says_so(monkeypatch, tmp_path, capsys):
+def test_without_debians_tools_one_line_says_so(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(machine, "STORE", tmp_path)
     monkeypatch.setattr(machine, "_COMPLETE", tmp_path / "complete")
     monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
@@ -49,17 +49,17 @@ def test_without_debians_tools_one_line_says_so(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_processor_picks_the_best_code_that_it_can_run(emulated, target):
+def test_a_processor_picks_the_best_code_that_it_can_run(emulated, target) -> None:
     assert machine.call(["-c", PICK], target).stdout.strip() == target
 
 
-def test_a_processor_refuses_what_it_lacks(emulated):
+def test_a_processor_refuses_what_it_lacks(emulated) -> None:
     assert machine.call(["-c", STOP], "neon-dot").stdout == "stopped\n"
     assert machine.call(["-c", STOP], "neon").returncode == -signal.SIGILL
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_models_give_the_bits_of_this_machine(emulated, target):
+def test_models_give_the_bits_of_this_machine(emulated, target) -> None:
     try:
         for case in MODELS:
             zoo.path(case.key)
@@ -72,7 +72,7 @@ def test_models_give_the_bits_of_this_machine(emulated, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_kernels_threads_and_pools_pass_their_tests_there(emulated, target):
+def test_kernels_threads_and_pools_pass_their_tests_there(emulated, target) -> None:
     outcome = Outcome(target)
     arm64_run.hold_tests(outcome, TESTS)
     assert not outcome.failed

@@ -128,7 +128,7 @@ def in_place(context, buffer):
 
 
 @everywhere
-def test_a_graph_that_works_element_by_element_needs_no_copy(context):
+def test_a_graph_that_works_element_by_element_needs_no_copy(context) -> None:
     graph, buffer = unary(context), place()
     x = fill(buffer)
     with graph.bind(*in_place(context, buffer)) as binding:
@@ -139,7 +139,7 @@ def test_a_graph_that_works_element_by_element_needs_no_copy(context):
 
 
 @everywhere
-def test_an_input_that_would_be_overwritten_too_early_is_copied_and_counted(context):
+def test_an_input_that_would_be_overwritten_too_early_is_copied_and_counted(context) -> None:
     graph, buffer = reverse(context), place()
     x = fill(buffer)
     with graph.bind(*in_place(context, buffer)) as binding:
@@ -157,7 +157,7 @@ def test_an_input_that_would_be_overwritten_too_early_is_copied_and_counted(cont
 
 @everywhere
 @pytest.mark.parametrize("op", ["ScatterNd", "ScatterElements"])
-def test_an_update_of_a_cache_in_its_own_memory_copies_nothing(context, op):
+def test_an_update_of_a_cache_in_its_own_memory_copies_nothing(context, op) -> None:
     """A key-value cache: the new rows go into the cache, and what is computed reads the new cache."""
     made = Composer(context)
     cache, new, updates = made.input("cache"), made.output("new"), made.input("updates", (1, 1, 8))
@@ -185,7 +185,7 @@ def test_an_update_of_a_cache_in_its_own_memory_copies_nothing(context, op):
 
 @everywhere
 @pytest.mark.parametrize("axes", [None, [1]], ids=["at the same position", "elsewhere"])
-def test_several_inputs_and_an_output_may_be_in_one_memory(context, axes):
+def test_several_inputs_and_an_output_may_be_in_one_memory(context, axes) -> None:
     made = Composer(context)
     x, z, y = made.input("x"), made.input("z"), made.output("y")
     other = z if axes is None else made.node("Reverse", [z], made.native("turned"), axes=axes)
@@ -201,7 +201,7 @@ def test_several_inputs_and_an_output_may_be_in_one_memory(context, axes):
 
 
 @everywhere
-def test_an_output_that_is_written_before_an_input_is_read_does_not_change_it(context):
+def test_an_output_that_is_written_before_an_input_is_read_does_not_change_it(context) -> None:
     made = Composer(context)
     x, early, late = made.input("x"), made.output("early"), made.output("late")
     made.node("ElementWiseNeg", [x], early)
@@ -219,7 +219,7 @@ def test_an_output_that_is_written_before_an_input_is_read_does_not_change_it(co
 
 
 @everywhere
-def test_an_input_that_is_passed_on_unchanged_may_be_its_own_output(context):
+def test_an_input_that_is_passed_on_unchanged_may_be_its_own_output(context) -> None:
     made = Composer(context)
     x = made.input("x")
     made.node("Reshape", [x], made.output("y"))
@@ -234,7 +234,7 @@ def test_an_input_that_is_passed_on_unchanged_may_be_its_own_output(context):
 
 
 @everywhere
-def test_states_go_on_while_inputs_are_overwritten(context):
+def test_states_go_on_while_inputs_are_overwritten(context) -> None:
     made = Composer(context)
     x, y = made.input("x"), made.output("y")
     state = made.graph.create_tensor("state", TensorType.APP_READWRITE, F32, DIMS)
@@ -252,7 +252,7 @@ def test_states_go_on_while_inputs_are_overwritten(context):
 
 
 @everywhere
-def test_a_state_that_is_updated_in_part_is_updated_where_it_is(context):
+def test_a_state_that_is_updated_in_part_is_updated_where_it_is(context) -> None:
     made = Composer(context)
     updates, indices, y = made.input("updates", (1, 8)), made.input("indices", (1, 2), I32), made.output("y")
     state = made.graph.create_tensor("state", TensorType.APP_READWRITE, F32, DIMS)
@@ -274,7 +274,7 @@ def test_a_state_that_is_updated_in_part_is_updated_where_it_is(context):
 
 
 @everywhere
-def test_a_second_mapping_of_the_same_file_is_the_same_memory(context):
+def test_a_second_mapping_of_the_same_file_is_the_same_memory(context) -> None:
     graph, buffer = reverse(context), place()
     x, again = fill(buffer), mmap.mmap(buffer.fd, buffer.nbytes)
     given = [ClientTensor("x", buffer)], [ClientTensor("y", np.frombuffer(again, np.uint8, NBYTES))]
@@ -283,7 +283,7 @@ def test_a_second_mapping_of_the_same_file_is_the_same_memory(context):
         assert np.array_equal(floats(buffer), x[:, :: (-1) ** times])
 
 
-def test_memory_that_the_system_lists_in_parts_is_still_the_same_memory(context):
+def test_memory_that_the_system_lists_in_parts_is_still_the_same_memory(context) -> None:
     """A page with other permissions for a while leaves two lines in the table of mappings, or may leave them."""
     graph, room = unary(context), mmap.mmap(-1, 2 * mmap.PAGESIZE)
     start = np.frombuffer(room, np.uint8).ctypes.data
@@ -300,7 +300,7 @@ def test_memory_that_the_system_lists_in_parts_is_still_the_same_memory(context)
 
 
 @everywhere
-def test_every_way_to_execute_reads_the_input_first(context):
+def test_every_way_to_execute_reads_the_input_first(context) -> None:
     graph, buffer = reverse(context), place()
     fill(buffer)
     given = in_place(context, buffer)
@@ -322,7 +322,7 @@ def test_every_way_to_execute_reads_the_input_first(context):
     assert {event.name: event.value for event in profile.get_events()}["copied in"] == NBYTES
 
 
-def test_a_graph_of_a_context_binary_knows_what_it_may_overwrite(backends, context):
+def test_a_graph_of_a_context_binary_knows_what_it_may_overwrite(backends, context) -> None:
     unary(context)
     restored = backends("cpu").create_context_from_binary(context.get_binary())
     graph, buffer = restored.retrieve("graph"), place()
@@ -334,7 +334,7 @@ def test_a_graph_of_a_context_binary_knows_what_it_may_overwrite(backends, conte
     restored.free()
 
 
-def test_lpai_copies_within_tcm():
+def test_lpai_copies_within_tcm() -> None:
     with qnn.Backend("lpai", TCM) as backend:
         graph = reverse(backend.create_context())
         buffer = memory.tcm.pool().allocate(NBYTES, 128)
@@ -349,7 +349,7 @@ def test_lpai_copies_within_tcm():
         buffer.close()
 
 
-def test_an_audit_says_why_an_input_was_copied(context):
+def test_an_audit_says_why_an_input_was_copied(context) -> None:
     graph, buffer = reverse(context), place()
     given = in_place(context, buffer)
     with isthmus.audit() as log:
@@ -364,7 +364,7 @@ def test_an_audit_says_why_an_input_was_copied(context):
 
 
 @everywhere
-def test_parts_of_an_input_and_the_memory_of_another_output_are_refused(context):
+def test_parts_of_an_input_and_the_memory_of_another_output_are_refused(context) -> None:
     made = Composer(context)
     x = made.input("x")
     made.node("Relu", [x], made.output("y"))
@@ -404,7 +404,7 @@ GRAPHS = 1000
 
 
 @pytest.mark.parametrize(("name", "threads", "limit"), CONFIGURATIONS)
-def test_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(backends, name, threads, limit):
+def test_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(backends, name, threads, limit) -> None:
     for seed in range(8):
         assert in_place_io.difference(backends(name), seed, threads, limit) is None, seed
 
@@ -414,13 +414,13 @@ def test_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(backen
 @pytest.mark.parametrize(("name", "threads", "limit"), CONFIGURATIONS)
 def test_a_thousand_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(
     backends, name, threads, limit, part
-):
+) -> None:
     for seed in range(part * GRAPHS // 4, (part + 1) * GRAPHS // 4):
         assert in_place_io.difference(backends(name), seed, threads, limit) is None, seed
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_graphs_that_overwrite_too_early_would_be_noticed(backends, name, monkeypatch):
+def test_graphs_that_overwrite_too_early_would_be_noticed(backends, name, monkeypatch) -> None:
     """If all pairs are said to be safe, some of the first graphs differ."""
     every = property(lambda graph: {(i, o) for i, _ in enumerate(graph.info.inputs) for o, _ in
                                     enumerate(graph.info.outputs)})  # fmt: skip

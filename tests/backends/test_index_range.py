@@ -36,7 +36,7 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_an_execution_fails_and_the_next_one_is_as_good_as_ever(model, name):
+def test_an_execution_fails_and_the_next_one_is_as_good_as_ever(model, name) -> None:
     backend, config, more = BACKENDS[name]
     with isthmus.Session(model, backend=backend, config=config, **more) as session:
         for _ in range(2):
@@ -49,7 +49,7 @@ def test_an_execution_fails_and_the_next_one_is_as_good_as_ever(model, name):
         assert "'Gather rows'" in refused.value.rule
 
 
-def test_an_index_out_of_range_fails_an_asynchronous_execution(model):
+def test_an_index_out_of_range_fails_an_asynchronous_execution(model) -> None:
     y = np.empty((3, 3), np.float32)
 
     def tensors(indices):
@@ -79,7 +79,7 @@ CASES = {
 
 @pytest.mark.parametrize("op", CASES)
 @pytest.mark.parametrize("wrong", [4, -5, 3, -4])
-def test_what_onnx_runtime_refuses_is_refused(tmp_path, op, wrong):
+def test_what_onnx_runtime_refuses_is_refused(tmp_path, op, wrong) -> None:
     attributes, dims, places = CASES[op]
     path, indices = tmp_path / "model.onnx", np.zeros(places, np.int64)
     indices.reshape(-1)[-1] = wrong

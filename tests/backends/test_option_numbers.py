@@ -49,5 +49,5 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("options", NUMBERS, ids=lambda options: f"{options.__module__}.{options.__name__}")
-def test_options_keep_their_numbers(options):
+def test_options_keep_their_numbers(options) -> None:
     assert {name: int(number) for name, number in options.__members__.items()} == NUMBERS[options]

@@ -44,7 +44,7 @@ def by_copies(graph: qnn.Graph) -> Callable[[], object]:
     return lambda: graph.execute(given[:1], given[1:])
 
 
-def test_the_first_raw_inference_after_the_hint_takes_longer_than_those_that_follow(context):
+def test_the_first_raw_inference_after_the_hint_takes_longer_than_those_that_follow(context) -> None:
     def claim() -> bool:
         graph = doubler(context, f"hinted {time.perf_counter_ns()}", (TensorMemType.MEMHANDLE,) * 2, DIMS)
         execute = by_copies(graph)
@@ -54,7 +54,7 @@ def test_the_first_raw_inference_after_the_hint_takes_longer_than_those_that_fol
     assert holds(claim)
 
 
-def test_handles_take_less_time_than_copies_and_as_much_with_the_hint_as_without(context):
+def test_handles_take_less_time_than_copies_and_as_much_with_the_hint_as_without(context) -> None:
     raw, hinted = (
         doubler(context, kind.name, (kind, kind), DIMS) for kind in (TensorMemType.RAW, TensorMemType.MEMHANDLE)
     )
@@ -66,7 +66,7 @@ def test_handles_take_less_time_than_copies_and_as_much_with_the_hint_as_without
 # -- LPAI --------------------------------------------------------------------------------------------------------------
 
 
-def test_shared_buffers_take_less_time_than_copies_on_lpai():
+def test_shared_buffers_take_less_time_than_copies_on_lpai() -> None:
     config = {"lpai_backend": {"target_env": "arm"}, "lpai_graph": {"prepare": {"exclude_io": True}}}
     with qnn.Backend("lpai", config) as backend:
         graph = backend.create_context().create_graph("double")
@@ -93,7 +93,7 @@ def test_shared_buffers_take_less_time_than_copies_on_lpai():
 # -- GPU ---------------------------------------------------------------------------------------------------------------
 
 
-def test_registered_buffers_take_less_time_than_transfers_on_the_gpu():
+def test_registered_buffers_take_less_time_than_transfers_on_the_gpu() -> None:
     pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
     from backends.gpu.harness import bound, buffer, descriptor, gpu
 

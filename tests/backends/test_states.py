@@ -49,7 +49,7 @@ def numbers(memory, *values: float) -> list[tuple[float, float]]:
     return [(-float(result["before"][0, 0]), -float(result["after"][0, 0])) for result in results]
 
 
-def test_nodes_before_the_write_read_the_old_value_and_nodes_after_it_the_new_one(backend):
+def test_nodes_before_the_write_read_the_old_value_and_nodes_after_it_the_new_one(backend) -> None:
     graph = accumulator(backend.create_context())
     memory = graph.allocate()
     assert numbers(memory, 1, 10, 100) == [(5, 6), (6, 16), (16, 116)]
@@ -57,7 +57,7 @@ def test_nodes_before_the_write_read_the_old_value_and_nodes_after_it_the_new_on
     assert numbers(memory, 2) == [(5, 7)]
 
 
-def test_a_context_binary_keeps_the_state_and_its_initial_value(backend):
+def test_a_context_binary_keeps_the_state_and_its_initial_value(backend) -> None:
     graph = accumulator(backend.create_context())
     memory = graph.allocate()
     numbers(memory, 1)
@@ -68,7 +68,7 @@ def test_a_context_binary_keeps_the_state_and_its_initial_value(backend):
 
 
 @layers
-def test_a_recurrent_layer_keeps_its_states(backend, layer: Recurrent):
+def test_a_recurrent_layer_keeps_its_states(backend, layer: Recurrent) -> None:
     graph = layer.compose(backend.create_context())
     memory = graph.allocate()
     check(layer, [run(memory, x=frame)["y"] for frame in layer.frames])
@@ -76,7 +76,7 @@ def test_a_recurrent_layer_keeps_its_states(backend, layer: Recurrent):
     check(layer, [run(memory, x=frame)["y"] for frame in layer.frames])
 
 
-def test_two_states_may_exchange_their_values(backend):
+def test_two_states_may_exchange_their_values(backend) -> None:
     graph = backend.create_context().create_graph("exchange")
     a, b = (
         graph.create_tensor(name, TensorType.APP_READWRITE, F32, (4,), data=np.full(4, value, np.float32))
@@ -92,7 +92,7 @@ def test_two_states_may_exchange_their_values(backend):
     assert [float(run(memory)["y"][0]) for _ in range(3)] == [-2, -1, -2]
 
 
-def test_a_state_without_an_initial_value_starts_at_zero(backend):
+def test_a_state_without_an_initial_value_starts_at_zero(backend) -> None:
     graph = backend.create_context().create_graph("zero")
     quantization = Quantization.per_tensor(0.5, zero_point=100)
     x, state, y = (

@@ -39,7 +39,7 @@ def affine(client: Client, source: types.Tensor, result: types.Tensor, scale: in
     return config
 
 
-def test_a_packages_operation_is_found_validated_added_and_executed(client, library):
+def test_a_packages_operation_is_found_validated_added_and_executed(client, library) -> None:
     backend, context = opened(client)
     for key in (105, 402, 403):
         assert client.propertyHasCapability(key) == 0
@@ -76,12 +76,12 @@ def test_a_packages_operation_is_found_validated_added_and_executed(client, libr
 
 
 @pytest.mark.parametrize("compiler", ["gcc", long("g++")])
-def test_a_program_in_c_brings_a_package_and_survives_it(libraries, build, library, compiler):
+def test_a_program_in_c_brings_a_package_and_survives_it(libraries, build, library, compiler) -> None:
     done = execute(build("op_package_client", compiler), libraries, library)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
 
 
-def test_a_refused_registration_answers_qnns_code(client, htp, library, tmp_path):
+def test_a_refused_registration_answers_qnns_code(client, htp, library, tmp_path) -> None:
     backend = client.make("backendCreate", None, None)
     assert register(client, backend, tmp_path / "missing.so") == 4005
     assert register(client, backend, library, "absent") == 4006
@@ -98,7 +98,7 @@ def test_a_refused_registration_answers_qnns_code(client, htp, library, tmp_path
     htp.do("backendFree", backend)
 
 
-def test_the_tools_register_packages_before_a_model_library_composes(library, tmp_path, monkeypatch, capsys):
+def test_the_tools_register_packages_before_a_model_library_composes(library, tmp_path, monkeypatch, capsys) -> None:
     model = build_library(tmp_path, "package_model.cpp")
     monkeypatch.chdir(tmp_path)
     X.tofile("x.raw")

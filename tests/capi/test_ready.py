@@ -26,21 +26,21 @@ def steps(done):
 
 
 @pytest.mark.parametrize("kind", ["float", "fixed"])
-def test_validation_compiles_nothing(libraries, build, tmp_path, kind):
+def test_validation_compiles_nothing(libraries, build, tmp_path, kind) -> None:
     done = execute(build("ready"), libraries, "libQnnHtp.so", kind, "validate", ISTHMUS_CACHE_DIR=str(tmp_path / "c"))
     assert "validated" in steps(done)
     assert done.stderr == ""
     assert not (tmp_path / "c").exists()
 
 
-def test_a_client_in_floats_runs_the_same_on_cpu_and_htp(libraries, build):
+def test_a_client_in_floats_runs_the_same_on_cpu_and_htp(libraries, build) -> None:
     cpu, htp = (execute(build("ready"), libraries, f"libQnn{name}.so", "float") for name in ("Cpu", "Htp"))
     assert steps(cpu)["result"] == steps(htp)["result"]
 
 
 @LONG
 @pytest.mark.parametrize("kind", ["float", "fixed"])
-def test_code_that_a_wheel_contains_serves_clients_in_c(libraries, build, tmp_path, monkeypatch, kind):
+def test_code_that_a_wheel_contains_serves_clients_in_c(libraries, build, tmp_path, monkeypatch, kind) -> None:
     """What the first run compiles is shipped with a copy of the package, and a client of that compiles nothing."""
     monkeypatch.syspath_prepend(str(PACKAGING))
     import precompiled

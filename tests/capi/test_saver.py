@@ -69,7 +69,7 @@ def compiled(folder: Path, libraries: Path, backend: str, *options: str) -> Path
 @pytest.mark.parametrize("backend", ["QnnHtp", "QnnCpu"])
 @pytest.mark.parametrize("key", only(("kws_qdq",), MODELS))
 @pytest.mark.parametrize("saver", ["the vendor's", "ours"])
-def test_a_recording_is_a_program_that_succeeds(record, saver, key, libraries, backend):
+def test_a_recording_is_a_program_that_succeeds(record, saver, key, libraries, backend) -> None:
     """It checks every call, and ends with the first error."""
     _, folder = record(key, saver)
     program = compiled(folder, libraries, backend)
@@ -79,7 +79,7 @@ def test_a_recording_is_a_program_that_succeeds(record, saver, key, libraries, b
 
 @pytest.mark.parametrize("key", only(("kws_qdq",), MODELS))
 @pytest.mark.parametrize("saver", ["the vendor's", "ours"])
-def test_the_graph_of_a_recording_computes_what_its_model_does(record, saver, key, libraries, tmp_path):
+def test_the_graph_of_a_recording_computes_what_its_model_does(record, saver, key, libraries, tmp_path) -> None:
     onnx, folder = record(key, saver)
     feeds = stimuli.stimuli(key)[-1]
     np.savez(tmp_path / "feeds.npz", **feeds)
@@ -97,7 +97,7 @@ def test_the_graph_of_a_recording_computes_what_its_model_does(record, saver, ke
 
 
 @pytest.mark.parametrize("saver", ["the vendor's", "ours"])
-def test_a_recording_that_is_not_right_ends_with_the_error(record, saver, libraries, tmp_path):
+def test_a_recording_that_is_not_right_ends_with_the_error(record, saver, libraries, tmp_path) -> None:
     """So the success of the others means something."""
     _, folder = record("kws_fp32", saver)
     source = (folder / "saver_output.c").read_text()

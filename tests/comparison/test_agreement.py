@@ -15,7 +15,7 @@ REFUSED_BY_LITERT = {"selfie_segmentation", "selfie_segmentation_landscape"}
 
 
 @pytest.mark.parametrize("key", only(MODELS, [key for key in zoo.MODELS if key not in REFUSED_BY_LITERT]))
-def test_a_correct_model_agrees_with_its_own_runtime(key):
+def test_a_correct_model_agrees_with_its_own_runtime(key) -> None:
     try:
         path = zoo.path(key)
     except zoo.Unavailable as reason:
@@ -32,7 +32,7 @@ def test_a_correct_model_agrees_with_its_own_runtime(key):
     [("network", "htp"), ("network", "fp16"), long("network", "bf16"), ("quantized", "htp"), long("network", "lpai"),
      long("network", "gpu"), long("quantized", "lpai"), long("quantized", "gpu"), long("quantized", "fp32")],
 )  # fmt: skip
-def test_a_correct_model_agrees_with_other_backends_and_types(tmp_path, kind, against):
+def test_a_correct_model_agrees_with_other_backends_and_types(tmp_path, kind, against) -> None:
     path = faults.network(tmp_path / "network.onnx")
     if kind == "quantized":
         path = faults.quantized_network(tmp_path / "quantized.onnx", path)
@@ -46,7 +46,7 @@ def test_a_correct_model_agrees_with_other_backends_and_types(tmp_path, kind, ag
 
 
 @pytest.mark.parametrize("kind", ["network", "quantized"])
-def test_a_correct_model_agrees_with_the_vendors_library(tmp_path, kind):
+def test_a_correct_model_agrees_with_the_vendors_library(tmp_path, kind) -> None:
     pytest.importorskip("onnxruntime_qnn")
     path = faults.network(tmp_path / "network.onnx")
     if kind == "quantized":

@@ -96,20 +96,24 @@ def check(path, against, expected):
     ("model", "expected", "damage"),
     sampled([pytest.param(*fault, id=f"{fault[0]}-{fault[1]}") for fault in FILE_FAULTS], 4),
 )
-def test_a_fault_in_a_file_is_found_by_comparing_with_the_original(models, tmp_path, model, expected, damage):
+def test_a_fault_in_a_file_is_found_by_comparing_with_the_original(models, tmp_path, model, expected, damage) -> None:
     broken = faults.damaged(tmp_path / "broken.onnx", models[model], damage)
     check(broken, models[model], expected)
 
 
 @pytest.mark.parametrize(("expected", "damage"), FLOAT_FAULTS, ids=[fault[0] for fault in FLOAT_FAULTS])
-def test_a_fault_in_a_quantized_file_is_found_by_comparing_with_the_float_model(models, tmp_path, expected, damage):
+def test_a_fault_in_a_quantized_file_is_found_by_comparing_with_the_float_model(
+    models, tmp_path, expected, damage
+) -> None:
     broken = faults.damaged(tmp_path / "broken.onnx", models["quantized"], damage)
     report = isthmus.compare(broken, models["network"], inputs=faults.calibration())
     assert expected in {report.first.operation.name, *(each.name for each in report.first.fused)}, report.text()
 
 
 @pytest.mark.parametrize(("expected", "damage"), FLOAT_FAULTS, ids=[fault[0] for fault in FLOAT_FAULTS])
-def test_on_random_inputs_a_fault_is_named_or_the_quantizer_that_saturates_most(models, tmp_path, expected, damage):
+def test_on_random_inputs_a_fault_is_named_or_the_quantizer_that_saturates_most(
+    models, tmp_path, expected, damage
+) -> None:
     broken = faults.damaged(tmp_path / "broken.onnx", models["quantized"], damage)
     report = isthmus.compare(broken, models["network"], seed=5)
     named = report.first or report.saturated[0]
@@ -118,7 +122,7 @@ def test_on_random_inputs_a_fault_is_named_or_the_quantizer_that_saturates_most(
 
 
 @pytest.mark.parametrize("inputs", [None, faults.calibration()], ids=["random", "calibration"])
-def test_a_quantized_model_agrees_with_the_float_model(models, inputs):
+def test_a_quantized_model_agrees_with_the_float_model(models, inputs) -> None:
     report = isthmus.compare(models["quantized"], models["network"], inputs=inputs)
     assert report.agrees, report.text()
     assert len(report.compared) >= 20
@@ -128,18 +132,18 @@ def test_a_quantized_model_agrees_with_the_float_model(models, inputs):
     ("model", "expected", "op", "change", "in_8_bits"),
     sampled([pytest.param(*fault, id=f"{fault[0]}-{fault[2]}") for fault in KERNEL_FAULTS], 4),
 )
-def test_a_wrong_kernel_is_found_by_comparing_with_the_runtime(models, model, expected, op, change, in_8_bits):
+def test_a_wrong_kernel_is_found_by_comparing_with_the_runtime(models, model, expected, op, change, in_8_bits) -> None:
     with faults.wrong_kernel(op, change, in_8_bits):
         check(models[model], None, expected)
 
 
 @pytest.mark.parametrize("model", ["network", "quantized", "transformer"])
-def test_without_a_fault_the_same_models_agree(models, model):
+def test_without_a_fault_the_same_models_agree(models, model) -> None:
     report = open_comparison(ModelSource(models[model]), None, "cpu").run({}, seed=1)
     assert report.agrees, report.text()
 
 
-def test_an_operation_that_is_wrong_only_in_the_model_is_named(models):
+def test_an_operation_that_is_wrong_only_in_the_model_is_named(models) -> None:
     # Alone it reads inputs of the graph; in the model it reads a tensor that is kept, which is an output.
     def wrong(step):
         return faults.clamped(step) if step.inputs[0].type is TensorType.APP_READ else {}
@@ -149,7 +153,7 @@ def test_an_operation_that_is_wrong_only_in_the_model_is_named(models):
     assert (report.first.operation.name, report.first.verdict) == ("sub", Verdict.IN_CONTEXT)
 
 
-def test_an_operation_that_is_wrong_only_if_its_result_is_not_kept_is_named(models):
+def test_an_operation_that_is_wrong_only_if_its_result_is_not_kept_is_named(models) -> None:
     def wrong(step):
         return faults.clamped(step) if step.outputs[0].type is TensorType.NATIVE else {}
 

@@ -37,7 +37,7 @@ def compare(path, key, against):
     [case if case in SHORT else long(*case) for case in ((k, a) for k in STATIC for a in ("QInt8", "QUInt16"))],
 )
 @pytest.mark.parametrize("reference", ["float", "runtime"])
-def test_a_statically_quantized_model_raises_no_alarm(tmp_path, key, activations, reference):
+def test_a_statically_quantized_model_raises_no_alarm(tmp_path, key, activations, reference) -> None:
     source = original(key)
     path = tmp_path / "quantized.onnx"
     quantized_models.every_operation_qdq(source, stimuli.stimuli(key), activations, path)
@@ -48,7 +48,7 @@ def test_a_statically_quantized_model_raises_no_alarm(tmp_path, key, activations
 
 @pytest.mark.parametrize("key", [key if key in SHORT else long(key) for key in HYBRID])
 @pytest.mark.parametrize("reference", ["float", "runtime"])
-def test_a_hybrid_model_raises_no_alarm(tmp_path, key, reference):
+def test_a_hybrid_model_raises_no_alarm(tmp_path, key, reference) -> None:
     source = original(key)
     path = quantized_models.dynamic_range(source, tmp_path / "hybrid.tflite")
     report = compare(path, key, source if reference == "float" else None)
@@ -58,7 +58,7 @@ def test_a_hybrid_model_raises_no_alarm(tmp_path, key, reference):
 
 @pytest.mark.parametrize("key", [key if key in SHORT else long(key) for key in HYBRID])
 @pytest.mark.parametrize("factor", [1.5, 0.7])
-def test_wrong_scales_of_hybrid_weights_are_named(tmp_path, key, factor):
+def test_wrong_scales_of_hybrid_weights_are_named(tmp_path, key, factor) -> None:
     source = original(key)
     path = quantized_models.dynamic_range(source, tmp_path / "hybrid.tflite", factor)
     first = next(each for each in open_model(ModelSource(path)).operations if each.hybrid is not None)
@@ -66,7 +66,7 @@ def test_wrong_scales_of_hybrid_weights_are_named(tmp_path, key, factor):
     assert [row.operation for row in report.suspects] == [first], report.text()
 
 
-def test_a_quantized_file_of_the_zoo_agrees_with_its_float_original_and_counts_values_that_saturate():
+def test_a_quantized_file_of_the_zoo_agrees_with_its_float_original_and_counts_values_that_saturate() -> None:
     source, path = original("kws_fp32"), original("kws_qdq")
     report = compare(path, "kws_qdq", source)
     assert report.agrees, report.text()
@@ -82,7 +82,7 @@ def test_a_quantized_file_of_the_zoo_agrees_with_its_float_original_and_counts_v
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (-8.0, 4.0)])
-def test_random_inputs_fill_the_range_of_the_quantizer_that_reads_them(tmp_path, low, high):
+def test_random_inputs_fill_the_range_of_the_quantizer_that_reads_them(tmp_path, low, high) -> None:
     path, source = faults.quantized_relu(tmp_path / "quantized.onnx", low, high)
     x = checked_inputs(open_model(ModelSource(path)).compose().graph, {}, 0)["x"]
     step = (high - low) / 255
@@ -93,7 +93,7 @@ def test_random_inputs_fill_the_range_of_the_quantizer_that_reads_them(tmp_path,
     assert not report.saturated
 
 
-def test_given_inputs_beyond_the_range_make_a_quantizer_wrong_and_say_how_many(tmp_path):
+def test_given_inputs_beyond_the_range_make_a_quantizer_wrong_and_say_how_many(tmp_path) -> None:
     path, source = faults.quantized_relu(tmp_path / "quantized.onnx", 0.0, 0.5)
     x = np.full((1, 8, 64), 0.25, np.float32)
     x[0, 0, :3] = 1

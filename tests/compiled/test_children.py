@@ -71,20 +71,20 @@ def jobs_in(folder):
     return sorted(file.read_text()) if file.exists() else []
 
 
-def test_each_piece_is_compiled_once_and_found_again(compile_with, tmp_path):
+def test_each_piece_is_compiled_once_and_found_again(compile_with, tmp_path) -> None:
     assert compile_with() == CODES
     assert compile_with("raise AssertionError") == CODES
     assert jobs_in(tmp_path) == ["a", "b", "c"]
     assert sorted(os.listdir(tmp_path / "cache")) == ["a.o", "b.o", "c.o"]
 
 
-def test_pieces_are_compiled_at_the_same_time(compile_with, monkeypatch):
+def test_pieces_are_compiled_at_the_same_time(compile_with, monkeypatch) -> None:
     """Each waits for the others, which none would survive alone."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert compile_with("while len((here / 'jobs').read_text()) < 3: time.sleep(0.001)") == CODES
 
 
-def test_a_later_compilation_finds_the_server_and_sees_edited_sources(compile_with):
+def test_a_later_compilation_finds_the_server_and_sees_edited_sources(compile_with) -> None:
     compile_with("assert (here / 'pid').write_text(str(os.getppid()))", pieces=PIECES[:1])
     [server] = children._idle
     compile_with("assert (here / 'pid').read_text() == str(os.getppid())", pieces=PIECES[1:])
@@ -92,7 +92,7 @@ def test_a_later_compilation_finds_the_server_and_sees_edited_sources(compile_wi
 
 
 @pytest.mark.parametrize("notices", [True, False], ids=["before", "while asking"])
-def test_a_server_that_has_ended_for_lack_of_work_is_replaced(compile_with, monkeypatch, notices):
+def test_a_server_that_has_ended_for_lack_of_work_is_replaced(compile_with, monkeypatch, notices) -> None:
     if not notices:
         monkeypatch.setattr(children, "_reap", lambda server: None)
     compile_with(pieces=PIECES[:1])
@@ -104,14 +104,14 @@ def test_a_server_that_has_ended_for_lack_of_work_is_replaced(compile_with, monk
     assert compile_with(pieces=PIECES[1:]) == {job: CODES[job] for job in "bc"}
 
 
-def test_a_server_ends_when_it_has_nothing_to_do(compile_with, monkeypatch):
+def test_a_server_ends_when_it_has_nothing_to_do(compile_with, monkeypatch) -> None:
     script = isolated.command("")[4].replace("sys.exit", "compile_server.IDLE_SECONDS = 0.1; sys.exit")
     monkeypatch.setattr(isolated, "command", lambda module, *a: [sys.executable, "-I", "-B", "-c", script, *a])
     compile_with()
     assert eventually(lambda: not children._idle)
 
 
-def test_a_server_can_be_started_ahead(compile_with):
+def test_a_server_can_be_started_ahead(compile_with) -> None:
     children.prepare()
     children.prepare()
     [server] = children._idle
@@ -119,7 +119,7 @@ def test_a_server_can_be_started_ahead(compile_with):
     assert children._idle == [server]
 
 
-def test_the_compilers_do_not_work_in_the_folder_of_the_caller(compile_with):
+def test_the_compilers_do_not_work_in_the_folder_of_the_caller(compile_with) -> None:
     compile_with("assert os.getcwd() == '/'")
 
 
@@ -134,7 +134,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_one_that_never_ends_is_given_up_with_the_name_of_what_it_was_at(compile_with, tmp_path, clock):
+def test_one_that_never_ends_is_given_up_with_the_name_of_what_it_was_at(compile_with, tmp_path, clock) -> None:
     clock.now = lambda: 10.0 if (tmp_path / "pid").exists() else 0.0
     with pytest.raises(QnnError, match=r"things: b took more than 10 seconds\. Set ISTHMUS_COMPILE_SECONDS"):
         compile_with("if job == 'b':\n    (here / 'pid').write_text(str(os.getpid())); time.sleep(3600)")
@@ -150,7 +150,7 @@ def _runs(pid):
         return False
 
 
-def test_the_bound_is_for_each_job_and_not_for_all(compile_with, clock):
+def test_the_bound_is_for_each_job_and_not_for_all(compile_with, clock) -> None:
     def seen(job):
         clock.now += 9
 
@@ -166,20 +166,20 @@ def test_the_bound_is_for_each_job_and_not_for_all(compile_with, clock):
         ("os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)", "the compiler failed: it ended with status -9"),
     ],
 )
-def test_one_that_fails_is_reported_with_its_words_or_its_end(compile_with, monkeypatch, body, words):
+def test_one_that_fails_is_reported_with_its_words_or_its_end(compile_with, monkeypatch, body, words) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with pytest.raises(QnnError, match=words):
         compile_with(body)
     assert compile_with() == CODES, "the next attempt begins anew"
 
 
-def test_a_server_that_does_not_start_is_reported_with_its_words(compile_with, monkeypatch):
+def test_a_server_that_does_not_start_is_reported_with_its_words(compile_with, monkeypatch) -> None:
     monkeypatch.setattr(isolated, "command", lambda *a: [sys.executable, "-c", "raise SystemExit('no\\nreason')"])
     with pytest.raises(QnnError, match="the compiler failed: reason"):
         compile_with()
 
 
-def test_a_process_without_descriptors_is_told_so(compile_with, monkeypatch):
+def test_a_process_without_descriptors_is_told_so(compile_with, monkeypatch) -> None:
     def refuse(*_):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -188,18 +188,18 @@ def test_a_process_without_descriptors_is_told_so(compile_with, monkeypatch):
         compile_with()
 
 
-def test_a_child_with_much_output_does_not_block(compile_with):
+def test_a_child_with_much_output_does_not_block(compile_with) -> None:
     assert compile_with("sys.stderr.write('x' * (1 << 20)); print('y' * (1 << 20))") == CODES
 
 
-def test_jobs_are_announced_once_and_counted(compile_with, capsys):
+def test_jobs_are_announced_once_and_counted(compile_with, capsys) -> None:
     counted = []
     compile_with(seen=counted.append)
     assert sorted(counted) == ["a", "b", "c"]
     assert capsys.readouterr().err == "isthmus: compiling 3 things, once\n"
 
 
-def test_an_interrupt_ends_the_compilers_at_once(tmp_path):
+def test_an_interrupt_ends_the_compilers_at_once(tmp_path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from isthmus.system import isolated\n"
         "from isthmus.compiled.children import *; from isthmus.compiled.folder import Folder\n"
@@ -218,7 +218,7 @@ def test_an_interrupt_ends_the_compilers_at_once(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_only_the_piece_that_another_process_compiles_is_waited_for(compile_with, tmp_path, monkeypatch, capfd):
+def test_only_the_piece_that_another_process_compiles_is_waited_for(compile_with, tmp_path, monkeypatch, capfd) -> None:
     """The claim on b is held until the others are there."""
     monkeypatch.setattr(children, "_SILENT", 0.0)
     folder = Folder(tmp_path / "cache")
@@ -239,14 +239,14 @@ def test_only_the_piece_that_another_process_compiles_is_waited_for(compile_with
     assert sorted(os.listdir(folder.path)) == ["a.o", "b.o", "c.o"]
 
 
-def test_a_short_wait_is_not_reported(compile_with, tmp_path, capfd):
+def test_a_short_wait_is_not_reported(compile_with, tmp_path, capfd) -> None:
     claim = Folder(tmp_path / "cache").claim("b.o")
     threading.Timer(0.1, claim.release).start()
     assert compile_with() == CODES
     assert "waiting" not in capfd.readouterr().err
 
 
-def test_what_a_killed_process_had_claimed_is_compiled(compile_with, tmp_path):
+def test_what_a_killed_process_had_claimed_is_compiled(compile_with, tmp_path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
         "Folder(Path(sys.argv[1])).claim('b.o'); os.kill(os.getpid(), signal.SIGKILL)"
@@ -256,7 +256,9 @@ def test_what_a_killed_process_had_claimed_is_compiled(compile_with, tmp_path):
     assert compile_with() == CODES
 
 
-def test_a_claim_that_is_never_released_is_not_waited_for_without_end(compile_with, tmp_path, monkeypatch, capfd):
+def test_a_claim_that_is_never_released_is_not_waited_for_without_end(
+    compile_with, tmp_path, monkeypatch, capfd
+) -> None:
     claim = Folder(tmp_path / "cache").claim("b.o")
     monkeypatch.setattr(children._Wait, "__init__", _began_long_ago)
     assert compile_with() == CODES
@@ -269,14 +271,16 @@ def _began_long_ago(wait, job):
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
-def test_an_invalid_limit_is_refused(compile_with, monkeypatch, text):
+def test_an_invalid_limit_is_refused(compile_with, monkeypatch, text) -> None:
     monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", text)
     with pytest.raises(QnnError, match="number of seconds above 0"):
         compile_with()
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
-def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_said_once(compile_with, monkeypatch, capfd, fault):
+def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_said_once(
+    compile_with, monkeypatch, capfd, fault
+) -> None:
     def refuse(self, *_):
         raise self._unavailable("written", OSError(fault, os.strerror(fault)))
 
@@ -291,7 +295,7 @@ def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_said_once(co
     assert capfd.readouterr().err == ""
 
 
-def test_a_shortage_of_this_process_is_an_error(compile_with, monkeypatch):
+def test_a_shortage_of_this_process_is_an_error(compile_with, monkeypatch) -> None:
     def refuse(self, *_):
         raise self._unavailable("written", OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
 
@@ -300,7 +304,7 @@ def test_a_shortage_of_this_process_is_an_error(compile_with, monkeypatch):
         compile_with()
 
 
-def test_sources_that_are_edited_meanwhile_are_read_again(compile_with, tmp_path, monkeypatch):
+def test_sources_that_are_edited_meanwhile_are_read_again(compile_with, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "cache"))
     compile_with(pieces=[])
     keys = iter(["an old key", "key of a"])
@@ -312,7 +316,7 @@ def test_sources_that_are_edited_meanwhile_are_read_again(compile_with, tmp_path
         provide(FAKE, lambda: [CodePiece("a", "x.o", "never this key")])
 
 
-def test_a_forked_child_leaves_the_server_to_its_parent(compile_with):
+def test_a_forked_child_leaves_the_server_to_its_parent(compile_with) -> None:
     compile_with()
     [server] = children._idle
     child = os.fork()

@@ -33,24 +33,24 @@ def everything_in(folder):
     return sorted(os.listdir(folder.path))
 
 
-def test_what_is_written_is_read(filled):
+def test_what_is_written_is_read(filled) -> None:
     assert filled.read("f.o", KEY) == CODE
     assert filled.read("f.o", "another key") is None
     assert filled.read("g.o", KEY) is None
 
 
-def test_only_the_user_can_get_at_what_is_made(filled):
+def test_only_the_user_can_get_at_what_is_made(filled) -> None:
     assert filled.path.stat().st_mode & 0o777 == 0o700
     assert (filled.path / "f.o").stat().st_mode & 0o777 == 0o600
 
 
-def test_reading_makes_nothing(folder):
+def test_reading_makes_nothing(folder) -> None:
     assert folder.read("f.o", KEY) is None
     assert not folder.path.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 500, None])
-def test_a_damaged_file_counts_as_absent_and_can_be_replaced(filled, content):
+def test_a_damaged_file_counts_as_absent_and_can_be_replaced(filled, content) -> None:
     file = filled.path / "f.o"
     file.write_bytes(file.read_bytes()[:-1] if content is None else content)
     assert filled.read("f.o", KEY) is None
@@ -59,7 +59,7 @@ def test_a_damaged_file_counts_as_absent_and_can_be_replaced(filled, content):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702, 0o1777], ids=oct)
-def test_a_folder_that_others_may_write_is_refused_with_the_remedy(filled, mode):
+def test_a_folder_that_others_may_write_is_refused_with_the_remedy(filled, mode) -> None:
     os.chmod(filled.path, mode)
     remedy = r"ISTHMUS_CACHE_DIR" if mode & 0o1000 else r"chmod go-w .*ISTHMUS_CACHE_DIR"
     for use in (lambda: filled.read("f.o", KEY), lambda: filled.write("f.o", KEY, CODE), filled.check):
@@ -69,7 +69,7 @@ def test_a_folder_that_others_may_write_is_refused_with_the_remedy(filled, mode)
         assert not isinstance(refusal.value, Unavailable)
 
 
-def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch):
+def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch) -> None:
     monkeypatch.setattr(folder_module, "_trusted", lambda: (os.geteuid() + 1, os.geteuid() + 2))
     with pytest.raises(QnnError, match=r"belongs to another user.*ISTHMUS_CACHE_DIR"):
         filled.read("f.o", KEY)
@@ -77,31 +77,31 @@ def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch
         filled.write("f.o", KEY, CODE)
 
 
-def test_a_file_of_another_user_is_refused(filled, monkeypatch):
+def test_a_file_of_another_user_is_refused(filled, monkeypatch) -> None:
     answers = iter([folder_module._trusted(), ()])  # asked for the folder, then for the file
     monkeypatch.setattr(folder_module, "_trusted", lambda: next(answers))
     with pytest.raises(QnnError, match=r"f\.o: belongs to another user.*Remove it"):
         filled.read("f.o", KEY)
 
 
-def test_the_user_and_root_are_trusted():
+def test_the_user_and_root_are_trusted() -> None:
     assert folder_module._trusted() == (os.geteuid(), 0)
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602], ids=oct)
-def test_a_file_that_others_may_write_is_refused(filled, mode):
+def test_a_file_that_others_may_write_is_refused(filled, mode) -> None:
     os.chmod(filled.path / "f.o", mode)
     with pytest.raises(QnnError, match=r"f\.o: can be written by others.*Remove it"):
         filled.read("f.o", KEY)
 
 
-def test_a_link_in_the_place_of_a_file_is_refused_even_to_good_code(filled):
+def test_a_link_in_the_place_of_a_file_is_refused_even_to_good_code(filled) -> None:
     (filled.path / "linked.o").symlink_to(filled.path / "f.o")
     with pytest.raises(QnnError, match=r"linked\.o: is a symbolic link"):
         filled.read("linked.o", KEY)
 
 
-def test_writing_replaces_a_link_and_leaves_what_it_led_to(filled, tmp_path):
+def test_writing_replaces_a_link_and_leaves_what_it_led_to(filled, tmp_path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (filled.path / "g.o").symlink_to(precious)
@@ -110,7 +110,7 @@ def test_writing_replaces_a_link_and_leaves_what_it_led_to(filled, tmp_path):
     assert filled.read("g.o", KEY) == CODE
 
 
-def test_a_lock_that_is_a_link_is_not_followed(filled, tmp_path):
+def test_a_lock_that_is_a_link_is_not_followed(filled, tmp_path) -> None:
     (filled.path / "g.o.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Unavailable, match="cannot be written"):
         filled.claim("g.o")
@@ -119,7 +119,7 @@ def test_a_lock_that_is_a_link_is_not_followed(filled, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "socket"])
-def test_what_is_not_a_plain_file_is_refused_without_waiting(filled, kind):
+def test_what_is_not_a_plain_file_is_refused_without_waiting(filled, kind) -> None:
     place = filled.path / "odd.o"
     if kind == "pipe":
         os.mkfifo(place)
@@ -132,7 +132,7 @@ def test_what_is_not_a_plain_file_is_refused_without_waiting(filled, kind):
         filled.read("odd.o", KEY)
 
 
-def test_a_folder_behind_a_link_is_judged_by_what_the_link_leads_to(filled, tmp_path):
+def test_a_folder_behind_a_link_is_judged_by_what_the_link_leads_to(filled, tmp_path) -> None:
     link = tmp_path / "link"
     link.symlink_to(filled.path)
     assert Folder(link).read("f.o", KEY) == CODE
@@ -141,7 +141,7 @@ def test_a_folder_behind_a_link_is_judged_by_what_the_link_leads_to(filled, tmp_
         Folder(link).read("f.o", KEY)
 
 
-def test_a_folder_exchanged_after_the_check_is_not_what_is_read(filled, tmp_path, monkeypatch):
+def test_a_folder_exchanged_after_the_check_is_not_what_is_read(filled, tmp_path, monkeypatch) -> None:
     """Another takes the name between the check of the folder and the opening of the file."""
     other = Folder(tmp_path / "other")
     other.write("f.o", KEY, b"theirs")
@@ -159,7 +159,7 @@ def test_a_folder_exchanged_after_the_check_is_not_what_is_read(filled, tmp_path
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(filled, monkeypatch, fault):
+def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(filled, monkeypatch, fault) -> None:
     real = os.fdopen
 
     def full(file, mode, **more):
@@ -187,7 +187,7 @@ def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(fille
     assert everything_in(filled) == ["f.o"]
 
 
-def test_a_really_full_disk_is_said_plainly(tmp_path):
+def test_a_really_full_disk_is_said_plainly(tmp_path) -> None:
     """A limit on the size of files stands for the disk: the system refuses in the middle of the write."""
     script = (
         "import resource, signal, sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
@@ -199,7 +199,7 @@ def test_a_really_full_disk_is_said_plainly(tmp_path):
     assert everything_in(Folder(tmp_path / "c")) == []
 
 
-def test_a_writer_killed_in_the_middle_leaves_the_old_file_and_nothing_that_is_read(filled):
+def test_a_writer_killed_in_the_middle_leaves_the_old_file_and_nothing_that_is_read(filled) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
         "os.replace = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -218,7 +218,7 @@ def test_a_writer_killed_in_the_middle_leaves_the_old_file_and_nothing_that_is_r
     assert everything_in(filled) == ["f.o"]
 
 
-def test_a_claim_keeps_others_away_from_one_name_until_it_is_released(filled):
+def test_a_claim_keeps_others_away_from_one_name_until_it_is_released(filled) -> None:
     claim = filled.claim("g.o")
     assert filled.claim("g.o") is None
     assert filled.holder("g.o") == os.getpid()
@@ -231,7 +231,7 @@ def test_a_claim_keeps_others_away_from_one_name_until_it_is_released(filled):
     filled.claim("g.o").release()
 
 
-def test_a_claim_ends_with_its_process(filled):
+def test_a_claim_ends_with_its_process(filled) -> None:
     script = (
         "import sys, time; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
         "claim = Folder(Path(sys.argv[1])).claim('g.o'); print(); time.sleep(600)"
@@ -248,7 +248,7 @@ def test_a_claim_ends_with_its_process(filled):
     claim.release()
 
 
-def test_a_claim_on_a_file_that_its_owner_removes_meanwhile_is_made_on_a_new_one(filled, monkeypatch):
+def test_a_claim_on_a_file_that_its_owner_removes_meanwhile_is_made_on_a_new_one(filled, monkeypatch) -> None:
     """The owner releases between the opening and the locking of its file here."""
     owner, real = filled.claim("g.o"), fcntl.flock
 
@@ -264,7 +264,7 @@ def test_a_claim_on_a_file_that_its_owner_removes_meanwhile_is_made_on_a_new_one
     claim.release()
 
 
-def test_a_file_system_without_locks_gives_a_claim_to_everybody(filled, monkeypatch):
+def test_a_file_system_without_locks_gives_a_claim_to_everybody(filled, monkeypatch) -> None:
     def no_locks(*_):
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -276,7 +276,7 @@ def test_a_file_system_without_locks_gives_a_claim_to_everybody(filled, monkeypa
     assert everything_in(filled) == ["f.o"]
 
 
-def test_a_full_disk_does_not_prevent_a_claim(filled, monkeypatch):
+def test_a_full_disk_does_not_prevent_a_claim(filled, monkeypatch) -> None:
     def full(*_):
         raise OSError(errno.ENOSPC, "full")
 
@@ -287,7 +287,7 @@ def test_a_full_disk_does_not_prevent_a_claim(filled, monkeypatch):
     claim.release()
 
 
-def test_the_folder_of_the_user_has_a_full_name(monkeypatch, tmp_path):
+def test_the_folder_of_the_user_has_a_full_name(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", "here")
     assert Folder.of_user().path == tmp_path / "here"

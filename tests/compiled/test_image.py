@@ -56,7 +56,7 @@ def load_in_a_crowd():
 
 
 @pytest.mark.skipif(sys.maxsize < 1 << 32, reason="an address space of 32 bits has no far places")
-def test_code_and_its_constants_lie_together_where_the_address_space_is_crowded():
+def test_code_and_its_constants_lie_together_where_the_address_space_is_crowded() -> None:
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, __file__], env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

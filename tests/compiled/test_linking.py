@@ -57,18 +57,18 @@ def function(text, name, result, *arguments):
     return ctypes.CFUNCTYPE(result, *arguments)(image.load([compiled(text)], [name])[name])
 
 
-def test_code_calls_the_c_library_and_other_files():
+def test_code_calls_the_c_library_and_other_files() -> None:
     found = image.load([compiled(CALLS), compiled(OTHER)], ["power", "twice_other"])
     assert ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(found["power"])(2.5) == 2.5**3
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(found["twice_other"])(16) == 42
 
 
-def test_a_switch_finds_its_branches():
+def test_a_switch_finds_its_branches() -> None:
     chosen = function(TABLE, "chosen", ctypes.c_int64, ctypes.c_int64)
     assert [chosen(i) for i in range(9)] == [*(i * i * 7 + 3 for i in range(8)), -1]
 
 
-def test_loaded_code_cannot_be_written():
+def test_loaded_code_cannot_be_written() -> None:
     address = image.load([compiled(OTHER)], ["other"])["other"]
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, rights = line.split()[:2]
@@ -88,14 +88,14 @@ def test_loaded_code_cannot_be_written():
     ],
     ids=["variable", "variable of another library", "unknown function"],
 )
-def test_what_compiled_code_never_needs_is_refused(text, rule):
+def test_what_compiled_code_never_needs_is_refused(text, rule) -> None:
     with pytest.raises(QnnError, match=rule) as refusal:
         image.load([compiled(text)], ["get"])
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 
 @pytest.mark.parametrize("damage", ["half", "start", "other"])
-def test_a_damaged_file_is_refused(damage):
+def test_a_damaged_file_is_refused(damage) -> None:
     code = compiled(CALLS)
     damaged = {"half": code[: len(code) // 2], "start": code[:3], "other": b"x" * len(code)}[damage]
     with pytest.raises(QnnError) as refusal:
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_refused(damage):
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 
-def test_references_of_arm64_lead_to_constants_and_stubs():
+def test_references_of_arm64_lead_to_constants_and_stubs() -> None:
     """Decodes the instructions: the page and the offset of a constant, and the distance of a call."""
     block, exports = link([compiled(OTHER, ARM), compiled(CONSTANT, ARM)], lambda name: 0)
     at = exports["constant"]
@@ -125,7 +125,7 @@ def test_references_of_arm64_lead_to_constants_and_stubs():
     assert calls[1] == exports["other"]
 
 
-def test_damaged_headers_are_refused_in_bounded_memory():
+def test_damaged_headers_are_refused_in_bounded_memory() -> None:
     sound = [compiled(text) for text in (CALLS, OTHER, TABLE, CONSTANT)]
     numbers = (0, 1, 8, 1 << 12, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 62, (1 << 64) - 1)
     rng = random.Random(5)
@@ -144,7 +144,7 @@ def test_damaged_headers_are_refused_in_bounded_memory():
 
 
 @pytest.mark.parametrize("kind", [2, 4], ids=["symbols", "relocations"])
-def test_tables_that_occur_twice_are_refused(kind):
+def test_tables_that_occur_twice_are_refused(kind) -> None:
     code = compiled(CALLS)
     first, (count,) = struct.unpack_from("<Q", code, 40)[0], struct.unpack_from("<H", code, 60)
     headers = [code[first + 64 * i : first + 64 * (i + 1)] for i in range(count)]

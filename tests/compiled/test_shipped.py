@@ -46,13 +46,13 @@ def ship(folder, code=CODE, key=None):
     shipped.write(folder / f"{host().name}.zip", {cache.shipped_file(KERNEL): (key, code)})
 
 
-def test_shipped_kernels_need_neither_a_compiler_nor_a_cache(archives, no_compiler, tmp_path):
+def test_shipped_kernels_need_neither_a_compiler_nor_a_cache(archives, no_compiler, tmp_path) -> None:
     ship(archives)
     assert loader.objects([KERNEL], host()) == {KERNEL: CODE}
     assert not (tmp_path / "cache").exists()
 
 
-def test_code_of_other_sources_is_not_used(archives, monkeypatch, tmp_path):
+def test_code_of_other_sources_is_not_used(archives, monkeypatch, tmp_path) -> None:
     ship(archives)
     changed = tmp_path / "changed.py"
     changed.write_text("")
@@ -66,7 +66,7 @@ def test_code_of_other_sources_is_not_used(archives, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["other key", "cut", "not an archive", "changed"])
-def test_damaged_archives_count_as_absent(archives, damage):
+def test_damaged_archives_count_as_absent(archives, damage) -> None:
     ship(archives, key="another" if damage == "other key" else None)
     file = archives / f"{host().name}.zip"
     content = file.read_bytes()
@@ -80,20 +80,20 @@ def test_damaged_archives_count_as_absent(archives, damage):
     assert cache.read(KERNEL, host()) is None
 
 
-def test_equal_code_gives_equal_archives(tmp_path):
+def test_equal_code_gives_equal_archives(tmp_path) -> None:
     codes = {"b.o": ("key", b"2"), "a.o": ("key", b"1")}
     shipped.write(tmp_path / "one.zip", codes)
     shipped.write(tmp_path / "two.zip", dict(reversed(codes.items())))
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
 
 
-def test_the_key_of_shipped_code_covers_every_source_of_every_kernel():
+def test_the_key_of_shipped_code_covers_every_source_of_every_kernel() -> None:
     modules = {kernel.partition(":")[0] for kernel in (*KERNELS, "executor:run", "doorbell:serve", "callback:free")}
     sources = {(cache._KERNELS / f"{name}.py").resolve() for module in modules for name in cache._sources(module)}
     assert sources <= {file.resolve() for file in cache.shipped_sources()}
 
 
-def test_functions_of_an_architecture_are_shipped_too(archives, no_compiler):
+def test_functions_of_an_architecture_are_shipped_too(archives, no_compiler) -> None:
     search = machine.SEARCH
     key = search.shipped_key(platform.machine())
     codes = {search.shipped_file(name): (key, name.encode()) for name in search.functions}
@@ -101,7 +101,7 @@ def test_functions_of_an_architecture_are_shipped_too(archives, no_compiler):
     assert search.objects() == [name.encode() for name in search.functions]
 
 
-def test_without_a_compiler_the_extra_to_install_is_named(archives, no_compiler):
+def test_without_a_compiler_the_extra_to_install_is_named(archives, no_compiler) -> None:
     sentences = r"'llvmlite' is not installed\. .*pip install 'isthmus\[compile\]'"
     for ask in (lambda: loader.objects([KERNEL], host()), machine.SEARCH.objects):
         with pytest.raises(QnnError, match=sentences) as refusal:

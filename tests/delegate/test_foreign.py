@@ -78,7 +78,7 @@ def refused(made: Foreign, match: str) -> None:
     assert caught.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
 
 
-def test_the_litert_that_was_tried_is_known_by_its_functions():
+def test_the_litert_that_was_tried_is_known_by_its_functions() -> None:
     interpreter = plain(probe_model.content())
     address = interpreters._context(interpreter)
     foreign.check(address)
@@ -87,12 +87,12 @@ def test_the_litert_that_was_tried_is_known_by_its_functions():
     assert not library.has_code_at(ctypes.addressof(ctypes.c_int()))
 
 
-def test_another_tflite_with_the_same_structures_is_taken():
+def test_another_tflite_with_the_same_structures_is_taken() -> None:
     Foreign().check()
 
 
 @pytest.mark.parametrize("kind", [ctypes.c_int64, ctypes.c_int64 * 2, ctypes.c_void_p * 5])
-def test_another_tflite_whose_tensors_have_more_fields_is_refused(kind):
+def test_another_tflite_whose_tensors_have_more_fields_is_refused(kind) -> None:
     refused(Foreign((("something new", kind),)), "tensor")
 
 
@@ -112,7 +112,7 @@ def test_another_tflite_whose_tensors_have_more_fields_is_refused(kind):
         (lambda made: made.arrays.__setitem__(0, (ctypes.c_int * 1)(-4)), "-4"),
     ],
 )  # fmt: skip
-def test_structures_that_make_no_sense_are_refused_with_what_was_found(change, match):
+def test_structures_that_make_no_sense_are_refused_with_what_was_found(change, match) -> None:
     made = Foreign()
     change(made)
     refused(made, match)
@@ -120,7 +120,7 @@ def test_structures_that_make_no_sense_are_refused_with_what_was_found(change, m
 
 @pytest.mark.parametrize("name", foreign._FUNCTIONS)
 @pytest.mark.parametrize("address", ["nowhere", "data"])
-def test_a_function_where_there_is_no_code_is_refused_before_anything_is_called(name, address):
+def test_a_function_where_there_is_no_code_is_refused_before_anything_is_called(name, address) -> None:
     made = Foreign()
     field = ctypes.c_void_p.from_address(ctypes.addressof(made.context) + getattr(structures.Context, name).offset)
     field.value = 0x10 if address == "nowhere" else ctypes.addressof(made.context)
@@ -138,7 +138,7 @@ SHIFTS = {
 
 
 @pytest.mark.parametrize("fields", SHIFTS.values(), ids=SHIFTS)
-def test_a_delegate_calls_nothing_of_a_context_of_another_layout(fields, make, capfd):
+def test_a_delegate_calls_nothing_of_a_context_of_another_layout(fields, make, capfd) -> None:
     made, delegate = Foreign(), make("CPU")
     kinds = dict(structures.Context._fields_)
 
@@ -158,12 +158,12 @@ def test_a_delegate_calls_nothing_of_a_context_of_another_layout(fields, make, c
 
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 46])
-def test_a_context_where_there_is_no_memory_is_refused(address):
+def test_a_context_where_there_is_no_memory_is_refused(address) -> None:
     with pytest.raises(QnnError, match="a context would be at"):
         foreign.check(address)
 
 
-def test_a_delegate_refuses_it_before_it_reads_a_node(make):
+def test_a_delegate_refuses_it_before_it_reads_a_node(make) -> None:
     delegate, made = make("CPU"), Foreign((("something new", ctypes.c_int64),))
     with pytest.raises(QnnError, match="its structures differ"):
         delegate._prepare(ctypes.addressof(made.context))

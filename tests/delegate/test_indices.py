@@ -26,7 +26,7 @@ def network(code: str, kind: str = "i32") -> bytes:
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP"])
 @pytest.mark.parametrize("code", ["GATHER", "GATHER_ND", "EMBEDDING_LOOKUP"])
-def test_an_index_out_of_range_fails_the_invocation_as_in_litert(code, backend):
+def test_an_index_out_of_range_fails_the_invocation_as_in_litert(code, backend) -> None:
     content = network(code)
     reference = plain(content)
     reference.allocate_tensors()
@@ -47,7 +47,7 @@ def test_an_index_out_of_range_fails_the_invocation_as_in_litert(code, backend):
     delegate.close()
 
 
-def test_an_index_of_64_bits_is_not_cut_to_32(tmp_path):
+def test_an_index_of_64_bits_is_not_cut_to_32(tmp_path) -> None:
     path = tmp_path / "wide.tflite"
     path.write_bytes(network("GATHER", "i64"))
     with isthmus.Session(path) as session:
@@ -58,7 +58,7 @@ def test_an_index_of_64_bits_is_not_cut_to_32(tmp_path):
                 session.run({x: DATA, k: np.array([0, wrong, 0])})
 
 
-def test_a_scatter_out_of_range_fails_as_in_litert(tmp_path):
+def test_a_scatter_out_of_range_fails_as_in_litert(tmp_path) -> None:
     tensors = [
         T("i32", (2, 1), name="k"), T("f32", (2,), name="x"), T("i32", (1,), data=np.array([4], np.int32)),
         T("f32", (4,), name="y"),
@@ -81,7 +81,7 @@ def test_a_scatter_out_of_range_fails_as_in_litert(tmp_path):
                 session.run({"k": k, "x": x})
 
 
-def test_a_class_that_does_not_exist_is_none_as_in_litert(tmp_path):
+def test_a_class_that_does_not_exist_is_none_as_in_litert(tmp_path) -> None:
     scalars = [T("i32", (), data=np.array(4, np.int32)), *(T("f32", (), data=np.array(v, np.float32)) for v in (1, 0))]
     tensors = [T("i32", (4,), name="k"), *scalars, T("f32", (4, 4), name="y")]
     content = model(Subgraph(tensors, [Op("ONE_HOT", [0, 1, 2, 3], [4], options("OneHot", axis=-1))], [0], [4]))

@@ -28,13 +28,13 @@ def invocation(delegate: LoggingDelegate, dims: tuple[int, int], shared: bool) -
     return interpreter.invoke
 
 
-def test_shared_tensors_take_less_time_than_ordinary_ones(make):
+def test_shared_tensors_take_less_time_than_ordinary_ones(make) -> None:
     delegate = make("HTP")
     shared, ordinary = (invocation(delegate, DIMS, is_shared) for is_shared in (True, False))
     assert holds(lambda: ratio(shared, ordinary) < 0.8)
 
 
-def test_huge_inputs_and_outputs_benefit_the_most(make):
+def test_huge_inputs_and_outputs_benefit_the_most(make) -> None:
     delegate = make("HTP")
 
     def saved(dims: tuple[int, int]) -> float:

@@ -54,7 +54,7 @@ def large_tensors_taken() -> list[dict[str, dict[str, int]]]:
     return steps
 
 
-def test_tensors_in_shared_memory_are_mapped_by_the_accelerator_while_the_client_has_no_access_to_them():
+def test_tensors_in_shared_memory_are_mapped_by_the_accelerator_while_the_client_has_no_access_to_them() -> None:
     assert alone(__file__, "large_tensors_taken") == [
         {
             "client": {"writable": 0, "files": 0, "peak": 0},
@@ -64,7 +64,7 @@ def test_tensors_in_shared_memory_are_mapped_by_the_accelerator_while_the_client
     ]
 
 
-def test_no_shared_memory_is_allocated_beside_that_of_the_tensors(make):
+def test_no_shared_memory_is_allocated_beside_that_of_the_tensors(make) -> None:
     delegate = make("HTP")
     with memory.statistics() as counted:
         interpreter = plain(doubled(1, 64))
@@ -82,7 +82,7 @@ def test_no_shared_memory_is_allocated_beside_that_of_the_tensors(make):
             delegate.free_custom_mem(each)
 
 
-def test_an_audit_of_a_delegate_finds_no_mistakes_and_no_copies():
+def test_an_audit_of_a_delegate_finds_no_mistakes_and_no_copies() -> None:
     with isthmus.audit() as log:
         delegate, interpreter = LoggingDelegate("HTP"), plain(doubled(1, 64))
         memories = [delegate.alloc_custom_mem(256) for _ in "xy"]

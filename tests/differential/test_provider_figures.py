@@ -44,7 +44,7 @@ def provider_figures(model: Path, folder: Path) -> dict:
 
 @LONG
 @pytest.mark.parametrize("name", [*figure_models.MODELS, *FROM_THE_ZOO])
-def test_the_provider_has_the_same_figures(name, tmp_path):
+def test_the_provider_has_the_same_figures(name, tmp_path) -> None:
     if name in FROM_THE_ZOO:
         try:
             zoo.path(name)

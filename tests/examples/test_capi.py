@@ -68,7 +68,7 @@ def counting(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("environment", "memory"), [("x86", []), ("x86", ["shared"]), ("arm", ["shared"])])
-def test_the_client_on_lpai_runs_in_its_own_memory(lpai_client, counting, tmp_path, environment, memory):
+def test_the_client_on_lpai_runs_in_its_own_memory(lpai_client, counting, tmp_path, environment, memory) -> None:
     config = tmp_path / "lpai.conf"
     config.write_text(json.dumps({"lpai_backend": {"target_env": environment}}))
     done = subprocess.run(
@@ -82,14 +82,14 @@ def test_the_client_on_lpai_runs_in_its_own_memory(lpai_client, counting, tmp_pa
     assert rest == [*(f"frame {n}: y[0] = {6 + n}" for n in range(3)), "0 bytes copied in the last frame"]
 
 
-def test_the_client_on_lpai_says_what_is_wrong(lpai_client, tmp_path):
+def test_the_client_on_lpai_says_what_is_wrong(lpai_client, tmp_path) -> None:
     (tmp_path / "noise.bin").write_bytes(b"noise" * 100)
     done = subprocess.run([lpai_client, tmp_path / "noise.bin"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"{tmp_path}/noise.bin is no context binary"
 
 
-def test_the_cpp_client_builds_and_copies_nothing(client):
+def test_the_cpp_client_builds_and_copies_nothing(client) -> None:
     done = subprocess.run(client, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     first, *rest = done.stdout.splitlines()
@@ -101,21 +101,21 @@ def test_the_cpp_client_builds_and_copies_nothing(client):
     assert rest[-1] == "y[255] = 510"
 
 
-def test_the_cpp_client_is_clean_under_the_validator(client):
+def test_the_cpp_client_is_clean_under_the_validator(client) -> None:
     strict = {**os.environ, "ISTHMUS_QNN_VALIDATE": "1,exitcode=66"}
     done = subprocess.run(client, capture_output=True, text=True, timeout=120, env=strict)
     assert done.returncode == 0, done.stderr
     assert "0 mistakes, 0 leaks" in done.stderr
 
 
-def test_the_cpp_client_says_when_there_is_no_provider(client):
+def test_the_cpp_client_says_when_there_is_no_provider(client) -> None:
     nowhere = {**os.environ, "ISTHMUS_QNN_FORWARD": "/nowhere/libQnnHtp.so"}
     done = subprocess.run(client, capture_output=True, text=True, timeout=120, env=nowhere)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "no provider, error 1009"
 
 
-def test_the_op_package_computes_what_it_says(tmp_path):
+def test_the_op_package_computes_what_it_says(tmp_path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     library = tmp_path / "libSwish.so"

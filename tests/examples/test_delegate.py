@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tflite_shared_memory.py"
 
 
 @pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="LiteRT is not installed")
-def test_the_tutorial_of_the_delegate_runs_line_by_line():
+def test_the_tutorial_of_the_delegate_runs_line_by_line() -> None:
     try:
         path = zoo.path("okay_nabu")
     except zoo.Unavailable as reason:

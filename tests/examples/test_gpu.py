@@ -10,7 +10,9 @@ pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_the_buffers_of_a_client_are_used_in_place_by_a_pipeline_that_never_leaves_the_device(monkeypatch, capsys):
+def test_the_buffers_of_a_client_are_used_in_place_by_a_pipeline_that_never_leaves_the_device(
+    monkeypatch, capsys
+) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.delitem(sys.modules, "gpu_opencl_buffers", raising=False)
     importlib.import_module("gpu_opencl_buffers").main()

@@ -21,7 +21,7 @@ def example(monkeypatch):
     return load
 
 
-def test_the_shared_buffer_example_copies_nothing_and_recovers_from_a_crash(example, capsys):
+def test_the_shared_buffer_example_copies_nothing_and_recovers_from_a_crash(example, capsys) -> None:
     example("htp_shared_buffer").main()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(".")[0] for line in lines] == [str(number) for number in range(1, 9)]
@@ -31,7 +31,7 @@ def test_the_shared_buffer_example_copies_nothing_and_recovers_from_a_crash(exam
     assert "results right" in lines[7]
 
 
-def test_the_table_example_measures_the_four_documented_rows(example, capsys):
+def test_the_table_example_measures_the_four_documented_rows(example, capsys) -> None:
     example("htp_qmem_table").main()
     rows = [line.split()[:8] for line in capsys.readouterr().out.splitlines()[3:]]
     assert [[row[n] for n in (0, 1, 2, 4, 6)] for row in rows] == [

@@ -29,7 +29,7 @@ def example(monkeypatch):
     return load
 
 
-def test_the_eight_steps_of_the_recommended_workflow_hear_the_wake_word(example, capsys):
+def test_the_eight_steps_of_the_recommended_workflow_hear_the_wake_word(example, capsys) -> None:
     example("lpai_wake_word").main()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(".")[0] for line in lines[:8]] == [str(number) for number in range(1, 9)]
@@ -37,11 +37,11 @@ def test_the_eight_steps_of_the_recommended_workflow_hear_the_wake_word(example,
     assert any("“okay nabu” heard at 2.22 s" in line for line in lines)
 
 
-def test_the_wake_word_example_hears_the_wake_word(example, capsys):
+def test_the_wake_word_example_hears_the_wake_word(example, capsys) -> None:
     example("wake_word").main()
     assert "“okay nabu” heard at 2.22 s" in capsys.readouterr().out
 
 
-def test_demo_shows_the_lpai_example_first():
+def test_demo_shows_the_lpai_example_first() -> None:
     recipe = (EXAMPLES.parent / "Makefile").read_text().split("\ndemo:")[1].split("\n\n")[0]
     assert recipe.splitlines()[1].strip() == "$(BIN)/python examples/lpai_wake_word.py"

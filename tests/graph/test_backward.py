@@ -61,7 +61,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_gradient_tells_what_a_small_change_does(case):
+def test_a_gradient_tells_what_a_small_change_does(case) -> None:
     op, arrays, params, index, result = CASES[case]
     done = computed(op, arrays, params, result)
     weights = floats(*result)
@@ -72,14 +72,14 @@ def test_a_gradient_tells_what_a_small_change_does(case):
     assert np.vdot(found, change) == pytest.approx(np.vdot(weights, there - back) / 2, rel=1e-3, abs=1e-3)
 
 
-def test_the_slope_of_a_function_is_that_at_each_element():
+def test_the_slope_of_a_function_is_that_at_each_element() -> None:
     x = np.float32([[-30, -1, 0, 2, 30]])
     done = computed("Sigmoid", [x], {}, x.shape)
     found = backward(done, 0, [np.ones(x.shape, np.float32)], np.random.default_rng(0))
     assert np.allclose(found, np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))) ** 2, atol=4e-3)
 
 
-def test_of_any_other_operation_the_strength_is_measured():
+def test_of_any_other_operation_the_strength_is_measured() -> None:
     x = floats(40, 12)
     done = computed("Softmax", [x], {}, x.shape)
     weights = floats(*x.shape)
@@ -89,7 +89,7 @@ def test_of_any_other_operation_the_strength_is_measured():
     assert np.sqrt(np.mean(np.square(sizes))) == pytest.approx(np.linalg.norm(true), rel=0.4)
 
 
-def test_what_no_result_depends_on_has_no_gradient():
+def test_what_no_result_depends_on_has_no_gradient() -> None:
     done = computed("Split", [floats(4, 2)], {"axis": 0, "split_index": [1]}, (1, 2), (3, 2))
     assert not backward(done, 0, [None, None], np.random.default_rng(0)).any()
     only = backward(done, 0, [None, np.ones((3, 2), np.float32)], np.random.default_rng(0))

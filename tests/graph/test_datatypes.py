@@ -17,7 +17,7 @@ def constant(dtype, data, quantization=None):
     return Tensor("c", TensorType.STATIC, dtype, data.shape, quantization, data)
 
 
-def test_data_of_bfloat16_is_a_view_of_its_bits():
+def test_data_of_bfloat16_is_a_view_of_its_bits() -> None:
     tensor = constant(DataType.BFLOAT_16, BFLOAT16)
     assert tensor.data.dtype == np.uint16
     assert np.shares_memory(tensor.data, BFLOAT16)
@@ -27,7 +27,7 @@ def test_data_of_bfloat16_is_a_view_of_its_bits():
 @pytest.mark.parametrize(
     ("dtype", "data"), [(DataType.SFIXED_POINT_8, INT4), (DataType.UFIXED_POINT_8, UINT4)], ids=["int4", "uint4"]
 )
-def test_data_of_four_bits_has_an_element_in_a_byte(dtype, data):
+def test_data_of_four_bits_has_an_element_in_a_byte(dtype, data) -> None:
     tensor = constant(dtype, data, Quantization((0.5,), (0,), bits=4))
     assert tensor.is_four_bit
     assert tensor.data.dtype == dtype.numpy
@@ -43,12 +43,12 @@ def test_data_of_four_bits_has_an_element_in_a_byte(dtype, data):
         (DataType.SFIXED_POINT_8, np.zeros(3, ml_dtypes.int2)),
     ],
 )  # fmt: skip
-def test_data_of_another_type_is_refused(dtype, data):
+def test_data_of_another_type_is_refused(dtype, data) -> None:
     with pytest.raises(QnnError, match=f"its data is {data.dtype.name}"):
         constant(dtype, data, FOUR_BITS if dtype.is_fixed_point else None)
 
 
-def test_types_of_numpy_and_ml_dtypes_have_a_data_type():
+def test_types_of_numpy_and_ml_dtypes_have_a_data_type() -> None:
     assert DataType.of(ml_dtypes.bfloat16) is DataType.BFLOAT_16
     assert DataType.of(np.float16) is DataType.FLOAT_16
     assert DataType.fixed_point(ml_dtypes.int4) is DataType.SFIXED_POINT_8

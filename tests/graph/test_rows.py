@@ -35,7 +35,7 @@ def _rows(array: np.ndarray, axis: int, first: int, last: int) -> np.ndarray:
 
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("seed", range(1, 60, 2))
-def test_rows_of_a_result_come_from_the_rows_that_the_map_names(seed, axis):
+def test_rows_of_a_result_come_from_the_rows_that_the_map_names(seed, axis) -> None:
     graph = tile_networks.network(seed)
     if graph is None:
         return
@@ -68,7 +68,7 @@ def _check(graph: Graph, seed: int, axis: int) -> int:
 
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("op", ["SpaceToDepth", "DepthToSpace"])
-def test_blocks_may_be_of_other_heights_than_widths(op, axis):
+def test_blocks_may_be_of_other_heights_than_widths(op, axis) -> None:
     graph = Graph("blocks")
     wide, deep = (1, 12, 15, 1), (1, 6, 5, 6)
     dims = (wide, deep) if op == "SpaceToDepth" else (deep, wide)
@@ -81,7 +81,7 @@ def test_blocks_may_be_of_other_heights_than_widths(op, axis):
     assert row_map(Call(node.name, node.op, node.inputs, node.params, node.outputs), 3) is None, "channels are mixed"
 
 
-def test_no_row_is_needed_beyond_what_the_rate_says():
+def test_no_row_is_needed_beyond_what_the_rate_says() -> None:
     for seed in range(40):
         graph = tile_networks.network(seed)
         for node in () if graph is None else graph.nodes:
@@ -94,7 +94,7 @@ def test_no_row_is_needed_beyond_what_the_rate_says():
                 assert high <= (first + found.grain) * found.rate + found.after or high == found.height
 
 
-def test_a_mean_over_some_pixels_only_has_no_rows():
+def test_a_mean_over_some_pixels_only_has_no_rows() -> None:
     graph = tile_networks.squeezed(False)
     node = next(node for node in graph.nodes if node.op == "ReduceMean")
     call = Call(node.name, node.op, node.inputs, node.params, node.outputs)

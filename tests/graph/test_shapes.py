@@ -194,7 +194,7 @@ def test_every_documented_operation_is_there() -> None:
 
 
 @pytest.mark.parametrize("op", ["UnPack", "Relu", "Split", "Transpose", "Cast", "Quantize", "Dequantize", "Softmax"])
-def test_an_operation_of_one_operand_is_not_given_two(op):
+def test_an_operation_of_one_operand_is_not_given_two(op) -> None:
     tensors = [Tensor(name, TensorType.APP_WRITE, DataType.FLOAT_32, (2, 2)) for name in "xy"]
     with pytest.raises(QnnError, match="takes 1 inputs, 2 given"):
         OPERATIONS[op].verify(Call("n", op, tensors, {}, [Tensor("z", TensorType.APP_READ, DataType.FLOAT_32, (2, 2))]))

@@ -28,7 +28,7 @@ def kind(request, fresh_tcm):
     return request.param
 
 
-def test_statistics_count_every_kind(kind):
+def test_statistics_count_every_kind(kind) -> None:
     with memory.statistics() as counted:
         first, second = MAKERS[kind](1000), MAKERS[kind](500)
         assert counted.of(kind).live_bytes == counted.live_bytes == 1500
@@ -44,14 +44,14 @@ def test_statistics_count_every_kind(kind):
     assert (counted.allocations, counted.live_allocations, counted.total_bytes) == (3, 0, 1700)
 
 
-def test_what_nothing_was_allocated_of_counts_nothing(kind):
+def test_what_nothing_was_allocated_of_counts_nothing(kind) -> None:
     with memory.statistics() as counted:
         pass
     for each in (counted, counted.of(kind)):
         assert (each.allocations, each.live_allocations, each.live_bytes, each.peak_bytes, each.total_bytes) == (0,) * 5
 
 
-def test_a_buffer_that_ends_after_the_block_still_counts(kind):
+def test_a_buffer_that_ends_after_the_block_still_counts(kind) -> None:
     with memory.statistics() as counted:
         buffer = MAKERS[kind](100)
     assert counted.live_bytes == 100
@@ -61,14 +61,14 @@ def test_a_buffer_that_ends_after_the_block_still_counts(kind):
     assert counted.allocations == 1, "the block is over"
 
 
-def test_forgotten_buffers_are_counted_out(kind):
+def test_forgotten_buffers_are_counted_out(kind) -> None:
     with memory.statistics() as counted:
         MAKERS[kind](100)
         gc.collect()
         assert (counted.live_bytes, counted.peak_bytes) == (0, 100)
 
 
-def test_a_block_may_name_the_kinds_it_is_about(kind):
+def test_a_block_may_name_the_kinds_it_is_about(kind) -> None:
     others = [name for name in MAKERS if name != kind]
     with memory.statistics(kind) as counted, memory.statistics(*others) as apart:
         MAKERS[kind](100).close()
@@ -77,7 +77,7 @@ def test_a_block_may_name_the_kinds_it_is_about(kind):
         pass
 
 
-def test_a_limit_is_kept_and_what_is_given_back_is_free_again(kind):
+def test_a_limit_is_kept_and_what_is_given_back_is_free_again(kind) -> None:
     with memory.limit(1000, kind):
         first = MAKERS[kind](600)
         with pytest.raises(QnnError, match="600 of the 1000 bytes that are allowed are taken") as refusal:
@@ -90,7 +90,7 @@ def test_a_limit_is_kept_and_what_is_given_back_is_free_again(kind):
         MAKERS[kind](1000).close()
 
 
-def test_what_is_refused_below_a_limit_takes_nothing_of_it():
+def test_what_is_refused_below_a_limit_takes_nothing_of_it() -> None:
     limited = MemoryCap(Fault(Host(), FaultSchedule(1)), 100)
     with pytest.raises(QnnError, match="made to fail"):
         limited.allocate(100)
@@ -100,7 +100,7 @@ def test_what_is_refused_below_a_limit_takes_nothing_of_it():
             limited.allocate(senseless)
 
 
-def test_an_audit_names_the_line_that_asked(kind):
+def test_an_audit_names_the_line_that_asked(kind) -> None:
     with memory.audit() as record:
         buffer = MAKERS[kind](100)
         [allocation] = record.live
@@ -111,7 +111,7 @@ def test_an_audit_names_the_line_that_asked(kind):
     assert record.allocations == [allocation]
 
 
-def test_a_fault_fails_the_nth_allocation_of_all_kinds_together(kind):
+def test_a_fault_fails_the_nth_allocation_of_all_kinds_together(kind) -> None:
     with memory.fault(2, times=2) as schedule:
         memory.host(10).close()
         for _ in range(2):
@@ -122,7 +122,7 @@ def test_a_fault_fails_the_nth_allocation_of_all_kinds_together(kind):
     assert schedule.calls == 4
 
 
-def test_adaptors_stack_in_any_order_of_leaving():
+def test_adaptors_stack_in_any_order_of_leaving() -> None:
     outer = memory.statistics("host")
     inner = memory.limit(1000, "host")
     before = resource.current("host")
@@ -137,7 +137,7 @@ def test_adaptors_stack_in_any_order_of_leaving():
     assert resource.current("host") is before
 
 
-def test_an_outer_adaptor_sees_only_what_the_inner_ones_let_through():
+def test_an_outer_adaptor_sees_only_what_the_inner_ones_let_through() -> None:
     stack = Statistics(MemoryCap(Statistics(Host()), 100))
     stack.allocate(60).close()
     with pytest.raises(QnnError):
@@ -145,7 +145,7 @@ def test_an_outer_adaptor_sees_only_what_the_inner_ones_let_through():
     assert stack.tally.allocations == stack.upstream.upstream.tally.allocations == 1
 
 
-def test_counts_are_right_with_many_threads():
+def test_counts_are_right_with_many_threads() -> None:
     with memory.statistics("host") as counted:
 
         def work():
@@ -210,7 +210,7 @@ def attempt(backend, io):
 
 @pytest.mark.parametrize("name", only(("cpu", "htp", "lpai, tcm"), CONFIGS))
 @pytest.mark.parametrize("io", [None, long("raw")])
-def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh_tcm):
+def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh_tcm) -> None:
     with qnn.Backend(*CONFIGS[name]) as backend:
         attempt(backend, io)
         before = held()
@@ -240,12 +240,12 @@ def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh
         (lambda: memory.adopt(3), "cannot be called"),
     ],
 )
-def test_what_makes_no_sense_as_an_adaptor_is_refused(make, sentence):
+def test_what_makes_no_sense_as_an_adaptor_is_refused(make, sentence) -> None:
     with pytest.raises(QnnError, match=sentence):
         make()
 
 
-def test_a_limit_of_nothing_and_one_that_is_filled_to_the_last_byte_are_limits():
+def test_a_limit_of_nothing_and_one_that_is_filled_to_the_last_byte_are_limits() -> None:
     with pytest.raises(QnnError):
         MemoryCap(Host(), 0).allocate(1)
     filled = MemoryCap(Host(), 100)
@@ -257,13 +257,13 @@ def test_a_limit_of_nothing_and_one_that_is_filled_to_the_last_byte_are_limits()
     second.close()
 
 
-def test_a_schedule_fails_exactly_the_calls_it_names():
+def test_a_schedule_fails_exactly_the_calls_it_names() -> None:
     schedule = FaultSchedule(2, 3)
     assert [schedule.fails() for _ in range(6)] == [False, True, True, True, False, False]
     assert schedule.calls == 6
 
 
-def test_a_tally_counts_up_and_down_by_kind():
+def test_a_tally_counts_up_and_down_by_kind() -> None:
     with memory.statistics() as tally:
         first, shared, second = memory.host(4096), memory.rpcmem.share(8192), memory.host(64)
         first.close()
@@ -280,7 +280,7 @@ def test_a_tally_counts_up_and_down_by_kind():
         assert tally.live_bytes == 0
 
 
-def test_shared_memory_is_aligned_to_pages_and_not_more():
+def test_shared_memory_is_aligned_to_pages_and_not_more() -> None:
     with memory.current("rpcmem").allocate(8, mmap.PAGESIZE) as buffer:
         assert buffer.address % mmap.PAGESIZE == 0
     with pytest.raises(QnnError, match="is aligned to"):
@@ -292,7 +292,7 @@ class Padded(memory.Adaptor):
         return self.upstream.fulfil(replace(request, nbytes=-(-request.nbytes // 4096) * 4096))
 
 
-def test_an_adaptor_that_changes_the_size_of_a_request_keeps_its_other_fields(monkeypatch, fresh_tcm):
+def test_an_adaptor_that_changes_the_size_of_a_request_keeps_its_other_fields(monkeypatch, fresh_tcm) -> None:
     heaps, lines = [], []
     monkeypatch.setattr(rpcmem.Memfd, "allocate", lambda self, *asked: heaps.append(asked) or memory.host(asked[-1]))
     with resource.around(Padded, "tcm", "rpcmem"):
@@ -305,7 +305,7 @@ def test_an_adaptor_that_changes_the_size_of_a_request_keeps_its_other_fields(mo
     assert lines[-1] == "Allocate size 4096 from tcm pool 0"
 
 
-def test_a_resource_provided_inside_a_block_is_counted_by_it():
+def test_a_resource_provided_inside_a_block_is_counted_by_it() -> None:
     class Late(memory.MemoryResource):
         kind = "late"
 

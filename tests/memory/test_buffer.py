@@ -27,7 +27,7 @@ def buffer(request):
     made.close()
 
 
-def test_all_views_of_a_buffer_are_the_same_memory(buffer):
+def test_all_views_of_a_buffer_are_the_same_memory(buffer) -> None:
     memoryview(buffer).cast("B")[0] = 1
     np.asarray(buffer)[1] = 2
     np.from_dlpack(buffer)[2] = 3
@@ -41,7 +41,7 @@ def test_all_views_of_a_buffer_are_the_same_memory(buffer):
     assert buffer.__dlpack_device__() == (1, 0)
 
 
-def test_closing_a_buffer_twice_is_harmless(buffer):
+def test_closing_a_buffer_twice_is_harmless(buffer) -> None:
     buffer.close()
     buffer.close()
     assert buffer.is_closed
@@ -52,7 +52,7 @@ def test_closing_a_buffer_twice_is_harmless(buffer):
     assert "closed" in repr(buffer)
 
 
-def test_a_context_manager_ends_it_and_lets_the_users_own_error_pass(buffer):
+def test_a_context_manager_ends_it_and_lets_the_users_own_error_pass(buffer) -> None:
     hold = memory.holds.claim(buffer.window(), "pool", "pool of a test")
     with pytest.raises(ValueError, match="mine"), buffer:
         raise ValueError("mine")
@@ -64,14 +64,14 @@ def test_a_context_manager_ends_it_and_lets_the_users_own_error_pass(buffer):
     assert buffer.is_closed
 
 
-def test_a_view_outlives_its_buffer(buffer):
+def test_a_view_outlives_its_buffer(buffer) -> None:
     view = buffer.array
     view[:] = 7
     buffer.close()
     assert (view == 7).all()
 
 
-def test_a_view_keeps_a_forgotten_buffer():
+def test_a_view_keeps_a_forgotten_buffer() -> None:
     for make in KINDS.values():
         ended = []
         buffer = make()
@@ -86,7 +86,7 @@ def test_a_view_keeps_a_forgotten_buffer():
         assert ended == [1]
 
 
-def test_callbacks_are_called_once_when_it_is_closed(buffer):
+def test_callbacks_are_called_once_when_it_is_closed(buffer) -> None:
     ended = []
     buffer.when_gone(ended.append, 1)
     buffer.close()
@@ -97,7 +97,7 @@ def test_callbacks_are_called_once_when_it_is_closed(buffer):
 
 
 @pytest.mark.parametrize("kind", ["host", "rpcmem"])
-def test_nothing_can_change_the_size_under_a_holder(kind):
+def test_nothing_can_change_the_size_under_a_holder(kind) -> None:
     with KINDS[kind]() as buffer:
         address = buffer.address
         with pytest.raises(QnnError, match="keeps its size and its place"):
@@ -124,20 +124,20 @@ def test_nothing_can_change_the_size_under_a_holder(kind):
         (np.uint8, "4", 0),
     ],
 )
-def test_views_stay_inside(buffer, dtype, shape, offset):
+def test_views_stay_inside(buffer, dtype, shape, offset) -> None:
     with pytest.raises(QnnError) as refusal:
         buffer.view(dtype, shape, offset)
     assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
-def test_buffers_are_equal_only_to_themselves():
+def test_buffers_are_equal_only_to_themselves() -> None:
     one, other = memory.host(8), memory.host(8)
     assert one == one
     assert one != other
     assert len({one, other}) == 2
 
 
-def test_nothing_warns_when_buffers_are_used_closed_or_forgotten():
+def test_nothing_warns_when_buffers_are_used_closed_or_forgotten() -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         for make in KINDS.values():
@@ -148,7 +148,7 @@ def test_nothing_warns_when_buffers_are_used_closed_or_forgotten():
     assert [str(warning.message) for warning in heard] == []
 
 
-def test_private_memory_is_private_to_a_forked_process():
+def test_private_memory_is_private_to_a_forked_process() -> None:
     script = (
         "import os\n"
         "from isthmus import memory\n"

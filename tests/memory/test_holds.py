@@ -10,7 +10,7 @@ from isthmus import Code, QnnError, memory
 from isthmus.memory import holds
 
 
-def test_a_held_buffer_cannot_be_closed_until_it_is_released():
+def test_a_held_buffer_cannot_be_closed_until_it_is_released() -> None:
     buffer = memory.host(64)
     hold = holds.claim(buffer.window(), "test", "memory of a test")
     with pytest.raises(QnnError, match=r"it is the memory of a test\. Free its holder first") as refusal:
@@ -22,7 +22,7 @@ def test_a_held_buffer_cannot_be_closed_until_it_is_released():
     buffer.close()
 
 
-def test_a_view_of_a_held_buffer_holds_it_too():
+def test_a_view_of_a_held_buffer_holds_it_too() -> None:
     buffer = memory.host(256)
     hold = holds.claim(memory.window(buffer.array[64:128]), "test", "part of it")
     with pytest.raises(QnnError, match="part of it"):
@@ -32,7 +32,7 @@ def test_a_view_of_a_held_buffer_holds_it_too():
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 65), (127, 128), (0, 256), (80, 90)])
-def test_bytes_that_are_held_are_not_given_twice(start, end):
+def test_bytes_that_are_held_are_not_given_twice(start, end) -> None:
     with memory.host(256) as buffer:
         first = holds.claim(memory.window(buffer.array[64:128]), "first", "first holder")
         with pytest.raises(QnnError, match=r"second: overlaps the first holder \(64 bytes"):
@@ -42,7 +42,7 @@ def test_bytes_that_are_held_are_not_given_twice(start, end):
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 64), (128, 256)])
-def test_bytes_beside_are_free(start, end):
+def test_bytes_beside_are_free(start, end) -> None:
     with memory.host(256) as buffer:
         first = holds.claim(memory.window(buffer.array[64:128]), "first", "first holder")
         second = holds.claim(memory.window(buffer.array[start:end]), "second", "second holder")
@@ -51,7 +51,7 @@ def test_bytes_beside_are_free(start, end):
         second.release()
 
 
-def test_a_group_may_share_and_a_replacement_takes_over():
+def test_a_group_may_share_and_a_replacement_takes_over() -> None:
     with memory.host(64) as buffer:
         group = object()
         first = holds.claim(buffer.window(), "a", "a", group=group)
@@ -66,7 +66,7 @@ def test_a_group_may_share_and_a_replacement_takes_over():
         third.release()
 
 
-def test_an_occasional_use_counts_only_while_it_lasts():
+def test_an_occasional_use_counts_only_while_it_lasts() -> None:
     with memory.host(64) as buffer:
         busy = [True]
         use = holds.use(buffer.window(), "running", lambda: busy[0])
@@ -76,12 +76,12 @@ def test_an_occasional_use_counts_only_while_it_lasts():
         use.release()
 
 
-def test_empty_memory_overlaps_nothing():
+def test_empty_memory_overlaps_nothing() -> None:
     window = memory.window(np.zeros(8, np.uint8))
     assert not holds.overlap(window.part(4, 0), window)
 
 
-def test_every_change_of_hands_moves_the_epoch():
+def test_every_change_of_hands_moves_the_epoch() -> None:
     def moves(change):
         before = holds.epoch
         change()
@@ -95,7 +95,7 @@ def test_every_change_of_hands_moves_the_epoch():
     assert moves(buffer.close)
 
 
-def test_a_refused_claim_changes_nothing():
+def test_a_refused_claim_changes_nothing() -> None:
     with memory.host(64) as buffer:
         first = holds.claim(buffer.window(), "a", "a")
         with pytest.raises(QnnError, match="overlaps the a"):
@@ -104,7 +104,7 @@ def test_a_refused_claim_changes_nothing():
         first.release()
 
 
-def test_what_must_not_end_may_be_used_by_others():
+def test_what_must_not_end_may_be_used_by_others() -> None:
     with memory.host(64) as buffer:
         kept = holds.keep(buffer.window(), "memory of a handle")
         holds.refuse_claimed(buffer.window(), "tensor 'x'")
@@ -113,7 +113,7 @@ def test_what_must_not_end_may_be_used_by_others():
         kept.release()
 
 
-def test_a_closed_buffer_cannot_be_claimed():
+def test_a_closed_buffer_cannot_be_claimed() -> None:
     buffer = memory.host(64)
     window = buffer.window()
     buffer.close()
@@ -122,7 +122,7 @@ def test_a_closed_buffer_cannot_be_claimed():
     assert not holds.holders(memory.host(64).window())
 
 
-def test_closing_and_claiming_at_once_never_both_succeed():
+def test_closing_and_claiming_at_once_never_both_succeed() -> None:
     for _ in range(200):
         buffer = memory.host(64)
         window = buffer.window()

@@ -22,7 +22,7 @@ def twice():
     os.close(fd)
 
 
-def test_two_mappings_of_one_file_are_the_same_memory(twice):
+def test_two_mappings_of_one_file_are_the_same_memory(twice) -> None:
     one, other, fd = twice
     first, second = memory.window(one), memory.window(other)
     assert first.address != second.address
@@ -33,7 +33,7 @@ def test_two_mappings_of_one_file_are_the_same_memory(twice):
     assert holds.overlap(first, memory.window(SharedFd(fd, PAGE, 8)))
 
 
-def test_a_mapping_from_the_middle_of_a_file_knows_its_position(twice):
+def test_a_mapping_from_the_middle_of_a_file_knows_its_position(twice) -> None:
     one, _, fd = twice
     tail = mmap.mmap(fd, PAGE, offset=PAGE)
     [span] = memory.window(tail).spans
@@ -42,14 +42,14 @@ def test_a_mapping_from_the_middle_of_a_file_knows_its_position(twice):
     assert not holds.overlap(memory.window(memoryview(one)[:PAGE]), memory.window(tail))
 
 
-def test_a_bare_address_a_view_and_the_descriptor_are_the_same_memory(twice):
+def test_a_bare_address_a_view_and_the_descriptor_are_the_same_memory(twice) -> None:
     one, other, fd = twice
     address = np.frombuffer(one, np.uint8).ctypes.data
     by_address, by_view = memory.window(address, nbytes=64), memory.window(memoryview(other)[:64])
     assert by_address.spans == by_view.spans == memory.window(SharedFd(fd, 0, 64)).spans
 
 
-def test_memory_that_is_held_under_one_mapping_is_refused_under_another(twice):
+def test_memory_that_is_held_under_one_mapping_is_refused_under_another(twice) -> None:
     one, other, _ = twice
     hold = holds.claim(memory.window(one), "pool", "pool of a test")
     with pytest.raises(QnnError, match="overlaps the pool of a test"):
@@ -59,7 +59,7 @@ def test_memory_that_is_held_under_one_mapping_is_refused_under_another(twice):
     hold.release()
 
 
-def test_a_buffer_is_not_freed_while_it_is_held_by_another_mapping():
+def test_a_buffer_is_not_freed_while_it_is_held_by_another_mapping() -> None:
     buffer = memory.rpcmem.alloc(25, 1, PAGE)
     mine = mmap.mmap(buffer.fd, PAGE)
     hold = holds.claim(memory.window(mine), "pool", "pool of a test")
@@ -69,27 +69,27 @@ def test_a_buffer_is_not_freed_while_it_is_held_by_another_mapping():
     buffer.close()
 
 
-def test_private_memory_is_told_apart_by_address():
+def test_private_memory_is_told_apart_by_address() -> None:
     one, other = memory.host(PAGE), memory.host(PAGE)
     assert one.identity is other.identity is PRIVATE
     assert not holds.overlap(one.window(), other.window())
     assert holds.overlap(one.window(), memory.window(one.address + 64, nbytes=8))
 
 
-def test_two_files_are_two_memories():
+def test_two_files_are_two_memories() -> None:
     one, other = memory.rpcmem.alloc(25, 1, 64), memory.rpcmem.alloc(25, 1, 64)
     assert one.identity != other.identity
     assert not holds.overlap(one.window(), other.window())
 
 
-def test_a_range_over_two_mappings_has_a_span_of_each(twice):
+def test_a_range_over_two_mappings_has_a_span_of_each(twice) -> None:
     one, _, _ = twice
     start = np.frombuffer(one, np.uint8).ctypes.data
     found = covering(start, 2 * PAGE)
     assert sum(min(mapping.end, start + 2 * PAGE) - max(mapping.start, start) for mapping in found) == 2 * PAGE
 
 
-def test_spans_overlap_only_in_bytes_of_the_same_memory():
+def test_spans_overlap_only_in_bytes_of_the_same_memory() -> None:
     here, there = file_identity(1, 2), file_identity(1, 3)
     assert Span(here, 0, 10).overlaps(Span(here, 9, 1))
     assert not Span(here, 0, 10).overlaps(Span(here, 10, 1))
@@ -97,7 +97,7 @@ def test_spans_overlap_only_in_bytes_of_the_same_memory():
     assert not Span(here, 0, 10).overlaps(Span(here, 5, 0))
 
 
-def test_the_systems_table_is_read_line_by_line(tmp_path):
+def test_the_systems_table_is_read_line_by_line(tmp_path) -> None:
     table = tmp_path / "maps"
     table.write_text(
         "00400000-00401000 r-xp 00000000 fd:01 77   /usr/bin/with a space\n"

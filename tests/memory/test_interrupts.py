@@ -14,15 +14,15 @@ BOTH = pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
 
 
 @BOTH
-def test_shared_memory(by):
+def test_shared_memory(by) -> None:
     assert unharmed(lambda: rpcmem.alloc(25, 1, 4096).close(), by=by) > 100
 
 
-def test_shared_memory_that_is_forgotten():
+def test_shared_memory_that_is_forgotten() -> None:
     assert unharmed(lambda: rpcmem.alloc(25, 1, 4096)) > 100
 
 
-def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted():
+def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted() -> None:
     def deed():
         buffer = rpcmem.alloc(25, 1, 4096)
         try:
@@ -40,7 +40,7 @@ def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted()
     assert places > 50
 
 
-def test_memory_of_others():
+def test_memory_of_others() -> None:
     with rpcmem.alloc(25, 1, 4096) as shared:
         copy = os.memfd_create("of another", os.MFD_ALLOW_SEALING)
         os.ftruncate(copy, 4096)
@@ -74,7 +74,7 @@ class Library:
         os.close(pointer - 1)
 
 
-def test_memory_of_a_library():
+def test_memory_of_a_library() -> None:
     library = Library()
 
     def check(where):
@@ -83,7 +83,7 @@ def test_memory_of_a_library():
     unharmed(lambda: rpcmem.Library(library).allocate(25, 1, 4096).close(), check, outside=(__file__,))
 
 
-def test_tcm():
+def test_tcm() -> None:
     pool = tcm.pool()
 
     def check(where):
@@ -93,7 +93,7 @@ def test_tcm():
     unharmed(lambda: pool.allocate(100).close(), check)
 
 
-def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next():
+def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next() -> None:
     made = []
 
     def deed():
@@ -111,7 +111,7 @@ def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next():
 
 
 @BOTH
-def test_what_adaptors_count(by):
+def test_what_adaptors_count(by) -> None:
     seen = []
 
     def deed():
@@ -135,7 +135,7 @@ def test_what_adaptors_count(by):
     assert unharmed(deed, check, by=by, most=400) > 200
 
 
-def test_a_hold_that_its_holder_never_got_holds_nothing():
+def test_a_hold_that_its_holder_never_got_holds_nothing() -> None:
     with memory.host(4096) as buffer:
 
         def deed():
@@ -146,7 +146,7 @@ def test_a_hold_that_its_holder_never_got_holds_nothing():
             assert not holds.holders(buffer.window()), where
 
 
-def test_files_that_are_read(tmp_path):
+def test_files_that_are_read(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     unharmed(lambda: reading.contents(path, 100))

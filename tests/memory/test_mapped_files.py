@@ -13,7 +13,7 @@ from isthmus.qnn import ClientTensor, DataType, TensorType
 DIMS = (1, 4096)
 
 
-def test_a_mapped_file_that_is_cut_ends_the_process_that_runs_on_it(tmp_path):
+def test_a_mapped_file_that_is_cut_ends_the_process_that_runs_on_it(tmp_path) -> None:
     path = tmp_path / "input"
     np.ones(DIMS, np.float32).tofile(path)
 

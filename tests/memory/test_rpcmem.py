@@ -21,7 +21,7 @@ def alloc(size):
     return rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, size)
 
 
-def test_all_views_of_a_buffer_are_the_same_memory():
+def test_all_views_of_a_buffer_are_the_same_memory() -> None:
     with alloc(64) as buffer:
         memoryview(buffer)[0] = 1
         np.asarray(buffer)[1] = 2
@@ -35,7 +35,7 @@ def test_all_views_of_a_buffer_are_the_same_memory():
         assert window(buffer).address == buffer.array.ctypes.data
 
 
-def test_memory_is_page_aligned_zeroed_and_faulted_in():
+def test_memory_is_page_aligned_zeroed_and_faulted_in() -> None:
     with alloc(3 * mmap.PAGESIZE) as buffer:
         assert buffer.address % mmap.PAGESIZE == 0
         assert not buffer.array.any()
@@ -45,14 +45,14 @@ def test_memory_is_page_aligned_zeroed_and_faulted_in():
         assert all(page & 1 for page in resident)
 
 
-def test_nobody_can_change_the_size():
+def test_nobody_can_change_the_size() -> None:
     with alloc(100) as buffer:
         for size in (50, 200):
             with pytest.raises(OSError, match="not permitted"):
                 os.ftruncate(buffer.fd, size)
 
 
-def test_freeing_ends_the_descriptor_and_is_safe_to_repeat():
+def test_freeing_ends_the_descriptor_and_is_safe_to_repeat() -> None:
     before = descriptors()
     buffer = alloc(100)
     fd = buffer.fd
@@ -66,13 +66,13 @@ def test_freeing_ends_the_descriptor_and_is_safe_to_repeat():
     assert not opened_since(before)
 
 
-def test_what_is_no_buffer_is_ignored_when_freed():
+def test_what_is_no_buffer_is_ignored_when_freed() -> None:
     for thing in (None, 0, 0x1234, np.zeros(3)):
         rpcmem.free(thing)
         assert rpcmem.to_fd(thing) == -1
 
 
-def test_a_view_outlives_its_buffer_and_nothing_leaks():
+def test_a_view_outlives_its_buffer_and_nothing_leaks() -> None:
     before = descriptors()
     buffer = alloc(100)
     view = buffer.array
@@ -83,13 +83,13 @@ def test_a_view_outlives_its_buffer_and_nothing_leaks():
     assert not opened_since(before)
 
 
-def test_a_buffer_that_is_forgotten_is_freed():
+def test_a_buffer_that_is_forgotten_is_freed() -> None:
     before = descriptors()
     alloc(100)
     assert not opened_since(before)
 
 
-def test_memory_in_use_is_not_freed_and_its_users_are_named():
+def test_memory_in_use_is_not_freed_and_its_users_are_named() -> None:
     buffer = alloc(100)
     uses = [holds.use(buffer.window(), f"memory of handle {n}", lambda: True) for n in (1, 2)]
     with pytest.raises(QnnError, match=r"the memory of handle 1, the memory of handle 2") as refusal:
@@ -101,21 +101,21 @@ def test_memory_in_use_is_not_freed_and_its_users_are_named():
     rpcmem.free(buffer)
 
 
-def test_alloc_ends_at_two_gibibytes():
+def test_alloc_ends_at_two_gibibytes() -> None:
     with pytest.raises(QnnError, match="rpcmem_alloc2 takes 64 bits") as refusal:
         alloc(1 << 31)
     assert refusal.value.code is Code.COMMON_MEM_ALLOC
 
 
 @LONG
-def test_alloc2_does_not_end_at_two_gibibytes():
+def test_alloc2_does_not_end_at_two_gibibytes() -> None:
     with rpcmem.alloc2(25, 1, (1 << 31) + 4096) as buffer:
         buffer.array[-1] = 9
         assert buffer.nbytes == (1 << 31) + 4096
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, None, True, 1 << 62, 1 << 70])
-def test_impossible_sizes_are_refused(size):
+def test_impossible_sizes_are_refused(size) -> None:
     before = descriptors()
     with pytest.raises(QnnError) as refusal:
         rpcmem.alloc2(25, 1, size)
@@ -124,19 +124,19 @@ def test_impossible_sizes_are_refused(size):
 
 
 @pytest.mark.parametrize(("heap", "flags"), [(-1, 1), (25, -1), ("x", 1), (25, 1 << 32)])
-def test_invalid_heaps_and_flags_are_refused(heap, flags):
+def test_invalid_heaps_and_flags_are_refused(heap, flags) -> None:
     with pytest.raises(QnnError, match="heap id"):
         rpcmem.alloc(heap, flags, 10)
 
 
-def test_views_stay_inside():
+def test_views_stay_inside() -> None:
     with alloc(100) as buffer:
         for shape, offset in (((26,), 0), ((1,), 97), ((1,), -4)):
             with pytest.raises(QnnError, match="outside"):
                 buffer.view(np.float32, shape, offset)
 
 
-def test_a_duplicate_of_the_descriptor_leads_to_the_buffer():
+def test_a_duplicate_of_the_descriptor_leads_to_the_buffer() -> None:
     with alloc(100) as buffer:
         twin = os.dup(buffer.fd)
         try:
@@ -145,7 +145,7 @@ def test_a_duplicate_of_the_descriptor_leads_to_the_buffer():
             os.close(twin)
 
 
-def test_a_source_that_the_machine_lacks_is_refused(monkeypatch, tmp_path):
+def test_a_source_that_the_machine_lacks_is_refused(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("ISTHMUS_RPCMEM", str(tmp_path / "libcdsprpc.so"))
     with pytest.raises(QnnError, match="cannot be used") as refusal:
         alloc(100)
@@ -158,7 +158,9 @@ def test_a_source_that_the_machine_lacks_is_refused(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, mmap.PAGESIZE, mmap.PAGESIZE + 1])
-def test_memory_of_a_dma_heap_is_asked_for_in_pages_and_shared_by_the_answered_descriptor(monkeypatch, tmp_path, size):
+def test_memory_of_a_dma_heap_is_asked_for_in_pages_and_shared_by_the_answered_descriptor(
+    monkeypatch, tmp_path, size
+) -> None:
     heap, asked = tmp_path / "heap", []
     heap.touch()
 
@@ -203,7 +205,7 @@ class DeviceLibrary:
         os.close(self.fds.pop(pointer))
 
 
-def test_a_device_library_gives_memory_and_gets_it_back():
+def test_a_device_library_gives_memory_and_gets_it_back() -> None:
     library = DeviceLibrary()
     with rpcmem.Library(library).allocate(25, 1, 100) as buffer:
         buffer.array[:] = 3
@@ -211,7 +213,7 @@ def test_a_device_library_gives_memory_and_gets_it_back():
     assert not library.fds
 
 
-def test_only_shared_memory_passes_for_it(tmp_path):
+def test_only_shared_memory_passes_for_it(tmp_path) -> None:
     (tmp_path / "file").write_bytes(bytes(100))
     file = os.open(tmp_path / "file", os.O_RDWR)
     pipe = os.pipe()
@@ -228,7 +230,7 @@ def test_only_shared_memory_passes_for_it(tmp_path):
             os.close(fd)
 
 
-def test_memory_that_cannot_be_mapped_is_refused():
+def test_memory_that_cannot_be_mapped_is_refused() -> None:
     fd = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
     try:
         with pytest.raises(QnnError) as refusal:
@@ -239,7 +241,7 @@ def test_memory_that_cannot_be_mapped_is_refused():
 
 
 @pytest.mark.parametrize("where", ["shared_file", "remember"])
-def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, monkeypatch):
+def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, monkeypatch) -> None:
     class Interrupted(Exception):
         pass
 
@@ -260,7 +262,7 @@ def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, m
     assert not opened_since(before)
 
 
-def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(monkeypatch):
+def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(monkeypatch) -> None:
     class Interrupted(Exception):
         pass
 
@@ -279,12 +281,12 @@ def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(
 
 
 @pytest.mark.parametrize("descriptor", [-1, 1 << 31, (1 << 32) - 1, 1 << 70, 1.5, True, None, "3"])
-def test_what_can_be_no_descriptor_is_refused_by_its_value(descriptor):
+def test_what_can_be_no_descriptor_is_refused_by_its_value(descriptor) -> None:
     with pytest.raises(QnnError, match=re.escape(f"file descriptor {descriptor!r} is not one")) as refusal:
         shared_file(descriptor, "memory")
     assert refusal.value.code is Code.MEM_INVALID_ARGUMENT
 
 
-def test_the_largest_descriptor_is_looked_up():
+def test_the_largest_descriptor_is_looked_up() -> None:
     with pytest.raises(QnnError, match=f"file descriptor {(1 << 31) - 1} cannot be used: Bad file descriptor"):
         shared_file((1 << 31) - 1, "memory")

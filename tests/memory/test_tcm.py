@@ -16,12 +16,12 @@ POOL = 2_035_712
 PATIENCE = 60
 
 
-def test_the_pool_has_the_documented_size_and_is_one_a_process():
+def test_the_pool_has_the_documented_size_and_is_one_a_process() -> None:
     assert tcm.POOL_BYTES == POOL
     assert tcm.pool() is tcm.pool()
 
 
-def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm):
+def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm) -> None:
     pool, heard = fresh_tcm, []
     with pytest.raises(QnnError, match=f"{POOL + 1} bytes of TCM are needed") as refusal:
         tcm.allocate(POOL + 1, 64, lambda *message: heard.append(message))
@@ -38,7 +38,7 @@ def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm):
     ]
 
 
-def test_a_device_with_less_tcm_uses_only_the_beginning_of_the_pool(fresh_tcm):
+def test_a_device_with_less_tcm_uses_only_the_beginning_of_the_pool(fresh_tcm) -> None:
     heard = []
 
     def allocate(nbytes):
@@ -56,7 +56,7 @@ def test_a_device_with_less_tcm_uses_only_the_beginning_of_the_pool(fresh_tcm):
     assert heard[-1] == (LogLevel.INFO, "Allocate size 872 from tcm pool 0")
 
 
-def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it(fresh_tcm):
+def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it(fresh_tcm) -> None:
     pool, heard = fresh_tcm, []
     buffers = [pool.allocate(100, 64) for _ in range(32)]
     with pytest.raises(QnnError, match="32 individual buffers") as refusal:
@@ -71,7 +71,7 @@ def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it(fresh_tcm):
     assert pool.free_bytes == POOL
 
 
-def test_a_log_callback_may_wait_for_another_thread_that_allocates(fresh_tcm):
+def test_a_log_callback_may_wait_for_another_thread_that_allocates(fresh_tcm) -> None:
     made = []
 
     def wait(level, text):
@@ -84,7 +84,7 @@ def test_a_log_callback_may_wait_for_another_thread_that_allocates(fresh_tcm):
     assert len(made) == 2, "one for the line about the pool, one for the line about the buffer"
 
 
-def test_a_gap_is_used_again():
+def test_a_gap_is_used_again() -> None:
     pool = tcm.TcmPool()
     first, middle, last = (pool.allocate(1024, 64) for _ in range(3))
     middle.close()
@@ -93,7 +93,7 @@ def test_a_gap_is_used_again():
     assert first.offset == 0
 
 
-def test_a_held_buffer_is_not_given_back():
+def test_a_held_buffer_is_not_given_back() -> None:
     pool = tcm.TcmPool()
     buffer = pool.allocate(64, 64)
     hold = holds.claim(buffer.window(), "test", "memory of a test")
@@ -106,7 +106,7 @@ def test_a_held_buffer_is_not_given_back():
 
 
 @pytest.mark.parametrize("alignment", [1, 64, 4096, 8192, 1 << 16])
-def test_every_alignment_is_met_above_the_page_size_too(alignment):
+def test_every_alignment_is_met_above_the_page_size_too(alignment) -> None:
     pool = tcm.TcmPool()
     buffers = [pool.allocate(100, alignment) for _ in range(3)]
     assert all(buffer.address % alignment == 0 for buffer in buffers)
@@ -119,7 +119,7 @@ def test_every_alignment_is_met_above_the_page_size_too(alignment):
         *((100, alignment) for alignment in (0, 3, -64, 1 << 17, 1.5)),
     ],
 )
-def test_invalid_requests_are_refused_and_allocate_nothing(nbytes, alignment):
+def test_invalid_requests_are_refused_and_allocate_nothing(nbytes, alignment) -> None:
     pool = tcm.TcmPool()
     with pytest.raises(QnnError) as refusal:
         pool.allocate(nbytes, alignment)
@@ -127,7 +127,7 @@ def test_invalid_requests_are_refused_and_allocate_nothing(nbytes, alignment):
     assert (pool.allocations, pool.free_bytes) == (0, POOL)
 
 
-def test_a_buffer_that_is_forgotten_is_reclaimed_with_its_last_view():
+def test_a_buffer_that_is_forgotten_is_reclaimed_with_its_last_view() -> None:
     pool = tcm.TcmPool()
     view = pool.allocate(100, 64).array
     assert pool.allocations == 1
@@ -137,7 +137,7 @@ def test_a_buffer_that_is_forgotten_is_reclaimed_with_its_last_view():
     assert pool.allocations == 0
 
 
-def test_a_window_is_in_the_pool_wholly_partly_or_not():
+def test_a_window_is_in_the_pool_wholly_partly_or_not() -> None:
     pool = tcm.TcmPool()
     assert not pool.touches(memory.host(64).window())
     last = pool.allocate(POOL, 64)
@@ -147,7 +147,7 @@ def test_a_window_is_in_the_pool_wholly_partly_or_not():
         assert (pool.touches(there), pool.encloses(there)) == (touches, encloses)
 
 
-def test_an_adaptor_around_the_pool_sees_what_is_allocated(fresh_tcm):
+def test_an_adaptor_around_the_pool_sees_what_is_allocated(fresh_tcm) -> None:
     with memory.statistics("tcm") as counted:
         buffer = tcm.allocate(100, 64, lambda level, text: None)
         assert tcm.pool() is fresh_tcm
@@ -164,7 +164,7 @@ def test_an_adaptor_around_the_pool_sees_what_is_allocated(fresh_tcm):
         max_size=60,
     )
 )
-def test_buffers_are_aligned_inside_the_pool_and_apart(requests):
+def test_buffers_are_aligned_inside_the_pool_and_apart(requests) -> None:
     pool = tcm.TcmPool()
     buffers = []
     for nbytes, alignment, free_one in requests:

@@ -47,24 +47,24 @@ def pages():
         (PAGE, "are not memory of this process"),
     ],
 )
-def test_an_address_that_is_no_memory_is_refused(address, rule):
+def test_an_address_that_is_no_memory_is_refused(address, rule) -> None:
     with refused(rule):
         memory.window(address, nbytes=64)
 
 
-def test_an_address_needs_a_size():
+def test_an_address_needs_a_size() -> None:
     with refused("comes without a size"):
         memory.window(memory.host(64).address)
 
 
-def test_an_address_may_be_one_of_numpys_numbers():
+def test_an_address_may_be_one_of_numpys_numbers() -> None:
     with memory.host(64) as buffer:
         window = memory.window(np.uint64(buffer.address), nbytes=np.int32(64))
         window.view(np.uint8, (64,))[:] = 5
         assert (buffer.array == 5).all()
 
 
-def test_a_range_with_a_gap_or_without_rights_is_refused(pages):
+def test_a_range_with_a_gap_or_without_rights_is_refused(pages) -> None:
     start, allow = pages
     with refused("cannot be read"):
         memory.window(start, nbytes=2 * PAGE)
@@ -79,7 +79,7 @@ def test_a_range_with_a_gap_or_without_rights_is_refused(pages):
     ("nbytes", "rule"),
     [(-1, "its size -1 is negative"), (1.5, "1.5 is not an integer"), (65, "said to have 65 bytes, .* has 64")],
 )
-def test_a_size_that_cannot_be_meant_is_refused(nbytes, rule):
+def test_a_size_that_cannot_be_meant_is_refused(nbytes, rule) -> None:
     with pytest.raises(QnnError, match=rule):
         memory.window(memory.host(64), nbytes=nbytes)
 
@@ -120,12 +120,12 @@ def closed(what):
         (lambda: closed(mmap.mmap(-1, 64)), "exposes no memory"),
     ],
 )
-def test_what_cannot_be_memory_to_work_in_is_refused(make, rule):
+def test_what_cannot_be_memory_to_work_in_is_refused(make, rule) -> None:
     with refused(rule):
         memory.window(make())
 
 
-def test_a_closed_buffer_and_its_windows_are_refused():
+def test_a_closed_buffer_and_its_windows_are_refused() -> None:
     buffer = memory.host(64)
     window = buffer.window()
     buffer.close()
@@ -134,7 +134,7 @@ def test_a_closed_buffer_and_its_windows_are_refused():
             memory.window(gone)
 
 
-def test_the_pointer_hint_says_what_to_pass_instead():
+def test_the_pointer_hint_says_what_to_pass_instead() -> None:
     with pytest.raises(QnnError) as refusal:
         memory.window(ctypes.c_void_p(1), "tensor 'y'", code=Code.GRAPH_INVALID_TENSOR)
     assert refusal.value.code is Code.GRAPH_INVALID_TENSOR
@@ -158,7 +158,7 @@ def test_the_pointer_hint_says_what_to_pass_instead():
         lambda: np.from_dlpack(memory.host(64)),
     ],
 )
-def test_every_kind_of_memory_is_used_where_it_lies(make):
+def test_every_kind_of_memory_is_used_where_it_lies(make) -> None:
     owner = make()
     window = memory.window(owner)
     assert window.nbytes == 64
@@ -167,11 +167,11 @@ def test_every_kind_of_memory_is_used_where_it_lies(make):
     assert np.array_equal(seen, np.arange(64))
 
 
-def test_read_only_memory_may_be_read():
+def test_read_only_memory_may_be_read() -> None:
     assert memory.window(b"input", writable=False).view(np.uint8, (5,)).tobytes() == b"input"
 
 
-def test_a_view_of_a_buffer_is_a_window_of_that_buffer():
+def test_a_view_of_a_buffer_is_a_window_of_that_buffer() -> None:
     pool = memory.tcm.TcmPool()
     for make in (memory.host, lambda nbytes: memory.host(nbytes, 1 << 16), memory.rpcmem.share, pool.allocate):
         buffer = make(256)
@@ -180,12 +180,12 @@ def test_a_view_of_a_buffer_is_a_window_of_that_buffer():
             assert (window.buffer, window.offset, window.nbytes) == (buffer, 64, 64)
 
 
-def test_a_window_keeps_its_memory_alive():
+def test_a_window_keeps_its_memory_alive() -> None:
     window = memory.window(np.full(1000, 7, np.uint8))
     assert (window.view(np.uint8, (1000,)) == 7).all()
 
 
-def test_a_window_inside_a_window_stays_inside():
+def test_a_window_inside_a_window_stays_inside() -> None:
     window = memory.host(256).window(64, 128)
     part = window.part(32, 16)
     assert (part.offset, part.nbytes, part.address) == (96, 16, window.address + 32)
@@ -195,12 +195,12 @@ def test_a_window_inside_a_window_stays_inside():
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(-1, None), (65, None), (0, 65), (1.5, None), ("a", None), (0, 1.5)])
-def test_a_window_outside_its_buffer_is_refused(offset, nbytes):
+def test_a_window_outside_its_buffer_is_refused(offset, nbytes) -> None:
     with pytest.raises(QnnError, match=r"are outside|is not an integer"):
         memory.host(64).window(offset, nbytes)
 
 
-def test_a_check_names_what_is_too_short_or_misaligned():
+def test_a_check_names_what_is_too_short_or_misaligned() -> None:
     window = memory.host(128, 64).window(1, 100)
     with pytest.raises(QnnError, match="scratch memory: has 100 bytes, 101 are needed"):
         window.check("scratch memory", 101)
@@ -208,13 +208,13 @@ def test_a_check_names_what_is_too_short_or_misaligned():
         window.check("scratch memory", 100, alignment=2)
 
 
-def test_empty_memory_is_a_window_of_nothing():
+def test_empty_memory_is_a_window_of_nothing() -> None:
     for owner in (memory.host(0), bytearray(), np.zeros(0, np.float32), memory.host(64).window(8, 0)):
         assert memory.window(owner).nbytes == 0
     assert memory.window(0, nbytes=0).nbytes == 0
 
 
-def test_shared_memory_is_named_by_descriptor_offset_and_size():
+def test_shared_memory_is_named_by_descriptor_offset_and_size() -> None:
     with memory.rpcmem.alloc(25, 1, 256) as buffer:
         window = memory.window(SharedFd(buffer.fd, 64, 128))
         assert (window.buffer, window.offset, window.nbytes) == (buffer, 64, 128)
@@ -231,13 +231,13 @@ def test_shared_memory_is_named_by_descriptor_offset_and_size():
         (0, 1.5, Code.MEM_INVALID_ARGUMENT),
     ],
 )
-def test_bytes_outside_shared_memory_are_refused(offset, nbytes, code):
+def test_bytes_outside_shared_memory_are_refused(offset, nbytes, code) -> None:
     with memory.rpcmem.alloc(25, 1, 256) as buffer, pytest.raises(QnnError) as refusal:
         memory.window(SharedFd(buffer.fd, offset, nbytes))
     assert refusal.value.code is code
 
 
-def test_a_foreign_descriptor_is_mapped_once_and_may_be_closed():
+def test_a_foreign_descriptor_is_mapped_once_and_may_be_closed() -> None:
     fd = os.memfd_create("foreign", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, PAGE)
     first, second = memory.window(SharedFd(fd, 0, 64)), memory.window(SharedFd(fd, 64, 64))
@@ -247,7 +247,7 @@ def test_a_foreign_descriptor_is_mapped_once_and_may_be_closed():
     assert (first.buffer.array[:64] == 9).all()
 
 
-def test_a_file_that_has_grown_is_mapped_again():
+def test_a_file_that_has_grown_is_mapped_again() -> None:
     fd = os.memfd_create("growing", os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, PAGE)
@@ -260,7 +260,7 @@ def test_a_file_that_has_grown_is_mapped_again():
         os.close(fd)
 
 
-def test_further_kinds_of_memory_can_be_adopted(monkeypatch):
+def test_further_kinds_of_memory_can_be_adopted(monkeypatch) -> None:
     class Device:
         def __init__(self):
             self.buffer = memory.host(64)
@@ -274,7 +274,7 @@ def test_further_kinds_of_memory_can_be_adopted(monkeypatch):
         memory.window(device)
 
 
-def test_an_address_in_a_process_without_descriptors_is_refused_with_a_code():
+def test_an_address_in_a_process_without_descriptors_is_refused_with_a_code() -> None:
     buffer = memory.host(64)
     address = buffer.address
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -289,7 +289,7 @@ def test_an_address_in_a_process_without_descriptors_is_refused_with_a_code():
     assert refusal.value.code is Code.COMMON_SYSTEM
 
 
-def test_an_adoption_can_be_ended_and_others_stay(monkeypatch):
+def test_an_adoption_can_be_ended_and_others_stay(monkeypatch) -> None:
     monkeypatch.setattr(sys.modules["isthmus.memory.adopt"], "_adopters", [])
 
     class Thing:

@@ -67,7 +67,7 @@ def _outputs(program: Program, seed: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("key", only((*MODELS, "face_detection_full_range_sparse"), zoo.MODELS))
-def test_models_have_the_same_bits_within_a_limit(key):
+def test_models_have_the_same_bits_within_a_limit(key) -> None:
     graph = _graph(key)
     whole = native.prepare(graph)
     expected = _outputs(whole.program, 1)
@@ -83,7 +83,7 @@ def test_models_have_the_same_bits_within_a_limit(key):
 
 
 @pytest.mark.parametrize("key", ["kws_fp32", "kws_qdq"])
-def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key):
+def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key) -> None:
     graph = _graph(key)
 
     def scratch(limit: int | None) -> int:
@@ -119,7 +119,7 @@ def without_tiles(monkeypatch):
 
 
 @pytest.mark.parametrize("key", only(MODELS, (model.key for model in zoo.CORE)))
-def test_without_a_limit_a_program_is_what_it_is_where_tiles_cannot_be(key, request):
+def test_without_a_limit_a_program_is_what_it_is_where_tiles_cannot_be(key, request) -> None:
     graph = _graph(key)
     after = native.prepare(graph)
     request.getfixturevalue("without_tiles")

@@ -22,7 +22,7 @@ def precompiled(monkeypatch):
     del sys.modules["precompiled"]
 
 
-def test_the_catalogue_has_every_kernel_that_the_package_names(precompiled):
+def test_the_catalogue_has_every_kernel_that_the_package_names(precompiled) -> None:
     """Finds names of kernels in the package's source, beside those that programs use."""
     source = Path(precompiled.loader.__file__).parents[2]
     modules = "|".join(file.stem for file in (source / "engine" / "native" / "kernels").glob("*.py"))
@@ -33,13 +33,13 @@ def test_the_catalogue_has_every_kernel_that_the_package_names(precompiled):
     assert named <= {kernel.partition(".")[0] for kernel in precompiled.CATALOGUE}, "each has at least one variant"
 
 
-def test_every_target_is_in_one_wheel(precompiled):
+def test_every_target_is_in_one_wheel(precompiled) -> None:
     shipped = [target for architecture in precompiled.ARCHITECTURES for target in precompiled.targets(architecture)]
     assert sorted(target.name for target in shipped) == sorted(target.name for target in TARGETS)
 
 
 @LONG
-def test_functions_are_written_for_an_architecture_that_is_not_this_machine(precompiled, tmp_path, monkeypatch):
+def test_functions_are_written_for_an_architecture_that_is_not_this_machine(precompiled, tmp_path, monkeypatch) -> None:
     nbytes = precompiled.write_functions("aarch64", tmp_path / "aarch64.zip")
     assert nbytes > 0
     monkeypatch.setattr(precompiled.shipped, "FOLDER", tmp_path)
@@ -50,7 +50,7 @@ def test_functions_are_written_for_an_architecture_that_is_not_this_machine(prec
         assert all(int.from_bytes(code[18:20], "little") == 183 for code in codes), "ELF's number of arm64"
 
 
-def test_an_archive_of_kernels_serves_a_target(precompiled, tmp_path, monkeypatch):
+def test_an_archive_of_kernels_serves_a_target(precompiled, tmp_path, monkeypatch) -> None:
     target = next(precompiled.targets("x86_64"))
     monkeypatch.setattr(precompiled, "CATALOGUE", ("executor:stop", "movement:copy.4"))
     precompiled.write_kernels(target, tmp_path / f"{target.name}.zip")
@@ -62,7 +62,7 @@ def test_an_archive_of_kernels_serves_a_target(precompiled, tmp_path, monkeypatc
 
 def test_a_wheel_for_this_machine_has_its_target_alone_and_lines_say_how_far_it_is(
     precompiled, tmp_path, monkeypatch, capsys
-):
+) -> None:
     other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
     assert list(precompiled.targets(platform.machine(), "native")) == [host()]
     assert list(precompiled.targets(other, "native")) == []

@@ -14,7 +14,7 @@ def parts_of(capacity: int, *buffers: PlannerBuffer) -> Parts:
     return take_apart(problem, Scale.of(problem), find_conflicts(problem), capacity)
 
 
-def test_what_is_set_aside_leaves_its_neighbours_fewer_of_them():
+def test_what_is_set_aside_leaves_its_neighbours_fewer_of_them() -> None:
     """The one in the middle finds room because the first, which may lie anywhere, is no neighbour any more."""
     buffers = PlannerBuffer("first", 0, 2, 1), PlannerBuffer("middle", 1, 4, 2), PlannerBuffer("last", 3, 6, 4)
     parts = parts_of(7, *buffers)
@@ -22,7 +22,7 @@ def test_what_is_set_aside_leaves_its_neighbours_fewer_of_them():
     assert parts.last.index(1) < parts.last.index(0), "what was set aside first is placed last"
 
 
-def test_what_finds_room_only_in_some_layouts_is_searched():
+def test_what_finds_room_only_in_some_layouts_is_searched() -> None:
     buffers = PlannerBuffer("first", 0, 2, 1), PlannerBuffer("middle", 1, 4, 2), PlannerBuffer("last", 3, 6, 4)
     parts = parts_of(6, *buffers)
     assert parts.last == [0]
@@ -33,14 +33,14 @@ CHAIN = [("a", 0, 3, 6), ("b", 2, 5, 7), ("c", 4, 7, 6), ("d", 6, 9, 7)]
 """None meets all others, and together any two that meet leave little of the memory they need."""
 
 
-def test_a_buffer_is_set_aside_where_its_neighbours_leave_just_enough():
+def test_a_buffer_is_set_aside_where_its_neighbours_leave_just_enough() -> None:
     """Neighbours of 13 bytes have three holes beside them: with four bytes more, one of them holds two."""
     buffers = [*(PlannerBuffer(*each) for each in CHAIN), PlannerBuffer("small", 2, 3, 2)]
     assert parts_of(17, *buffers).last == [4]
     assert parts_of(16, *buffers).last == []
 
 
-def test_buffers_on_two_sides_of_a_moment_that_none_spans_come_apart():
+def test_buffers_on_two_sides_of_a_moment_that_none_spans_come_apart() -> None:
     buffers = [
         PlannerBuffer(f"{name}{side}", s + side, e + side, size) for side in (0, 9) for name, s, e, size in CHAIN
     ]
@@ -52,7 +52,7 @@ def test_buffers_on_two_sides_of_a_moment_that_none_spans_come_apart():
         assert (c.piece_left.tolist(), c.piece_right.tolist()) == (c.left.tolist(), c.right.tolist())
 
 
-def test_a_buffer_that_pauses_spans_its_pause():
+def test_a_buffer_that_pauses_spans_its_pause() -> None:
     """The first two and the last two would be apart but for the one that is live with either."""
     sides = [
         PlannerBuffer("a", 0, 3, 6),
@@ -66,13 +66,13 @@ def test_a_buffer_that_pauses_spans_its_pause():
     assert (component.left.tolist()[4], component.right.tolist()[4]) == (0, 2)
 
 
-def test_what_meets_all_others_lies_below_them():
+def test_what_meets_all_others_lies_below_them() -> None:
     parts = parts_of(18, PlannerBuffer("under", 0, 9, 5), *(PlannerBuffer(*each) for each in CHAIN))
     assert parts.settled == {0: 0}
     assert [(c.members, c.base) for c in parts.components] == [([1, 2, 3, 4], 5)]
 
 
-def test_only_what_the_last_attempts_learnt_is_kept():
+def test_only_what_the_last_attempts_learnt_is_kept() -> None:
     problem = square_in_pieces(40, seed=1)
     scale, conflicts = Scale.of(problem), find_conflicts(problem)
     component = max(take_apart(problem, scale, conflicts, 256).components, key=lambda each: len(each.members))
@@ -84,7 +84,7 @@ def test_only_what_the_last_attempts_learnt_is_kept():
         assert sorted(task.blame) == [first + attempts - 2, first + attempts - 1]
 
 
-def test_units_lose_nothing():
+def test_units_lose_nothing() -> None:
     problem = Problem(
         (PlannerBuffer("a", 0, 1, 100, 32), PlannerBuffer("b", 0, 1, 64, 64), PlannerBuffer("c", 0, 1, 32, 32, 256))
     )

@@ -15,7 +15,7 @@ needs_files = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"MiniMalloc's inst
 
 @needs_files
 @pytest.mark.parametrize("name", "ABCDEF")
-def test_a_published_instance_fits_its_capacity(name):
+def test_a_published_instance_fits_its_capacity(name) -> None:
     problem = read_csv(FOLDER / f"{name}.{CAPACITY}.csv", capacity=CAPACITY)
     plan = solve(problem, timeout=None)
     assert check(problem, plan.offsets) == plan.peak <= CAPACITY
@@ -23,7 +23,7 @@ def test_a_published_instance_fits_its_capacity(name):
 
 @needs_files
 @pytest.mark.parametrize("name", "ABCEF")
-def test_a_published_instance_is_packed_to_its_lower_bound(name):
+def test_a_published_instance_is_packed_to_its_lower_bound(name) -> None:
     problem = read_csv(FOLDER / f"{name}.{CAPACITY}.csv")
     plan = solve(problem, timeout=None)
     assert plan.status is Status.OPTIMAL
@@ -31,14 +31,14 @@ def test_a_published_instance_is_packed_to_its_lower_bound(name):
 
 
 @needs_files
-def test_the_hardest_published_instance_is_packed_below_its_capacity():
+def test_the_hardest_published_instance_is_packed_below_its_capacity() -> None:
     problem = read_csv(FOLDER / f"D.{CAPACITY}.csv")
     plan = solve(problem, timeout=None, node_limit=400_000)
     assert check(problem, plan.offsets) == plan.peak <= CAPACITY
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_square_in_pieces_is_put_together_again(seed):
+def test_a_square_in_pieces_is_put_together_again(seed) -> None:
     problem = square_in_pieces(60, seed)
     plan = solve(problem, timeout=None)
     assert plan.status is Status.OPTIMAL

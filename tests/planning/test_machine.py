@@ -25,7 +25,7 @@ def fresh(tmp_path, monkeypatch):
     machine.load.cache_clear()
 
 
-def test_the_search_is_compiled_once_into_the_cache_and_without_numba_in_this_process(fresh):
+def test_the_search_is_compiled_once_into_the_cache_and_without_numba_in_this_process(fresh) -> None:
     script = (
         "import sys; from isthmus.planning import machine; machine.load()\n"
         "assert 'numba' not in sys.modules, 'numba was loaded'"
@@ -36,14 +36,14 @@ def test_the_search_is_compiled_once_into_the_cache_and_without_numba_in_this_pr
     assert [name for name in sorted(os.listdir(fresh)) if name.endswith(".o")] == [machine.SEARCH.file("search")]
 
 
-def test_a_folder_that_others_may_write_is_refused(fresh):
+def test_a_folder_that_others_may_write_is_refused(fresh) -> None:
     fresh.mkdir()
     os.chmod(fresh, 0o777)
     with pytest.raises(QnnError, match="can be written by others"):
         machine.load()
 
 
-def test_without_a_folder_to_keep_it_the_search_serves_this_process(fresh, tmp_path, monkeypatch, capfd):
+def test_without_a_folder_to_keep_it_the_search_serves_this_process(fresh, tmp_path, monkeypatch, capfd) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -55,7 +55,7 @@ def test_without_a_folder_to_keep_it_the_search_serves_this_process(fresh, tmp_p
     assert list(temporary.iterdir()) == []
 
 
-def test_the_key_changes_with_the_sources_and_the_architecture(monkeypatch):
+def test_the_key_changes_with_the_sources_and_the_architecture(monkeypatch) -> None:
     fewer = replace(machine.SEARCH, sources=machine.SEARCH.sources[:1])
     keys = {machine.SEARCH.key(), fewer.key()}
     monkeypatch.setattr("platform.machine", lambda: "z80")
@@ -63,7 +63,7 @@ def test_the_key_changes_with_the_sources_and_the_architecture(monkeypatch):
 
 
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
-def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch, interpreted_work):
+def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch, interpreted_work) -> None:
     """Machine code sees no lengths but those that it is told."""
     monkeypatch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (interpreted_work, False, 0.0))
     # No fast layout may answer before the search does.
@@ -95,7 +95,7 @@ def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch,
 
 
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
-def test_the_search_knows_at_every_pause_how_much_is_left_to_place_where(monkeypatch, interpreted_work):
+def test_the_search_knows_at_every_pause_how_much_is_left_to_place_where(monkeypatch, interpreted_work) -> None:
     """It only decides what is preferred, so a wrong account costs time and nothing else tells of it."""
     monkeypatch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (interpreted_work, False, 0.0))
     monkeypatch.setattr(solver, "orders", lambda problem, conflicts: iter([list(range(len(problem)))]))

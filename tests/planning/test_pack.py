@@ -26,7 +26,7 @@ def pack(tmp_path, capsys):
     return pack
 
 
-def test_the_smallest_layout(pack):
+def test_the_smallest_layout(pack) -> None:
     status, out, err = pack("--json")
     facts = json.loads(out)
     assert (status, err) == (0, "")
@@ -35,32 +35,32 @@ def test_the_smallest_layout(pack):
     assert facts["nodes"] == 0
 
 
-def test_a_layout_for_people(pack):
+def test_a_layout_for_people(pack) -> None:
     status, out, _ = pack("--capacity", 64)
     assert status == 0
     assert "optimal (no layout is smaller)" in out
     assert "12 bytes" in out
 
 
-def test_the_layout_is_written_with_its_offsets(pack, tmp_path):
+def test_the_layout_is_written_with_its_offsets(pack, tmp_path) -> None:
     assert pack("--capacity", 12, "--out", tmp_path / "solution.csv")[0] == 0
     layout = read_csv(tmp_path / "solution.csv")
     assert check(layout, [b.offset for b in layout.buffers]) == 12
 
 
-def test_alignment_for_all(pack):
+def test_alignment_for_all(pack) -> None:
     _, out, _ = pack("--align", 16, "--json")
     assert json.loads(out)["peak"] == 36
 
 
-def test_a_capacity_below_the_lower_bound_does_not_fit(pack):
+def test_a_capacity_below_the_lower_bound_does_not_fit(pack) -> None:
     status, out, err = pack("--capacity", 11, "--json")
     assert status == 1
     assert json.loads(out)["status"] == "infeasible"
     assert "capacity 11 is below the 12 bytes" in err
 
 
-def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack):
+def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack) -> None:
     text = "id,lower,upper,size,offset\na,0,2,4,\nwall,0,2,1,3\n"
     status, out, err = pack("--capacity", 6, "--json", text=text)
     assert (status, err) == (1, "")
@@ -79,7 +79,7 @@ def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack):
         (["--out", "/no/such/folder/solution.csv"], PROBLEM, "cannot be written: No such file"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(pack, options, text, message):
+def test_bad_input_is_one_line_and_status_2(pack, options, text, message) -> None:
     status, out, err = pack(*options, text=text)
     assert (status, out) == (2, "")
     assert message in err
@@ -87,14 +87,14 @@ def test_bad_input_is_one_line_and_status_2(pack, options, text, message):
 
 
 @pytest.mark.parametrize("capacity", [-1, 10**30, "1.5KiB", "much"])
-def test_a_capacity_that_is_not_a_size_is_refused_with_the_usage_and_status_2(pack, capsys, capacity):
+def test_a_capacity_that_is_not_a_size_is_refused_with_the_usage_and_status_2(pack, capsys, capacity) -> None:
     with pytest.raises(SystemExit) as ended:
         pack(f"--capacity={capacity}")
     assert ended.value.code == 2
     assert f"argument --capacity: '{capacity}' is not a size: write bytes" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there(capsys):
+def test_a_file_that_is_not_there(capsys) -> None:
     assert cli.main(["pack", "/no/such/file.csv"]) == 2
     assert capsys.readouterr().err == "isthmus pack: /no/such/file.csv: No such file or directory\n"
 
@@ -112,7 +112,7 @@ def crowded(path, rows, together):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_many_rows_that_are_live_together_get_a_layout_in_little_memory(tmp_path, together):
+def test_many_rows_that_are_live_together_get_a_layout_in_little_memory(tmp_path, together) -> None:
     path, out = tmp_path / "crowded.csv", tmp_path / "out.csv"
     total = crowded(path, 20_000, together)
 
@@ -134,7 +134,7 @@ def test_many_rows_that_are_live_together_get_a_layout_in_little_memory(tmp_path
     assert facts["greedy_by_size"] is None
 
 
-def test_a_layout_that_is_too_large_to_be_searched_says_so(pack, monkeypatch):
+def test_a_layout_that_is_too_large_to_be_searched_says_so(pack, monkeypatch) -> None:
     monkeypatch.setattr("isthmus.planning.solver.MAX_CONFLICTS", 2)
     monkeypatch.setattr("isthmus.tools.pack.MAX_CONFLICTS", 2)
     status, out, _ = pack("--capacity", 12)
@@ -145,6 +145,6 @@ def test_a_layout_that_is_too_large_to_be_searched_says_so(pack, monkeypatch):
 
 
 @pytest.mark.parametrize("timeout", ["nan", "-1"])
-def test_a_time_that_is_none_is_refused(pack, timeout):
+def test_a_time_that_is_none_is_refused(pack, timeout) -> None:
     status, _, err = pack("--timeout", timeout)
     assert (status, err.count("\n")) == (2, 1)

@@ -27,12 +27,12 @@ from isthmus.planning import Gap, PlannerBuffer, PlanningError, Problem
         (lambda: Problem(tuple(PlannerBuffer(str(i), 0, 1, 2**48) for i in range(5000))), "together exceed"),
     ],
 )
-def test_what_cannot_be_is_refused(make, message):
+def test_what_cannot_be_is_refused(make, message) -> None:
     with pytest.raises(PlanningError, match=message):
         make()
 
 
-def test_fixed_buffers_that_share_bytes_at_one_time_collide():
+def test_fixed_buffers_that_share_bytes_at_one_time_collide() -> None:
     below = PlannerBuffer("a", 0, 5, 10, offset=0)
     above = PlannerBuffer("b", 4, 9, 10, offset=8)
     with pytest.raises(PlanningError, match="fixed offset 8 collides with buffer 'a'") as caught:
@@ -40,10 +40,10 @@ def test_fixed_buffers_that_share_bytes_at_one_time_collide():
     assert caught.value.buffer == 1
 
 
-def test_fixed_buffers_may_share_bytes_at_different_times_and_in_gaps():
+def test_fixed_buffers_may_share_bytes_at_different_times_and_in_gaps() -> None:
     Problem((PlannerBuffer("a", 0, 4, 10, offset=0), PlannerBuffer("b", 4, 9, 10, offset=8)))
     Problem((PlannerBuffer("a", 0, 9, 10, offset=0, gaps=(Gap(2, 6),)), PlannerBuffer("b", 2, 6, 10, offset=0)))
 
 
-def test_lifetimes_leave_out_the_gaps():
+def test_lifetimes_leave_out_the_gaps() -> None:
     assert PlannerBuffer("b", 0, 9, 1, gaps=(Gap(1, 2), Gap(4, 7))).lifetimes == ((0, 1), (2, 4), (7, 9))

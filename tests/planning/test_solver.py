@@ -96,49 +96,49 @@ def search_only(monkeypatch):
 
 @given(problems())
 @PROPERTY
-def test_it_agrees_with_brute_force(problem):
+def test_it_agrees_with_brute_force(problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems())
 @PROPERTY
-def test_the_search_alone_agrees_with_brute_force(search_only, problem):
+def test_the_search_alone_agrees_with_brute_force(search_only, problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems(alignments=(4,)))
 @PROPERTY
-def test_one_alignment_for_all(search_only, problem):
+def test_one_alignment_for_all(search_only, problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems(alignments=(1, 2, 3, 4)))
 @PROPERTY
-def test_different_alignments(search_only, problem):
+def test_different_alignments(search_only, problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems(gaps=True))
 @PROPERTY
-def test_gaps(search_only, problem):
+def test_gaps(search_only, problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems(fixed=True))
 @PROPERTY
-def test_fixed_offsets(search_only, problem):
+def test_fixed_offsets(search_only, problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems(alignments=(1, 2, 4), fixed=True, gaps=True))
 @PROPERTY
-def test_everything_at_once(problem):
+def test_everything_at_once(problem) -> None:
     agrees_with_brute_force(problem)
 
 
 @given(problems(alignments=(1, 3), fixed=True, gaps=True))
 @settings(PROPERTY, max_examples=40)
-def test_compiled_and_interpreted_searches_take_the_same_way(search_only, problem):
+def test_compiled_and_interpreted_searches_take_the_same_way(search_only, problem) -> None:
     interpreted = solve(problem, timeout=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (0, False, 0.0))
@@ -150,7 +150,7 @@ def test_compiled_and_interpreted_searches_take_the_same_way(search_only, proble
 HARD = square_in_pieces(40, seed=1)
 
 
-def test_a_node_limit_of_zero_gives_the_fast_layout(search_only):
+def test_a_node_limit_of_zero_gives_the_fast_layout(search_only) -> None:
     plan = solve(HARD, node_limit=0)
     assert plan.nodes == 0
     assert plan.stopped_by == "node limit"
@@ -158,36 +158,36 @@ def test_a_node_limit_of_zero_gives_the_fast_layout(search_only):
     assert check(HARD, plan.offsets) == plan.peak > plan.lower_bound
 
 
-def test_a_decision_cut_short_is_unknown_and_not_infeasible(search_only):
+def test_a_decision_cut_short_is_unknown_and_not_infeasible(search_only) -> None:
     goal = solve(HARD, timeout=None).peak
     cut = solve(Problem(HARD.buffers, capacity=goal), node_limit=1)
     assert (cut.status, cut.offsets, cut.peak, cut.stopped_by) == (Status.UNKNOWN, None, None, "node limit")
     assert cut.nodes == 1
 
 
-def test_no_time_gives_the_fast_layout_and_says_so(search_only):
+def test_no_time_gives_the_fast_layout_and_says_so(search_only) -> None:
     plan = solve(HARD, timeout=0)
     assert plan.stopped_by == "time limit"
     assert check(HARD, plan.offsets) == plan.peak
 
 
-def test_a_capacity_below_the_lower_bound_is_infeasible_without_search():
+def test_a_capacity_below_the_lower_bound_is_infeasible_without_search() -> None:
     plan = solve(Problem(HARD.buffers, capacity=lower_bound(HARD) - 1))
     assert (plan.status, plan.nodes, plan.stopped_by) == (Status.INFEASIBLE, 0, "proof")
 
 
-def test_a_generous_capacity_is_met_at_once():
+def test_a_generous_capacity_is_met_at_once() -> None:
     plan = solve(Problem(HARD.buffers, capacity=1000))
     assert plan.status in (Status.FEASIBLE, Status.OPTIMAL)
     assert (plan.nodes, plan.stopped_by) == (0, "proof")
 
 
-def test_threads_do_not_change_the_answer(search_only):
+def test_threads_do_not_change_the_answer(search_only) -> None:
     one, two = (solve(HARD, timeout=None, threads=n) for n in (1, 2))
     assert (one.offsets, one.nodes, one.status) == (two.offsets, two.nodes, two.status)
 
 
-def test_empty_problems_and_empty_buffers_are_planned():
+def test_empty_problems_and_empty_buffers_are_planned() -> None:
     assert solve(Problem(())).peak == 0
     plan = solve(
         Problem(
@@ -198,19 +198,19 @@ def test_empty_problems_and_empty_buffers_are_planned():
 
 
 @pytest.mark.parametrize("options", [{"timeout": -1}, {"timeout": float("nan")}, {"node_limit": -1}, {"threads": 0}])
-def test_impossible_limits_are_refused(options):
+def test_impossible_limits_are_refused(options) -> None:
     with pytest.raises(PlanningError):
         solve(HARD, **options)
 
 
-def test_a_buffer_that_fixed_ones_lift_above_the_capacity_is_noticed():
+def test_a_buffer_that_fixed_ones_lift_above_the_capacity_is_noticed() -> None:
     problem = Problem(
         (PlannerBuffer("wall", 0, 4, 4, 2, offset=8), PlannerBuffer("a", 0, 4, 10, 2), PlannerBuffer("b", 2, 6, 3, 4))
     )
     agrees_with_brute_force(problem)
 
 
-def test_easy_problems_are_planned_without_numba():
+def test_easy_problems_are_planned_without_numba() -> None:
     code = (
         "import sys; from isthmus.planning import PlannerBuffer, Problem, solve;"
         "chain = [PlannerBuffer(str(i), i, i + 2 + (i % 7 == 0), 100 + i % 13) for i in range(300)];"
@@ -220,7 +220,7 @@ def test_easy_problems_are_planned_without_numba():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_time_for_the_whole_does_not_wait_for_a_compiler(monkeypatch):
+def test_a_time_for_the_whole_does_not_wait_for_a_compiler(monkeypatch) -> None:
     asked, let_go = threading.Event(), threading.Event()
 
     def load():
@@ -237,7 +237,7 @@ def test_a_time_for_the_whole_does_not_wait_for_a_compiler(monkeypatch):
         let_go.set()
 
 
-def test_a_layout_is_found_when_there_is_no_time_at_all(monkeypatch):
+def test_a_layout_is_found_when_there_is_no_time_at_all(monkeypatch) -> None:
     buffers = [PlannerBuffer(str(k), k, k + 2 + k % 3, 8 + k % 5) for k in range(1000)]
     problem = Problem(tuple(buffers))
     solution = solve(problem, timeout=0)

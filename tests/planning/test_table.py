@@ -15,17 +15,17 @@ def read(tmp_path):
     return read
 
 
-def test_the_four_columns_in_any_order(read):
+def test_the_four_columns_in_any_order(read) -> None:
     problem = read("size,id,upper,lower\n4,b1,3,0\n8,b2,9,3\n")
     assert problem.buffers == (PlannerBuffer("b1", 0, 3, 4), PlannerBuffer("b2", 3, 9, 8))
 
 
 @pytest.mark.parametrize("header", ["id,start,end,size", "buffer,begin,end,size", "buffer_id,lower,upper,size"])
-def test_other_names_mean_the_same(read, header):
+def test_other_names_mean_the_same(read, header) -> None:
     assert read(f"{header}\nx,0,3,4\n").buffers == (PlannerBuffer("x", 0, 3, 4),)
 
 
-def test_alignment_gaps_and_fixed_offsets(read):
+def test_alignment_gaps_and_fixed_offsets(read) -> None:
     problem = read("id,lower,upper,size,alignment,gaps,offset\na,0,20,4,8,9-11 12-14,16\nb,0,2,4,,,\n", alignment=2)
     assert problem.buffers == (
         PlannerBuffer("a", 0, 20, 4, 8, 16, (Gap(9, 11), Gap(12, 14))),
@@ -33,11 +33,11 @@ def test_alignment_gaps_and_fixed_offsets(read):
     )
 
 
-def test_blank_lines_spaces_and_a_byte_order_mark_do_no_harm(read):
+def test_blank_lines_spaces_and_a_byte_order_mark_do_no_harm(read) -> None:
     assert read("\ufeffid, lower ,upper,size\r\n\r\n a ,0, 3,4\r\n").buffers == (PlannerBuffer("a", 0, 3, 4),)
 
 
-def test_the_capacity_comes_from_the_caller(read):
+def test_the_capacity_comes_from_the_caller(read) -> None:
     assert read("id,lower,upper,size\na,0,3,4\n", capacity=64).capacity == 64
 
 
@@ -67,21 +67,21 @@ def test_the_capacity_comes_from_the_caller(read):
         ('id,lower,upper,size\n"a,0,1,4\n', "fields"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_line(read, text, message):
+def test_a_bad_file_is_refused_with_its_line(read, text, message) -> None:
     with pytest.raises(PlanningError) as caught:
         read(text)
     assert message in str(caught.value)
     assert "problem.csv:" in str(caught.value)
 
 
-def test_what_is_not_text_is_refused(tmp_path):
+def test_what_is_not_text_is_refused(tmp_path) -> None:
     path = tmp_path / "problem.csv"
     path.write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(PlanningError, match="not a text file"):
         read_csv(path)
 
 
-def test_a_problem_survives_being_written_and_read(tmp_path):
+def test_a_problem_survives_being_written_and_read(tmp_path) -> None:
     problem = Problem(
         (PlannerBuffer("a", 0, 20, 4, 8, 16, (Gap(9, 11), Gap(12, 14))), PlannerBuffer('odd, "name"', 0, 2, 4))
     )
@@ -89,6 +89,6 @@ def test_a_problem_survives_being_written_and_read(tmp_path):
     assert read_csv(tmp_path / "again.csv") == problem
 
 
-def test_a_layout_is_the_problem_with_an_offset_column(tmp_path):
+def test_a_layout_is_the_problem_with_an_offset_column(tmp_path) -> None:
     write_csv(tmp_path / "layout.csv", Problem((PlannerBuffer("a", 0, 2, 4), PlannerBuffer("b", 1, 3, 4))), (0, 4))
     assert (tmp_path / "layout.csv").read_text() == "id,lower,upper,size,offset\na,0,2,4,0\nb,1,3,4,4\n"

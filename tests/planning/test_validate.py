@@ -9,7 +9,7 @@ from isthmus.planning import Gap, PlannerBuffer, PlanningError, Problem, check
 PAIR = (PlannerBuffer("a", 0, 4, 8), PlannerBuffer("b", 2, 6, 8))
 
 
-def test_the_peak_is_the_end_of_the_highest_buffer():
+def test_the_peak_is_the_end_of_the_highest_buffer() -> None:
     assert check(Problem(PAIR), (0, 8)) == 16
     assert check(Problem(PAIR), (8, 100)) == 108
     assert check(Problem(()), ()) == 0
@@ -33,18 +33,18 @@ def test_the_peak_is_the_end_of_the_highest_buffer():
         ),
     ],
 )
-def test_a_broken_rule_is_named(problem, offsets, message):
+def test_a_broken_rule_is_named(problem, offsets, message) -> None:
     with pytest.raises(PlanningError, match=message):
         check(problem, offsets)
 
 
-def test_a_large_buffer_hides_none_below_it():
+def test_a_large_buffer_hides_none_below_it() -> None:
     problem = Problem((PlannerBuffer("tall", 0, 9, 100), PlannerBuffer("a", 1, 2, 4), PlannerBuffer("b", 3, 4, 4)))
     with pytest.raises(PlanningError, match="'tall' and 'b'"):
         check(problem, (0, 100, 50))
 
 
-def test_time_apart_and_gaps_and_nothing_at_all_may_share():
+def test_time_apart_and_gaps_and_nothing_at_all_may_share() -> None:
     check(Problem((PlannerBuffer("a", 0, 4, 8), PlannerBuffer("b", 4, 6, 8))), (0, 0))
     check(Problem((PlannerBuffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), PlannerBuffer("b", 2, 4, 8))), (0, 0))
     check(Problem((PlannerBuffer("a", 0, 4, 8), PlannerBuffer("empty", 0, 4, 0))), (0, 4))
@@ -62,7 +62,7 @@ def overlap(problem: Problem, offsets: tuple[int, ...]) -> bool:
     return False
 
 
-def test_every_overlap_is_found_and_none_is_made_up():
+def test_every_overlap_is_found_and_none_is_made_up() -> None:
     rng = random.Random(3)
     ends = {True: 0, False: 0}
     for _ in range(2000):

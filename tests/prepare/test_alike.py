@@ -12,7 +12,7 @@ from isthmus.prepare.alike import moved_together
 from isthmus.prepare.tiling import ScratchLimit
 
 
-def test_a_buffer_is_moved_to_where_another_one_lay():
+def test_a_buffer_is_moved_to_where_another_one_lay() -> None:
     buffers = [
         PlannerBuffer("a", 0, 2, 64),
         PlannerBuffer("b", 0, 2, 64),
@@ -22,18 +22,18 @@ def test_a_buffer_is_moved_to_where_another_one_lay():
     assert moved_together(buffers, [0, 64, 64, 0], [[(2, 0), (3, 1)]], 128) == [0, 64, 0, 64]
 
 
-def test_one_that_would_meet_another_stays():
+def test_one_that_would_meet_another_stays() -> None:
     buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("long", 1, 9, 64), PlannerBuffer("c", 3, 5, 128)]
     assert moved_together(buffers, [0, 64, 128], [[(2, 0)]], 256) == [0, 64, 128]
     assert moved_together([*buffers[:2], PlannerBuffer("c", 3, 5, 64)], [0, 64, 128], [[(2, 0)]], 192) == [0, 64, 0]
 
 
-def test_nothing_is_moved_beyond_the_end_of_scratch():
+def test_nothing_is_moved_beyond_the_end_of_scratch() -> None:
     buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("b", 3, 5, 128)]
     assert moved_together(buffers, [64, 0], [[(1, 0)]], 128) == [64, 0]
 
 
-def test_random_layouts_stay_layouts():
+def test_random_layouts_stay_layouts() -> None:
     rng = random.Random(0)
     for _ in range(60):
         buffers = []
@@ -48,7 +48,7 @@ def test_random_layouts_stay_layouts():
         assert max(at + b.size for at, b in zip(moved, buffers, strict=True)) <= solution.peak
 
 
-def test_instructions_that_are_the_same_have_one_set_of_words():
+def test_instructions_that_are_the_same_have_one_set_of_words() -> None:
     program = native.prepare(tile_networks.squeezed(False), limit=ScratchLimit.of("30%")).program
     assert len({start for _, start, _ in program.table.tolist()}) < len(program.table)
     whole = native.prepare(tile_networks.squeezed(False)).program

@@ -35,13 +35,13 @@ def step(op: str, inputs: list[Tensor], output: Tensor, **more: object) -> Step:
 FIRST, LAST = step("Softmax", [X], A), step("Softmax", [A], Y)
 
 
-def test_an_input_that_is_read_before_the_output_is_written_may_be_its_memory():
+def test_an_input_that_is_read_before_the_output_is_written_may_be_its_memory() -> None:
     assert shareable_io(schedule(FIRST, LAST)) == {(0, 0), (1, 0)}
     assert shareable_io(schedule(LAST, FIRST)) == {(1, 0)}, "z is never read"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_repeated_steps_read_again_what_they_have_overwritten(threads):
+def test_repeated_steps_read_again_what_they_have_overwritten(threads) -> None:
     assert shareable_io(schedule(FIRST, LAST, repeats=(Repeat(0, 1, 4, {}, threads),))) == {(1, 0)}
     after = step("Relu", [Z], A)
     assert shareable_io(schedule(after, FIRST, LAST, repeats=(Repeat(1, 2, 4, {}, threads),))) == {(1, 0)}
@@ -62,12 +62,12 @@ def test_repeated_steps_read_again_what_they_have_overwritten(threads):
     ],
     ids=lambda made: getattr(made, "op", None),
 )
-def test_one_step_may_overwrite_what_it_reads_at_the_same_position_only(made, pairs):
+def test_one_step_may_overwrite_what_it_reads_at_the_same_position_only(made, pairs) -> None:
     row = {t: Place(Pool.SCRATCH, 0) for t in made.inputs if t not in (X, Z, A)}
     assert shareable_io(schedule(made, places=row)) == pairs
 
 
-def test_a_part_of_an_input_is_not_the_output():
+def test_a_part_of_an_input_is_not_the_output() -> None:
     half, other = tensor("half", size=8), tensor("other", size=8)
     second = {half: Place(Pool.IO, 32), other: Place(Pool.IO + 2, 0)}
     assert shareable_io(schedule(step("Relu", [half], other), places=second)) == {(1, 0)}
@@ -75,7 +75,7 @@ def test_a_part_of_an_input_is_not_the_output():
     assert shareable_io(moved) == {(1, 0)}
 
 
-def test_memory_of_another_size_is_no_pair():
+def test_memory_of_another_size_is_no_pair() -> None:
     small = tensor("small", TensorType.APP_READ, 8)
     other = replace(schedule(FIRST), outputs=(small,), places={X: Place(Pool.IO, 0), A: Place(Pool.SCRATCH, 0)})
     assert shareable_io(other) == set()

@@ -12,7 +12,7 @@ def constant(data, dtype, quantization=None):
     return Tensor("c", TensorType.STATIC, dtype, array.shape, quantization, array)
 
 
-def test_a_fixed_point_constant_is_the_real_that_it_means():
+def test_a_fixed_point_constant_is_the_real_that_it_means() -> None:
     tensor = constant([7, 7], DataType.UFIXED_POINT_8, Quantization((0.5,), (-3,), None))
     assert number(tensor) == 2.0
     assert is_number(tensor, 2.0)
@@ -27,6 +27,6 @@ def test_a_fixed_point_constant_is_the_real_that_it_means():
         ([], DataType.FLOAT_32, None),
     ],
 )
-def test_only_one_real_that_is_repeated_is_a_number(data, dtype, found):
+def test_only_one_real_that_is_repeated_is_a_number(data, dtype, found) -> None:
     assert number(constant(data, dtype)) == found
     assert number(None) is None

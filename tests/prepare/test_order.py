@@ -54,7 +54,7 @@ def best_peak(flow: Flow) -> int:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_order_found_is_a_best_one_on_small_graphs(seed):
+def test_the_order_found_is_a_best_one_on_small_graphs(seed) -> None:
     flow = random_flow(seed, 4 + seed % 9)
     given = list(range(len(flow.after)))
     order, saved = choose(flow)
@@ -65,7 +65,7 @@ def test_the_order_found_is_a_best_one_on_small_graphs(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_long_graph_gets_a_valid_order_that_is_never_worse(seed):
+def test_a_long_graph_gets_a_valid_order_that_is_never_worse(seed) -> None:
     flow = random_flow(seed, 150)
     order, saved = choose(flow)
     assert saved >= 0
@@ -73,7 +73,7 @@ def test_a_long_graph_gets_a_valid_order_that_is_never_worse(seed):
     assert choose(flow) == (order, saved)
 
 
-def test_branches_that_are_listed_side_by_side_are_computed_one_after_the_other():
+def test_branches_that_are_listed_side_by_side_are_computed_one_after_the_other() -> None:
     b = Builder()
     x = b.input(1, 64)
     starts = [b.op("ElementWiseSin", b.op("ElementWiseAdd", x, float(i))) for i in range(4)]
@@ -116,7 +116,7 @@ def side_by_side(branches: int) -> Flow:
 
 
 @pytest.mark.parametrize("branches", [30, 500, 2000])
-def test_the_work_of_the_search_is_bounded_however_many_steps_are_ready(branches, monkeypatch):
+def test_the_work_of_the_search_is_bounded_however_many_steps_are_ready(branches, monkeypatch) -> None:
     weighed = 0
     real = _State.cost
 
@@ -134,14 +134,14 @@ def test_the_work_of_the_search_is_bounded_however_many_steps_are_ready(branches
     assert saved > 0.9 * 64 * branches - 4 * 64, "branches are finished one by one even so"
 
 
-def test_a_graph_beyond_the_longest_keeps_its_order(monkeypatch):
+def test_a_graph_beyond_the_longest_keeps_its_order(monkeypatch) -> None:
     flow = side_by_side(8)
     assert choose(flow)[1] > 0
     monkeypatch.setattr(ordering, "MAX_STEPS", len(flow.after) - 1)
     assert choose(flow) == (list(range(len(flow.after))), 0)
 
 
-def test_each_step_waits_for_those_that_write_the_bytes_it_reads():
+def test_each_step_waits_for_those_that_write_the_bytes_it_reads() -> None:
     b = Builder()
     whole, parts, middle = b.input(8, 4), [b.input(2, 4) for _ in range(4)], b.input(3, 4)
     storage = Storage()
@@ -153,7 +153,7 @@ def test_each_step_waits_for_those_that_write_the_bytes_it_reads():
     assert dependencies([*writers, *readers], storage)[4:] == [{0, 1, 2, 3}, {3, 0}, {2}, set()]
 
 
-def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch):
+def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch) -> None:
     limits = []
 
     def noted(problem, **options):
@@ -168,7 +168,7 @@ def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch):
     assert layout.PATIENCE >= 10, "the clock is only there for safety"
 
 
-def test_a_result_may_lie_over_an_operand_of_its_size_that_is_no_constant():
+def test_a_result_may_lie_over_an_operand_of_its_size_that_is_no_constant() -> None:
     b = Builder()
     x, constant = b.input(4, 6), b.constant([[1.0] * 6] * 4)
     result = b.graph.emit("ElementWiseAdd", [x, constant])[0]

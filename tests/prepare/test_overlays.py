@@ -49,31 +49,31 @@ def chain(*sizes, alignment=64):
     return layered(storage, Life(steps, storage), overlaid, alignment), len(steps) - 1
 
 
-def test_a_larger_result_takes_its_bytes_from_where_it_is_begun():
+def test_a_larger_result_takes_its_bytes_from_where_it_is_begun() -> None:
     (found,), end = chain(128, 320)
     assert found.layers == (OverlaySpan(0, 192, 3, end), OverlaySpan(192, 320, 0, end))
 
 
-def test_a_smaller_result_gives_bytes_back():
+def test_a_smaller_result_gives_bytes_back() -> None:
     (found,), end = chain(320, 128)
     assert found.layers == (OverlaySpan(0, 128, 0, end), OverlaySpan(128, 320, 0, 4))
 
 
-def test_a_result_of_the_same_size_is_a_plain_block():
+def test_a_result_of_the_same_size_is_a_plain_block() -> None:
     assert chain(128, 128)[0] == []
 
 
-def test_results_over_results_are_one_block():
+def test_results_over_results_are_one_block() -> None:
     (found,), end = chain(128, 320, 64)
     assert found.layers == (OverlaySpan(0, 64, 3, end), OverlaySpan(64, 192, 3, 9), OverlaySpan(192, 320, 0, 9))
 
 
-def test_edges_are_aligned():
+def test_edges_are_aligned() -> None:
     (found,), _ = chain(320, 100)
     assert [(layer.low, layer.high) for layer in found.layers] == [(0, 128), (128, 320)]
 
 
-def test_a_block_that_grows_downwards_hangs_from_a_ceiling_and_others_may():
+def test_a_block_that_grows_downwards_hangs_from_a_ceiling_and_others_may() -> None:
     (grows,), _ = chain(128, 320)
     (shrinks,), _ = chain(320, 128)
     assert [[one.offset for one in placed] for placed in place_from_top([grows], 1024)] == [[704]]
@@ -82,14 +82,14 @@ def test_a_block_that_grows_downwards_hangs_from_a_ceiling_and_others_may():
     assert place_from_top([grows], 320) == [], "where it stands already"
 
 
-def test_blocks_hang_one_below_the_other_or_not_at_all():
+def test_blocks_hang_one_below_the_other_or_not_at_all() -> None:
     (one,), _ = chain(128, 320)
     (other,), _ = chain(128, 320)
     assert [[block.offset for block in placed] for placed in place_from_top([one, other], 704)] == [[384, 64]]
     assert place_from_top([one, other], 600) == [], "the lower one would begin below the first byte"
 
 
-def test_a_block_that_grows_leaves_room_in_one_piece():
+def test_a_block_that_grows_leaves_room_in_one_piece() -> None:
     """A neighbour too large for the room below the operand, and gone when the result begins."""
     graph, rng = Graph("neighbours"), np.random.default_rng(0)
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64, 16, 4))
@@ -115,7 +115,7 @@ def test_a_block_that_grows_leaves_room_in_one_piece():
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 32), (32, 8), (24, 32), (32, 24)])
-def test_tiles_need_no_room_for_both_an_operand_and_a_result_of_another_size(before, after):
+def test_tiles_need_no_room_for_both_an_operand_and_a_result_of_another_size(before, after) -> None:
     """Two products of pixels with a sum over all pixels on either side, which no tile goes through."""
     rng = np.random.default_rng(0)
     graph = Graph("sizes")

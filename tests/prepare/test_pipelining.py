@@ -35,17 +35,17 @@ def repeat(advances=None, threads: int = 2, times: int = 9, arena=(0, 128)) -> R
     return Repeat(0, 3, times, {X: 64, Y: 64} if advances is None else advances, threads, arena)
 
 
-def test_an_iteration_waits_for_tensors_that_the_one_before_writes_for_it():
+def test_an_iteration_waits_for_tensors_that_the_one_before_writes_for_it() -> None:
     # The first step reads what the third writes; the others follow those of the iteration before.
     assert awaited(STEPS, repeat(), PLACES) == (2, 1, 2, 3)
 
 
-def test_an_iteration_waits_until_tensors_outside_the_arenas_are_no_longer_read():
+def test_an_iteration_waits_until_tensors_outside_the_arenas_are_no_longer_read() -> None:
     assert awaited(STEPS, repeat(arena=(0, 64)), PLACES) == (2, 3, 2, 3)
 
 
 @pytest.mark.parametrize(("move", "first"), [(64, 1), (63, 3), (32, 3), (0, 3), (-64, 1), (-63, 3)])
-def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first):
+def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first) -> None:
     # The second step writes a whole tensor by rows that the fourth reads again.
     whole = tensor("whole")
     steps = [step([X], A), step([A], whole), step([A], B), step([whole], Y)]
@@ -53,7 +53,7 @@ def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first):
     assert awaited(steps, repeat({X: 64, Y: 64, whole: move}), places)[1] == first
 
 
-def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet():
+def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet() -> None:
     behind, ahead = tensor("behind"), tensor("ahead")
     steps = [step([X], ahead), step([ahead], A), step([A], behind), step([A], Y)]
     places = PLACES | {ahead: Place(Pool.SCRATCH, 4096), behind: Place(Pool.SCRATCH, 4096 + 640)}
@@ -63,7 +63,7 @@ def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet():
     assert awaited(steps, repeat(moves, times=10), places)[0] == 2
 
 
-def test_more_threads_are_further_apart():
+def test_more_threads_are_further_apart() -> None:
     # What moves by 64 bytes an iteration reaches what does not move after two: two threads are never so far apart.
     moving, still = tensor("moving"), tensor("still")
     steps = [step([X], A), step([A], moving), step([A], B), step([still], Y)]
@@ -74,7 +74,7 @@ def test_more_threads_are_further_apart():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_conflicting_accesses_are_those_that_trying_every_iteration_finds(seed):
+def test_conflicting_accesses_are_those_that_trying_every_iteration_finds(seed) -> None:
     rng = random.Random(seed)
     for _ in range(200):
         one, other = (
@@ -91,7 +91,7 @@ def test_conflicting_accesses_are_those_that_trying_every_iteration_finds(seed):
         assert _meet(one, other, many) == tried, (one, other, many)
 
 
-def test_tensors_that_only_one_iteration_writes_and_reads_are_private():
+def test_tensors_that_only_one_iteration_writes_and_reads_are_private() -> None:
     storage = Storage()
     before, after = step([X], KEPT), step([Y, B], tensor("z"))
     steps = [before, *STEPS]
@@ -102,14 +102,14 @@ def test_tensors_that_only_one_iteration_writes_and_reads_are_private():
         assert found == own
 
 
-def test_tensors_that_are_read_before_they_are_written_are_not_private():
+def test_tensors_that_are_read_before_they_are_written_are_not_private() -> None:
     storage = Storage()
     one = Repeat(0, 3, 9, {}, 2)
     life = Life(STEPS, storage, [X], [Y], [one])
     assert {t for block in own_blocks(STEPS, storage, life, one) for t in block.members} == {A, B}
 
 
-def test_each_thread_has_an_arena_for_all_tensors_of_an_iteration():
+def test_each_thread_has_an_arena_for_all_tensors_of_an_iteration() -> None:
     storage = Storage()
     life = Life(STEPS, storage, [X], [Y], [repeat()])
     blocks = [storage.block(t) for t in (A, B, KEPT)]
@@ -127,7 +127,7 @@ def test_each_thread_has_an_arena_for_all_tensors_of_an_iteration():
     assert kept + 64 <= begin or kept >= begin + 3 * arena
 
 
-def test_arenas_share_no_cache_line():
+def test_arenas_share_no_cache_line() -> None:
     storage = Storage()
     life = Life(STEPS, storage, [X], [Y], [repeat()])
     small = [step([X, KEPT], A), *STEPS[1:]]

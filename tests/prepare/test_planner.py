@@ -17,14 +17,14 @@ def within(engine: PlainEngine, limit: str, **options: bool):
     return schedule_within(planner, ScratchLimit.of(limit))
 
 
-def test_an_engine_that_gives_its_work_spaces_alone_can_be_limited():
+def test_an_engine_that_gives_its_work_spaces_alone_can_be_limited() -> None:
     whole = scheduled(tile_networks.squeezed(False))
     split = within(PlainEngine(lambda step: 0), "50%")
     assert split.plan.regions
     assert split.scratch_bytes <= whole.scratch_bytes // 2
 
 
-def test_a_step_that_the_engine_cannot_tile_is_in_no_region():
+def test_a_step_that_the_engine_cannot_tile_is_in_no_region() -> None:
     class Whole(PlainEngine):
         def can_tile(self, step: Step, axis: int) -> bool:
             return step.op != "DepthWiseConv2d"
@@ -36,7 +36,7 @@ def test_a_step_that_the_engine_cannot_tile_is_in_no_region():
     assert "DepthWiseConv2d" not in tiled(Whole(lambda step: 0))
 
 
-def test_a_graph_with_steps_that_the_engine_refuses_is_refused():
+def test_a_graph_with_steps_that_the_engine_refuses_is_refused() -> None:
     class Refusing(PlainEngine):
         def refusal(self, step: Step) -> str | None:
             return "not here" if step.op == "DepthWiseConv2d" else None
@@ -48,13 +48,13 @@ def test_a_graph_with_steps_that_the_engine_refuses_is_refused():
         assert refused.value.code is Code.COMMON_NOT_SUPPORTED
 
 
-def test_every_offset_is_a_multiple_of_the_engines_alignment():
+def test_every_offset_is_a_multiple_of_the_engines_alignment() -> None:
     made = scheduled(tile_networks.squeezed(False), lambda step: 100, alignment=512, io_in_scratch=True)
     assert {row.offset % 512 for row in made.plan.rows} == {0}
     assert {offset % 512 for offset in (*made.work, *made.io_offsets)} == {0}
 
 
-def test_memory_that_is_never_used_again_cannot_be_limited():
+def test_memory_that_is_never_used_again_cannot_be_limited() -> None:
     with pytest.raises(QnnError, match="cannot be limited") as refused:
         within(PlainEngine(lambda step: 0), "50%", reuse_memory=False)
     assert refused.value.code is Code.GRAPH_INVALID_ARGUMENT

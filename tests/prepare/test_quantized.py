@@ -51,7 +51,7 @@ def resolved(graph, most=1):
 @pytest.mark.parametrize("axis", [None, 3])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [None, "float", "fixed"])
-def test_a_convolution_takes_its_fixed_point_operands(axis, relu, bias):
+def test_a_convolution_takes_its_fixed_point_operands(axis, relu, bias) -> None:
     b = QuantizedBuilder()
     w = b.weights(3, 3, 4, 5, axis=axis)
     operands = [b.real(1, 6, 6, 4), w]
@@ -82,7 +82,7 @@ def test_a_convolution_takes_its_fixed_point_operands(axis, relu, bias):
         ("Concat", {"axis": 1}),
     ],
 )
-def test_two_operands(op, params):
+def test_two_operands(op, params) -> None:
     b = QuantizedBuilder()
     y = b.op(op, b.real(4, 6), b.real(4, 6, q=Quantization.per_tensor(0.02, 0)), **params)
     work = resolved(b.finish(b.stored(y)))
@@ -106,13 +106,13 @@ def test_two_operands(op, params):
         ("Sinh", {}),
     ],
 )
-def test_one_operand(op, params):
+def test_one_operand(op, params) -> None:
     b = QuantizedBuilder()
     work = resolved(b.finish(b.stored(b.op(op, b.real(1, 4, 4, 6), **params), Quantization.per_tensor(1 / 64, -10))))
     assert ops(work) == [op]
 
 
-def test_movements_between_quantized_operations_move_bytes():
+def test_movements_between_quantized_operations_move_bytes() -> None:
     b = QuantizedBuilder()
     x = b.op("Transpose", b.real(1, 4, 4, 6), perm=[0, 2, 1, 3])
     x = b.op("PoolMax2d", x, filter_size=[2, 2], stride=[2, 2], pad_amount=[[0, 0], [0, 0]])
@@ -133,14 +133,14 @@ def test_movements_between_quantized_operations_move_bytes():
         ("PoolMax3d", (1, 4, 4, 4, 6), None, {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}),
     ],
 )
-def test_what_picks_elements_of_one_tensor_picks_bytes(op, dims, indices, params):
+def test_what_picks_elements_of_one_tensor_picks_bytes(op, dims, indices, params) -> None:
     b = QuantizedBuilder()
     operands = [b.real(*dims)] if indices is None else [b.real(*dims), indices]
     work = resolved(b.finish(b.stored(b.op(op, *operands, **params), IN)), most=0)
     assert ops(work) == [op]
 
 
-def test_splits_of_dequantized_tensors_split_bytes():
+def test_splits_of_dequantized_tensors_split_bytes() -> None:
     b = QuantizedBuilder()
     first, second = b.op("Split", b.real(2, 6), axis=1, split_index=[2])
     work = resolved(b.finish(b.stored(first, IN), b.stored(second, IN)), most=0)
@@ -148,7 +148,7 @@ def test_splits_of_dequantized_tensors_split_bytes():
     assert "Dequantize" not in ops(work)
 
 
-def test_weights_transposed_after_dequantizing_are_transposed_bytes():
+def test_weights_transposed_after_dequantizing_are_transposed_bytes() -> None:
     b = QuantizedBuilder()
     w = b.op("Transpose", b.weights(3, 6, axis=0), perm=[1, 0])
     work = resolved(b.finish(b.stored(b.op("MatMul", b.real(4, 6), w))))
@@ -156,7 +156,7 @@ def test_weights_transposed_after_dequantizing_are_transposed_bytes():
     assert work.ordered()[0].inputs[1].quantization.axis == 1
 
 
-def test_weights_with_scales_along_an_axis_are_not_reshaped_as_bytes():
+def test_weights_with_scales_along_an_axis_are_not_reshaped_as_bytes() -> None:
     b = QuantizedBuilder()
     w = b.op("Reshape", b.weights(3, 6, axis=0), dims=(6, 3))
     work = resolved(b.finish(b.stored(b.op("MatMul", b.real(4, 6), w))))
@@ -164,7 +164,7 @@ def test_weights_with_scales_along_an_axis_are_not_reshaped_as_bytes():
     assert reshaped.inputs[0].dtype is F32
 
 
-def test_dequantize_and_quantize_cancel_or_convert():
+def test_dequantize_and_quantize_cancel_or_convert() -> None:
     for q, expected in ((IN, ["Relu"]), (OUT, ["Relu", "Convert"])):
         b = QuantizedBuilder()
         x = b.op("Relu", b.input(4, 5, dtype=S8, q=IN), q=IN)
@@ -172,14 +172,14 @@ def test_dequantize_and_quantize_cancel_or_convert():
         assert ops(resolved(b.finish(y))) == expected
 
 
-def test_an_operation_with_a_float_operand_stays_float():
+def test_an_operation_with_a_float_operand_stays_float() -> None:
     b = QuantizedBuilder()
     y = b.op("ElementWiseAdd", b.real(4), b.input(4, name="f"))
     graph = b.finish(b.stored(y))
     assert "Dequantize" in ops(resolved(graph))
 
 
-def test_weights_that_no_quantized_operation_took_become_floats():
+def test_weights_that_no_quantized_operation_took_become_floats() -> None:
     b = QuantizedBuilder()
     y = b.op("MatMul", b.input(2, 6), b.weights(6, 3))
     work = Work(b.finish(y))
@@ -259,13 +259,13 @@ BETWEEN: list = [
 
 
 @pytest.mark.parametrize(("build", "left"), [case[1:] for case in BETWEEN], ids=[case[0] for case in BETWEEN])
-def test_only_what_all_operands_allow_is_done_on_bytes(build, left):
+def test_only_what_all_operands_allow_is_done_on_bytes(build, left) -> None:
     b = QuantizedBuilder()
     work = resolved(b.finish(b.stored(build(b))))
     assert sorted(ops(work)) == sorted(left)
 
 
-def test_a_result_of_other_bits_or_with_scales_along_an_axis_is_quantized_apart():
+def test_a_result_of_other_bits_or_with_scales_along_an_axis_is_quantized_apart() -> None:
     for dtype, q, alone in ((S16, WIDE, ["Convert"]), (S8, ROWS, ["Convert"])):
         b = QuantizedBuilder()
         y = b.op("Quantize", b.op("Sigmoid", b.real(4, 6)), dtype=dtype, q=q)
@@ -276,13 +276,13 @@ def test_a_result_of_other_bits_or_with_scales_along_an_axis_is_quantized_apart(
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int16])
-def test_a_product_of_16_bits_takes_weights_of_8_or_16(kind):
+def test_a_product_of_16_bits_takes_weights_of_8_or_16(kind) -> None:
     b = QuantizedBuilder()
     y = b.op("MatMul", wide(b, 4, 6), fixed(b, MATRIX.astype(kind), WIDE))
     assert ops(resolved(b.finish(b.op("Quantize", y, dtype=S16, q=WIDE)))) == ["MatMul"]
 
 
-def test_operations_on_16_bits_are_folded_as_those_on_8_are():
+def test_operations_on_16_bits_are_folded_as_those_on_8_are() -> None:
     b = QuantizedBuilder()
     x = wide(b, 4, 6)
     y = b.op(
@@ -299,7 +299,7 @@ def test_operations_on_16_bits_are_folded_as_those_on_8_are():
     ("kind", "zero", "factor", "kept"),
     [(np.int32, 0, 1, True), (np.int8, 0, 1, False), (np.int32, 1, 1, False), (np.int32, 0, 2, False)],
 )
-def test_a_bias_is_taken_as_it_is_stored_only_in_units_of_the_product(kind, zero, factor, kept):
+def test_a_bias_is_taken_as_it_is_stored_only_in_units_of_the_product(kind, zero, factor, kept) -> None:
     b = QuantizedBuilder()
     unit = float(np.float32(0.05)) * float(np.float32(0.01)) * factor
     weights = fixed(b, MATRIX, Quantization.per_tensor(np.float32(0.01)))
@@ -313,7 +313,7 @@ def test_a_bias_is_taken_as_it_is_stored_only_in_units_of_the_product(kind, zero
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_bias_of_one_number_each_is_taken_where_the_weights_have_as_many_scales(axis):
+def test_a_bias_of_one_number_each_is_taken_where_the_weights_have_as_many_scales(axis) -> None:
     b = QuantizedBuilder()
     scales = Quantization((0.001, 0.002, 0.003), (0, 0, 0), 0)
     bias = b.graph.constant("b", np.int32([100, -200, 300]), scales)
@@ -322,14 +322,14 @@ def test_a_bias_of_one_number_each_is_taken_where_the_weights_have_as_many_scale
     assert ops(work) == ["MatMul"]
 
 
-def test_outputs_that_the_client_reads_as_floats_stay_floats():
+def test_outputs_that_the_client_reads_as_floats_stay_floats() -> None:
     b = QuantizedBuilder()
     s = b.op("Sigmoid", b.real(4, 6))
     graph = b.finish(b.stored(s), s)
     assert ops(rewritten(graph, resolve_quantization)) == ["Dequantize", "Sigmoid", "Quantize"]
 
 
-def test_a_dequantize_that_others_read_sinks_only_where_it_vanishes():
+def test_a_dequantize_that_others_read_sinks_only_where_it_vanishes() -> None:
     for vanishes in (True, False):
         b = QuantizedBuilder()
         x = b.real(4, 6)

@@ -51,13 +51,13 @@ def names(made: Schedule) -> list[str]:
     return [step.op for step in made.steps]
 
 
-def test_an_unfinished_graph_is_refused():
+def test_an_unfinished_graph_is_refused() -> None:
     with pytest.raises(QnnError) as refused:
         scheduled(Graph("g"))
     assert refused.value.code is Code.GRAPH_NOT_FINALIZED
 
 
-def test_reshapes_slices_and_splits_take_no_step_and_no_memory():
+def test_reshapes_slices_and_splits_take_no_step_and_no_memory() -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(4, 6))
     x = b.op("Reshape", x, dims=[2, 12])
@@ -69,7 +69,7 @@ def test_reshapes_slices_and_splits_take_no_step_and_no_memory():
     assert len([r for r in made.plan.rows if "work" not in r.name]) == 1
 
 
-def test_parts_of_a_join_are_computed_in_place():
+def test_parts_of_a_join_are_computed_in_place() -> None:
     b = Builder()
     x = b.input(3, 4)
     joined = b.op("Concat", b.op("ElementWiseSin", x), b.op("ElementWiseCos", x), axis=0)
@@ -78,7 +78,7 @@ def test_parts_of_a_join_are_computed_in_place():
     assert sorted(names(made)) == ["ElementWiseCos", "ElementWiseExp", "ElementWiseSin", "ReduceSum"]
 
 
-def test_a_graph_input_in_a_join_is_copied_there_and_the_rest_computed_there():
+def test_a_graph_input_in_a_join_is_copied_there_and_the_rest_computed_there() -> None:
     b = Builder()
     x = b.input(3, 4)
     joined = b.op("Concat", x, b.op("ElementWiseSin", x), x, axis=0)
@@ -86,14 +86,14 @@ def test_a_graph_input_in_a_join_is_copied_there_and_the_rest_computed_there():
     assert sorted(names(made)) == ["ElementWiseSin", "ReduceSum", "Reshape", "Reshape"]
 
 
-def test_a_join_along_an_inner_axis_stays_a_step():
+def test_a_join_along_an_inner_axis_stays_a_step() -> None:
     b = Builder()
     x = b.input(3, 4)
     made = check(b.finish(b.op("Concat", b.op("ElementWiseSin", x), b.op("ElementWiseCos", x), axis=1)))
     assert names(made)[-1] == "Concat"
 
 
-def test_results_are_written_over_operands_that_die():
+def test_results_are_written_over_operands_that_die() -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(100))
     for op in ("ElementWiseExp", "Tanh", "ElementWiseAbs", "ElementWiseCos"):
@@ -103,14 +103,14 @@ def test_results_are_written_over_operands_that_die():
     assert len([r for r in made.plan.rows if "work" not in r.name]) == 1
 
 
-def test_an_operand_that_is_read_later_is_not_overwritten():
+def test_an_operand_that_is_read_later_is_not_overwritten() -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(100))
     y = b.op("ElementWiseExp", x)
     check(b.finish(b.op("ElementWiseAdd", y, x)))
 
 
-def test_slices_of_one_block_that_overlap_are_not_written_over_each_other():
+def test_slices_of_one_block_that_overlap_are_not_written_over_each_other() -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(10))
     low = b.op("StridedSlice", x, ranges=[[0, 6, 1]])
@@ -120,7 +120,7 @@ def test_slices_of_one_block_that_overlap_are_not_written_over_each_other():
 
 @pytest.mark.parametrize("rows", [(0, 1), (3, 4)])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_an_operand_is_not_overwritten_while_a_part_of_it_is_read_again(rows, swapped):
+def test_an_operand_is_not_overwritten_while_a_part_of_it_is_read_again(rows, swapped) -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(4, 6))
     part = b.op("StridedSlice", x, ranges=[[*rows, 1], [0, 6, 1]])
@@ -128,7 +128,7 @@ def test_an_operand_is_not_overwritten_while_a_part_of_it_is_read_again(rows, sw
     check(b.finish(b.op("ReduceSum", y, axes=[1])))
 
 
-def test_a_choice_is_not_written_over_the_row_that_it_chooses_from():
+def test_a_choice_is_not_written_over_the_row_that_it_chooses_from() -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(4, 6))
     row = b.op("StridedSlice", x, ranges=[[1, 2, 1], [0, 6, 1]])
@@ -149,7 +149,7 @@ SLICES = {
 
 
 @pytest.mark.parametrize("case", SLICES)
-def test_a_slice_whose_elements_are_apart_or_turned_stays_a_step(case):
+def test_a_slice_whose_elements_are_apart_or_turned_stays_a_step(case) -> None:
     dims, ranges = SLICES[case]
     b = Builder()
     x = b.op("ElementWiseSin", b.input(*dims))
@@ -166,7 +166,7 @@ CONTIGUOUS = {
 
 
 @pytest.mark.parametrize("case", CONTIGUOUS)
-def test_a_slice_whose_elements_lie_side_by_side_takes_no_step(case):
+def test_a_slice_whose_elements_lie_side_by_side_takes_no_step(case) -> None:
     dims, ranges = CONTIGUOUS[case]
     b = Builder()
     x = b.op("ElementWiseSin", b.input(*dims))
@@ -174,14 +174,14 @@ def test_a_slice_whose_elements_lie_side_by_side_takes_no_step(case):
     assert "StridedSlice" not in names(made)
 
 
-def test_an_input_that_is_also_an_output_is_copied():
+def test_an_input_that_is_also_an_output_is_copied() -> None:
     b = Builder()
     x = b.input(2, 3)
     made = check(b.finish(b.op("Reshape", x, dims=[6]), b.op("ElementWiseAbs", x)))
     assert sorted(names(made)) == ["ElementWiseAbs", "Reshape"]
 
 
-def test_an_output_that_is_read_on_is_read_in_its_own_memory():
+def test_an_output_that_is_read_on_is_read_in_its_own_memory() -> None:
     b = Builder()
     y = b.op("ElementWiseSin", b.input(2, 3))
     z = b.op("ElementWiseExp", b.op("Reshape", y, dims=[6]))
@@ -191,14 +191,14 @@ def test_an_output_that_is_read_on_is_read_in_its_own_memory():
     assert all(made.places[t].pool >= Pool.IO for s in made.steps for t in s.outputs)
 
 
-def test_two_outputs_with_one_value_each_get_it():
+def test_two_outputs_with_one_value_each_get_it() -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(2, 3))
     made = check(b.finish(b.op("Reshape", x, dims=[6]), b.op("Reshape", x, dims=[3, 2])))
     assert names(made) == ["ElementWiseSin", "Reshape"]
 
 
-def test_inputs_and_outputs_can_be_planned_into_scratch():
+def test_inputs_and_outputs_can_be_planned_into_scratch() -> None:
     b = Builder()
     x = b.input(64, 64)
     y = b.op("ElementWiseExp", b.op("Transpose", b.op("ElementWiseSin", x), perm=[1, 0]))
@@ -207,7 +207,7 @@ def test_inputs_and_outputs_can_be_planned_into_scratch():
     assert made.scratch_bytes < 3 * x.nbytes
 
 
-def test_a_state_is_written_in_place_when_its_old_value_is_no_longer_needed():
+def test_a_state_is_written_in_place_when_its_old_value_is_no_longer_needed() -> None:
     b = Builder()
     s = b.state(np.ones(4, np.float32))
     new = b.op("ElementWiseAdd", b.op("ElementWiseMultiply", s, 0.5), b.input(4))
@@ -217,7 +217,7 @@ def test_a_state_is_written_in_place_when_its_old_value_is_no_longer_needed():
     assert made.state_bytes == 64
 
 
-def test_a_state_may_be_updated_element_by_element():
+def test_a_state_may_be_updated_element_by_element() -> None:
     b = Builder()
     s = b.state(np.ones(4, np.float32))
     new = b.op("ElementWiseAdd", s, b.input(4))
@@ -227,7 +227,7 @@ def test_a_state_may_be_updated_element_by_element():
     assert all(made.places[t].pool == Pool.STATE for t in (made.steps[0].inputs[0], made.steps[0].outputs[0]))
 
 
-def test_a_state_that_is_read_after_its_new_value_is_known_is_copied():
+def test_a_state_that_is_read_after_its_new_value_is_known_is_copied() -> None:
     b = Builder()
     s = b.state(np.ones(4, np.float32))
     new = b.op("ElementWiseSin", b.input(4))
@@ -237,7 +237,7 @@ def test_a_state_that_is_read_after_its_new_value_is_known_is_copied():
     assert names(made)[-1] == "Reshape"
 
 
-def test_a_window_that_slides_over_a_stream():
+def test_a_window_that_slides_over_a_stream() -> None:
     b = Builder()
     s = b.state(np.zeros((1, 3, 2), np.float32))
     window = b.op("Concat", s, b.op("ElementWiseSin", b.input(1, 1, 2)), axis=1)
@@ -245,7 +245,7 @@ def test_a_window_that_slides_over_a_stream():
     check(b.finish(b.op("ReduceSum", window, axes=[1])), executions=5)
 
 
-def test_a_state_that_nothing_reads_is_written_by_the_first_step_even_if_that_writes_more():
+def test_a_state_that_nothing_reads_is_written_by_the_first_step_even_if_that_writes_more() -> None:
     b = Builder()
     s = b.state(np.zeros((2, 3), np.float32))
     values, places = b.graph.emit("TopK", [b.input(2, 9)], {"k": 3}, outputs=2)
@@ -253,7 +253,7 @@ def test_a_state_that_nothing_reads_is_written_by_the_first_step_even_if_that_wr
     assert names(check(b.finish(places))) == ["TopK"]
 
 
-def test_a_state_that_its_own_step_reads_elsewhere_is_copied():
+def test_a_state_that_its_own_step_reads_elsewhere_is_copied() -> None:
     b = Builder()
     s = b.state(np.arange(6, dtype=np.float32))
     turned = b.op("Reverse", s, axes=[0])
@@ -261,7 +261,7 @@ def test_a_state_that_its_own_step_reads_elsewhere_is_copied():
     assert names(check(b.finish(b.op("ElementWiseAbs", turned)))).count("Reshape") == 1
 
 
-def test_states_exchange_their_values():
+def test_states_exchange_their_values() -> None:
     b = Builder()
     s, t = b.state(np.float32([1, 2]), "s"), b.state(np.float32([3, 4]), "t")
     b.graph.update_state(s, t)
@@ -270,7 +270,7 @@ def test_states_exchange_their_values():
 
 
 @pytest.mark.parametrize("kind", ["itself", "input", "constant", "output", "another", "reshaped"])
-def test_a_state_may_take_any_value(kind):
+def test_a_state_may_take_any_value(kind) -> None:
     b = Builder()
     x = b.input(4)
     s, t = b.state(np.float32([1, 2, 3, 4]), "s"), b.state(np.float32([5, 6, 7, 8]), "t")
@@ -282,7 +282,7 @@ def test_a_state_may_take_any_value(kind):
     check(b.finish(y), executions=3)
 
 
-def test_two_states_may_take_one_value():
+def test_two_states_may_take_one_value() -> None:
     b = Builder()
     s, t = b.state(np.float32([1, 2]), "s"), b.state(np.float32([3, 4]), "t")
     new = b.op("ElementWiseSin", b.op("ElementWiseAdd", s, t))
@@ -291,7 +291,7 @@ def test_two_states_may_take_one_value():
     check(b.finish(b.op("ElementWiseAdd", new, b.input(2))), executions=3)
 
 
-def test_a_better_order_of_branches_saves_memory():
+def test_a_better_order_of_branches_saves_memory() -> None:
     b = Builder()
     x = b.input(8)
     # Breadth first, four large tensors are live at once; depth first, one.
@@ -304,7 +304,7 @@ def test_a_better_order_of_branches_saves_memory():
     assert given.plan.order_saved_bytes == 0
 
 
-def test_the_plan_tells_what_is_live_where_it_is_largest():
+def test_the_plan_tells_what_is_live_where_it_is_largest() -> None:
     b = Builder()
     x = b.op("Tile", b.input(8), multiples=[16])
     turned = b.op("Transpose", b.op("Reshape", x, dims=[16, 8]), perm=[1, 0])
@@ -397,13 +397,13 @@ def graphs(draw) -> Graph:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graphs(), st.booleans(), st.booleans())
-def test_any_graph_gives_its_own_results_in_planned_memory(graph, io_in_scratch, optimize_order):
+def test_any_graph_gives_its_own_results_in_planned_memory(graph, io_in_scratch, optimize_order) -> None:
     check(graph, io_in_scratch=io_in_scratch, optimize_order=optimize_order, plan_nodes=1000)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.randoms(use_true_random=False), st.booleans())
-def test_any_tensors_may_be_stored_as_fp16_beside_floats(graph, random, optimize_order):
+def test_any_tensors_may_be_stored_as_fp16_beside_floats(graph, random, optimize_order) -> None:
     inputs, expected = random_inputs(graph.inputs), {}
 
     def store(work: Work) -> None:
@@ -422,7 +422,7 @@ def test_any_tensors_may_be_stored_as_fp16_beside_floats(graph, random, optimize
         assert place.offset % tensor.itemsize == 0
 
 
-def test_a_tensor_of_fp16_takes_half_of_the_scratch():
+def test_a_tensor_of_fp16_takes_half_of_the_scratch() -> None:
     b = Builder()
     first = b.op("ElementWiseSin", b.input(1, 64))
     graph = b.finish(b.op("Softmax", first))
@@ -436,7 +436,7 @@ def test_a_tensor_of_fp16_takes_half_of_the_scratch():
     assert [row.bytes for row in fp16.plan.rows] == [128]
 
 
-def test_a_half_that_is_joined_with_itself_is_copied_as_a_half():
+def test_a_half_that_is_joined_with_itself_is_copied_as_a_half() -> None:
     b = Builder()
     first = b.op("ElementWiseSin", b.input(1, 8))
     graph = b.finish(b.op("Softmax", b.op("Concat", first, first, axis=0)))
@@ -453,7 +453,7 @@ def test_a_half_that_is_joined_with_itself_is_copied_as_a_half():
     assert_close(Memory(made).run(inputs, some_work), expected, 1e-6)
 
 
-def test_data_types_of_different_widths_share_scratch():
+def test_data_types_of_different_widths_share_scratch() -> None:
     b = Builder()
     x = b.input(40)
     big = b.op("Cast", b.op("ElementWiseMultiply", x, 9.0), dtype=DataType.INT_32)

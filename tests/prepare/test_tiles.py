@@ -60,25 +60,25 @@ def needed_by(refused: QnnError) -> int:
         (" Least ", ScratchLimit()),
     ],
 )
-def test_a_limit_is_bytes_or_a_part_or_the_least(text, limit):
+def test_a_limit_is_bytes_or_a_part_or_the_least(text, limit) -> None:
     assert ScratchLimit.of(text) == limit
 
 
 @pytest.mark.parametrize("text", [-1, True, 2.5, None, "", "101%", "-3%", "few", "1e3", "9" * 40, b"25%", [1], "nan%"])
-def test_any_other_limit_is_refused(text):
+def test_any_other_limit_is_refused(text) -> None:
     with pytest.raises(QnnError) as refused:
         ScratchLimit.of(text)
     assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("slower", [-0.1, 11, float("nan"), "0.1", True])
-def test_what_it_may_cost_is_a_part_of_the_time(slower):
+def test_what_it_may_cost_is_a_part_of_the_time(slower) -> None:
     with pytest.raises(QnnError) as refused:
         ScratchLimit.of("least", slower)
     assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
-def test_a_limit_that_is_no_limit_changes_nothing():
+def test_a_limit_that_is_no_limit_changes_nothing() -> None:
     graph = tile_networks.squeezed(False)
     plain = scheduled(graph)
     for limit in (plain.scratch_bytes, plain.scratch_bytes + 1, "100%"):
@@ -88,14 +88,14 @@ def test_a_limit_that_is_no_limit_changes_nothing():
 
 @pytest.mark.parametrize("share", ["75%", "50%", "30%", "20%"])
 @pytest.mark.parametrize("bytes_", [False, True])
-def test_a_plan_stays_within_its_limit(share, bytes_):
+def test_a_plan_stays_within_its_limit(share, bytes_) -> None:
     graph = tile_networks.squeezed(bytes_)
     plain, split = scheduled(graph), scheduled(graph, share)
     assert split.scratch_bytes <= plain.scratch_bytes * float(share[:-1]) / 100
     assert split.plan.regions
 
 
-def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
+def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing() -> None:
     graph = tile_networks.squeezed(False)
     with pytest.raises(QnnError) as refused:
         scheduled(graph, 640)
@@ -117,7 +117,7 @@ def refused_within(graph: Graph, limit: int) -> QnnError | None:
 
 
 @pytest.mark.parametrize("seed", [1, 4, 7, 9, 81, 96, 114])
-def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
+def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed) -> None:
     graph = tile_networks.network(seed)
     assert graph is not None
     steps = {(step.op, step.name.partition(";")[0]) for step in scheduled(graph).steps}
@@ -133,7 +133,7 @@ def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
 
 
 @pytest.mark.parametrize("first", only((0,), range(0, 1000, 25)))
-def test_a_limit_on_networks_of_parts_gives_a_plan_or_a_refusal_that_names_a_step(first):
+def test_a_limit_on_networks_of_parts_gives_a_plan_or_a_refusal_that_names_a_step(first) -> None:
     for seed in range(first, first + 25):
         graph = tile_networks.network(seed, tile_networks.PARTS)
         whole = 0 if graph is None else scheduled(graph).scratch_bytes
@@ -146,7 +146,7 @@ def test_a_limit_on_networks_of_parts_gives_a_plan_or_a_refusal_that_names_a_ste
 
 
 @pytest.mark.parametrize("seed", sampled([3, 8, 9, 11, 17, 27, 36, 54], 3))
-def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed):
+def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed) -> None:
     graph = tile_networks.network(seed)
     assert graph is not None
     refusal = refused_within(graph, 1)
@@ -162,7 +162,7 @@ def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed):
 
 @pytest.mark.parametrize("io_in_scratch", [False, True])
 @pytest.mark.parametrize("seed", [None, 0, *map(long, (5, 8, 11, 12, 18, 23))])
-def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
+def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch) -> None:
     graph = tile_networks.squeezed(True) if seed is None else tile_networks.network(seed)
     assert graph is not None
     whole = scheduled(graph, io_in_scratch=io_in_scratch).scratch_bytes
@@ -183,7 +183,7 @@ def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
 
 @pytest.mark.parametrize("seed", sampled(range(0, 40, 3), 3))
 @pytest.mark.parametrize("slower", [0.05, 0.2])
-def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
+def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower) -> None:
     graph = tile_networks.network(seed)
     if graph is None:
         return
@@ -193,7 +193,7 @@ def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
     assert scheduled(graph, least, None).scratch_bytes <= least, "that may cost anything"
 
 
-def test_a_long_chain_fits_what_its_pieces_fit():
+def test_a_long_chain_fits_what_its_pieces_fit() -> None:
     piece, long = tile_networks.chain(20), tile_networks.chain(200)
     whole = scheduled(long).scratch_bytes
     assert scheduled(piece).scratch_bytes == whole
@@ -203,7 +203,7 @@ def test_a_long_chain_fits_what_its_pieces_fit():
     assert len(split.plan.regions) > 20, "tiles to the end"
 
 
-def test_each_end_of_a_region_has_its_share_of_the_work():
+def test_each_end_of_a_region_has_its_share_of_the_work() -> None:
     assert share_of(8_000, [min(i, MAX_REGION_STEPS) for i in range(1, 121)]) == MAX_REGION_STEPS
     reaches = [5] * 100 + [90] * 200
     share = share_of(8_000, reaches)
@@ -212,7 +212,7 @@ def test_each_end_of_a_region_has_its_share_of_the_work():
     assert share_of(8_000, []) == MAX_REGION_STEPS
 
 
-def test_a_search_that_leaves_out_long_regions_says_so(monkeypatch):
+def test_a_search_that_leaves_out_long_regions_says_so(monkeypatch) -> None:
     graph = tile_networks.chain(24)
     assert not scheduled(graph, "50%").plan.bounded
     assert not scheduled(graph).plan.bounded
@@ -234,7 +234,7 @@ class Underestimated(Planner):
         return replace(made, scratch_bytes=3 * self.schedule().scratch_bytes) if regions else made
 
 
-def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search():
+def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search() -> None:
     planner = Underestimated(tile_networks.squeezed(False), PlanOptions(), Proportional(host(), 1))
     with pytest.raises(QnnError, match="holds it up") as refused:
         fit.schedule_within(planner, ScratchLimit.of("50%", 10.0))
@@ -247,7 +247,7 @@ def searches(graph: Graph) -> list[RegionSearch]:
     return candidate_of(planner, planner.rewrite()).searches
 
 
-def test_the_least_limit_with_a_small_program_is_found():
+def test_the_least_limit_with_a_small_program_is_found() -> None:
     """No limit slightly below the one that is found has a small program."""
     budget, found = Budget(10.0), 0
     for search_ in searches(tile_networks.squeezed(False)) + searches(tile_networks.chain(24)):
@@ -265,7 +265,7 @@ def test_the_least_limit_with_a_small_program_is_found():
     assert found
 
 
-def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole():
+def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole() -> None:
     """On the method itself: the random networks give the same bits without the comparison of rates."""
 
     def wanted(*asked):
@@ -285,7 +285,7 @@ def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole
     assert wanted((1, 2, 10, 4), (None, 2, 10, 4), (1, 2, 10, 4)) is None
 
 
-def test_what_costs_too_much_time_or_program_is_not_affordable():
+def test_what_costs_too_much_time_or_program_is_not_affordable() -> None:
     search_ = searches(tile_networks.squeezed(False))[0]
     found = search_.least(Budget(10.0))
     assert found is not None
@@ -297,7 +297,7 @@ def test_what_costs_too_much_time_or_program_is_not_affordable():
     assert not search_.affordable(None, limit, Budget(10.0))
 
 
-def test_a_limit_that_costs_more_than_it_may_is_refused():
+def test_a_limit_that_costs_more_than_it_may_is_refused() -> None:
     graph = tile_networks.squeezed(False)
     with pytest.raises(QnnError) as refused:
         scheduled(graph, "30%", slower=0.0)
@@ -307,7 +307,7 @@ def test_a_limit_that_costs_more_than_it_may_is_refused():
     assert scheduled(graph, "30%", slower=enough).plan.rows == scheduled(graph, "30%", slower=None).plan.rows
 
 
-def test_a_cost_without_a_limit_is_refused():
+def test_a_cost_without_a_limit_is_refused() -> None:
     assert ScratchLimit.if_any(None) is None
     assert ScratchLimit.if_any("25%", 0.1) == ScratchLimit(share=0.25, slower=0.1)
     assert ScratchLimit.of(ScratchLimit(bytes=7), 0.5) == ScratchLimit(bytes=7, slower=0.5)
@@ -315,7 +315,7 @@ def test_a_cost_without_a_limit_is_refused():
         ScratchLimit.if_any(None, 0.1)
 
 
-def test_the_least_costs_no_more_than_it_may():
+def test_the_least_costs_no_more_than_it_may() -> None:
     graph = tile_networks.squeezed(False)
     whole = scheduled(graph).scratch_bytes
     bytes_ = [scheduled(graph, "least", slower).scratch_bytes for slower in (0.0, 0.2, 10.0)]
@@ -326,7 +326,7 @@ def test_the_least_costs_no_more_than_it_may():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
+def test_every_row_is_computed_once_and_read_when_it_is_there(seed) -> None:
     graph = tile_networks.network(seed)
     if graph is None:
         return
@@ -349,7 +349,7 @@ def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
     assert len(covered) == len(set(covered))
 
 
-def test_tiles_are_as_high_as_there_are_threads():
+def test_tiles_are_as_high_as_there_are_threads() -> None:
     split = scheduled(tile_networks.squeezed(False), "30%", threads=3)
     (region,) = split.plan.regions
     first, _ = region.repeated
@@ -378,7 +378,7 @@ def gated():
     return graph, wide
 
 
-def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
+def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept() -> None:
     """The wide image need never be whole."""
     graph, wide = gated()
     whole = scheduled(graph)
@@ -388,7 +388,7 @@ def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
     assert wide.nbytes > split.scratch_bytes
 
 
-def test_attention_goes_by_the_rows_of_its_queries():
+def test_attention_goes_by_the_rows_of_its_queries() -> None:
     rng = np.random.default_rng(0)
     graph = Graph("attention")
     tokens, heads, width = 48, 4, 16
@@ -474,7 +474,7 @@ def two_ends() -> Graph:
 
 
 @pytest.mark.parametrize("seeds", [range(12), range(12, 24), range(24, 36), None], ids=str)
-def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, seeds):
+def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, seeds) -> None:
     solved = []
     solve = RegionSearch.solve
     twins: dict[RegionSearch, RegionSearch] = {}

@@ -48,7 +48,7 @@ def bound(graph):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
-def test_arrays_of_bfloat16_are_memory_of_such_tensors(backend):
+def test_arrays_of_bfloat16_are_memory_of_such_tensors(backend) -> None:
     with qnn.Backend(backend) as opened:
         graph = opened.create_context().create_graph("sum")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.BFLOAT_16, DIMS)
@@ -65,13 +65,13 @@ def test_arrays_of_bfloat16_are_memory_of_such_tensors(backend):
 
 
 @pytest.mark.parametrize("type", [ml_dtypes.bfloat16, ml_dtypes.int4])
-def test_types_without_a_tensor_of_their_own_are_no_memory(context, type):
+def test_types_without_a_tensor_of_their_own_are_no_memory(context, type) -> None:
     x, y = arrays()
     with pytest.raises(QnnError, match=f"its array is {np.dtype(type).name}"):
         doubler(context).bind(*tensors(x, y.astype(type)))
 
 
-def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context):
+def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context) -> None:
     graph = doubler(context)
     x, y = arrays()
     with graph.bind(*tensors(x, y)) as binding:
@@ -85,7 +85,7 @@ def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context):
         assert graph.stats.executions == 6
 
 
-def test_two_bindings_of_a_graph_take_turns_and_count_apart(context):
+def test_two_bindings_of_a_graph_take_turns_and_count_apart(context) -> None:
     graph = doubler(context)
     (x, y), (u, v) = arrays(), arrays()
     one, other = graph.bind(*tensors(x, y)), graph.bind(*tensors(u, v))
@@ -98,7 +98,7 @@ def test_two_bindings_of_a_graph_take_turns_and_count_apart(context):
     assert (one.stats.executions, other.stats.executions, graph.stats.executions) == (3, 3, 6)
 
 
-def test_fresh_structures_find_the_binding_of_their_memory(context):
+def test_fresh_structures_find_the_binding_of_their_memory(context) -> None:
     graph = doubler(context)
     x, y = arrays()
     for _ in range(50):
@@ -110,7 +110,7 @@ def test_fresh_structures_find_the_binding_of_their_memory(context):
     assert np.array_equal(y, 2 * x)
 
 
-def test_other_memory_is_another_binding_and_few_are_remembered(context):
+def test_other_memory_is_another_binding_and_few_are_remembered(context) -> None:
     graph = doubler(context)
     x = arrays()[0]
     for value in range(40):
@@ -122,7 +122,7 @@ def test_other_memory_is_another_binding_and_few_are_remembered(context):
     assert graph.stats.executions == 40
 
 
-def test_large_memory_of_earlier_executions_is_not_kept(context):
+def test_large_memory_of_earlier_executions_is_not_kept(context) -> None:
     graph = context.create_graph("large")
     dims = (1, 4 << 20)
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, dims)
@@ -139,7 +139,7 @@ def test_large_memory_of_earlier_executions_is_not_kept(context):
     assert sum(ref() is not None for ref in seen) <= 4
 
 
-def test_only_memory_that_a_binding_keeps_alive_counts_as_kept(context, monkeypatch):
+def test_only_memory_that_a_binding_keeps_alive_counts_as_kept(context, monkeypatch) -> None:
     monkeypatch.setattr(binding, "REMEMBERED_BYTES", 0)
     graph = doubler(context)
     kept = [arrays() for _ in range(3)]
@@ -151,7 +151,7 @@ def test_only_memory_that_a_binding_keeps_alive_counts_as_kept(context, monkeypa
     assert len(bound(graph)) == 3, "of the last array, which was bound already, and of two addresses"
 
 
-def test_an_address_with_a_size_is_memory(context):
+def test_an_address_with_a_size_is_memory(context) -> None:
     graph = doubler(context)
     x, y = arrays()
     addresses = [ClientTensor(name, a.ctypes.data, nbytes=NBYTES) for name, a in (("x", x), ("y", y))]
@@ -171,12 +171,12 @@ def test_an_address_with_a_size_is_memory(context):
         (np.zeros(15, np.uint8), None, "64 are needed"),
     ],
 )
-def test_memory_that_cannot_be_is_refused_when_it_is_bound(context, data, nbytes, rule):
+def test_memory_that_cannot_be_is_refused_when_it_is_bound(context, data, nbytes, rule) -> None:
     with pytest.raises(QnnError, match=rule):
         doubler(context).bind([ClientTensor("x", data, nbytes=nbytes)], [ClientTensor("y", arrays()[1])])
 
 
-def test_a_closed_buffer_is_not_written_any_more(context):
+def test_a_closed_buffer_is_not_written_any_more(context) -> None:
     graph = doubler(context)
     x = arrays()[0]
     buffer = memory.host(NBYTES)
@@ -190,7 +190,7 @@ def test_a_closed_buffer_is_not_written_any_more(context):
     assert binding.stats.executions == 1
 
 
-def test_an_output_may_not_lie_over_a_part_of_an_input_by_another_mapping(context):
+def test_an_output_may_not_lie_over_a_part_of_an_input_by_another_mapping(context) -> None:
     graph = doubler(context)
     with rpcmem.alloc(25, 1, 2 * NBYTES) as buffer:
         alias = np.frombuffer(mmap.mmap(buffer.fd, 2 * NBYTES), np.uint8)
@@ -200,7 +200,7 @@ def test_an_output_may_not_lie_over_a_part_of_an_input_by_another_mapping(contex
                 graph.bind([ClientTensor("x", x)], [ClientTensor("y", alias[offset : offset + NBYTES])])
 
 
-def test_a_binding_whose_memory_became_a_pool_of_another_graph_is_refused(context):
+def test_a_binding_whose_memory_became_a_pool_of_another_graph_is_refused(context) -> None:
     graph = doubler(context)
     x, y = arrays()
     given = tuple(map(tuple, tensors(x, y)))
@@ -215,7 +215,7 @@ def test_a_binding_whose_memory_became_a_pool_of_another_graph_is_refused(contex
     assert np.array_equal(y, 2 * x)
 
 
-def test_a_pool_cannot_be_claimed_while_an_execution_writes_it(context):
+def test_a_pool_cannot_be_claimed_while_an_execution_writes_it(context) -> None:
     graph = doubler(context)
     x, y = arrays()
     binding = graph.bind(*tensors(x, y))
@@ -234,7 +234,7 @@ def test_a_pool_cannot_be_claimed_while_an_execution_writes_it(context):
     assert "which is executing" in refusals[0]
 
 
-def test_deregistered_memory_is_refused_by_a_binding_that_had_it():
+def test_deregistered_memory_is_refused_by_a_binding_that_had_it() -> None:
     with qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, 2 * NBYTES) as buffer:
         context = backend.create_context()
         graph = doubler(context)
@@ -258,7 +258,7 @@ def test_deregistered_memory_is_refused_by_a_binding_that_had_it():
         context.mem_deregister(handles[:1])
 
 
-def test_a_freed_graph_refuses_its_bindings(context):
+def test_a_freed_graph_refuses_its_bindings(context) -> None:
     binding = doubler(context).bind(*tensors(*arrays()))
     context.free()
     with pytest.raises(QnnError) as refusal:
@@ -267,7 +267,7 @@ def test_a_freed_graph_refuses_its_bindings(context):
     binding.close()
 
 
-def test_executions_of_many_threads_are_all_counted(context):
+def test_executions_of_many_threads_are_all_counted(context) -> None:
     graph = doubler(context)
 
     def work():
@@ -287,12 +287,12 @@ def test_executions_of_many_threads_are_all_counted(context):
 
 
 @pytest.mark.parametrize("given", [(None, None), (5, ()), ((), 1.5), ([5], []), ([None], [])])
-def test_what_is_no_list_of_tensors_is_refused(context, given):
+def test_what_is_no_list_of_tensors_is_refused(context, given) -> None:
     with pytest.raises(QnnError):
         doubler(context).execute(*given)
 
 
-def test_freeing_the_context_in_a_callback_ends_it(context):
+def test_freeing_the_context_in_a_callback_ends_it(context) -> None:
     graph = doubler(context)
     freed = threading.Event()
 
@@ -306,7 +306,7 @@ def test_freeing_the_context_in_a_callback_ends_it(context):
         graph.execute_async()
 
 
-def test_lpai_pools_in_two_mappings_of_one_file_are_one_memory():
+def test_lpai_pools_in_two_mappings_of_one_file_are_one_memory() -> None:
     with qnn.Backend("lpai") as backend:
         graph = backend.create_context().create_graph("state")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS)
@@ -322,7 +322,7 @@ def test_lpai_pools_in_two_mappings_of_one_file_are_one_memory():
             graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, sizes[1], alias))
 
 
-def test_a_binding_that_is_dropped_in_the_midst_of_an_execution_blocks_nobody(context):
+def test_a_binding_that_is_dropped_in_the_midst_of_an_execution_blocks_nobody(context) -> None:
     graph = doubler(context)
     dropped = [graph.bind(*tensors(*arrays()))]
     dropped[0].execute()
@@ -346,7 +346,7 @@ def lend(context, graph, x):
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_no_backend_writes_into_memory_that_became_a_pool(name):
+def test_no_backend_writes_into_memory_that_became_a_pool(name) -> None:
     with qnn.Backend(name) as backend:
         context = backend.create_context()
         graph = doubler(context)
@@ -360,7 +360,7 @@ def test_no_backend_writes_into_memory_that_became_a_pool(name):
         claimed.release()
 
 
-def test_registered_memory_that_is_a_pool_is_not_written_either():
+def test_registered_memory_that_is_a_pool_is_not_written_either() -> None:
     with qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, NBYTES) as buffer:
         context = backend.create_context()
         graph = doubler(context)
@@ -373,7 +373,7 @@ def test_registered_memory_that_is_a_pool_is_not_written_either():
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_an_output_over_a_part_of_an_input_is_refused_whatever_each_of_them_is(name):
+def test_an_output_over_a_part_of_an_input_is_refused_whatever_each_of_them_is(name) -> None:
     with qnn.Backend(name) as backend:
         graph = doubler(backend.create_context())
         room = np.zeros(2 * NBYTES, np.uint8)
@@ -383,7 +383,7 @@ def test_an_output_over_a_part_of_an_input_is_refused_whatever_each_of_them_is(n
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_a_file_that_is_mapped_elsewhere_is_used_where_it_is_now(name):
+def test_a_file_that_is_mapped_elsewhere_is_used_where_it_is_now(name) -> None:
     def at(mapping):
         return np.frombuffer(mapping, np.uint8).ctypes.data
 
@@ -399,7 +399,7 @@ def test_a_file_that_is_mapped_elsewhere_is_used_where_it_is_now(name):
         assert (y == 6).all()
 
 
-def test_a_closed_binding_does_not_execute(context):
+def test_a_closed_binding_does_not_execute(context) -> None:
     graph = doubler(context)
     x, y = arrays()
     binding = graph.bind(*tensors(x, y))
@@ -412,7 +412,7 @@ def test_a_closed_binding_does_not_execute(context):
     assert np.array_equal(y, 2 * x)
 
 
-def test_executions_go_on_while_others_push_their_bindings_out(context):
+def test_executions_go_on_while_others_push_their_bindings_out(context) -> None:
     graph = doubler(context)
     problems = []
 
@@ -436,7 +436,7 @@ def test_executions_go_on_while_others_push_their_bindings_out(context):
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(DIMS, np.float32), 5, "x", None])
-def test_what_is_no_tensor_is_refused_after_an_execution_too(context, wrong):
+def test_what_is_no_tensor_is_refused_after_an_execution_too(context, wrong) -> None:
     graph = doubler(context)
     graph.execute(*tensors(*arrays()))
     for given in (([wrong], [wrong]), ([ClientTensor([], arrays()[0])], [])):
@@ -444,7 +444,7 @@ def test_what_is_no_tensor_is_refused_after_an_execution_too(context, wrong):
             graph.execute(*given)
 
 
-def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed():
+def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed() -> None:
     with memory.statistics() as seen:
         with qnn.Backend("cpu") as backend:
             graph = doubler(backend.create_context())
@@ -456,7 +456,7 @@ def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed():
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_a_change_elsewhere_makes_no_binding_again(name, monkeypatch):
+def test_a_change_elsewhere_makes_no_binding_again(name, monkeypatch) -> None:
     with qnn.Backend(name) as backend:
         graph = doubler(backend.create_context())
         x, y = arrays()
@@ -472,7 +472,7 @@ def test_a_change_elsewhere_makes_no_binding_again(name, monkeypatch):
         assert not made
 
 
-def test_many_descriptions_of_one_memory_are_one_binding_and_are_not_all_kept(context):
+def test_many_descriptions_of_one_memory_are_one_binding_and_are_not_all_kept(context) -> None:
     graph = doubler(context)
     x, y = np.zeros(NBYTES, np.uint8), np.zeros(DIMS, np.float32)
     for length in range(1, 200):
@@ -484,7 +484,7 @@ def test_many_descriptions_of_one_memory_are_one_binding_and_are_not_all_kept(co
     assert len(graph._bindings._by_place) <= 4 * REMEMBERED
 
 
-def test_memory_that_is_used_again_is_not_the_oldest(context):
+def test_memory_that_is_used_again_is_not_the_oldest(context) -> None:
     graph = doubler(context)
     often = tensors(*arrays())
     graph.execute(*often)

@@ -14,7 +14,7 @@ X = ComposedTensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2,))
 Y = ComposedTensor("y", TensorType.APP_READ, DataType.FLOAT_32, (2,))
 
 
-def test_a_recorder_looks_like_the_library_of_htp():
+def test_a_recorder_looks_like_the_library_of_htp() -> None:
     provided = Recorder().interface
     assert (provided.backendId, provided.providerName) == (6, b"RECORDER_ISTHMUS")
     versions = [(v.major, v.minor, v.patch) for v in (provided.coreApiVersion, provided.backendApiVersion)]
@@ -51,30 +51,30 @@ def composed(*nodes: NodeEntry) -> tuple[tuple[NodeEntry, ...], int]:
         ("name", DATATYPE_STRING),
     ],
 )  # fmt: skip
-def test_a_scalar_without_a_type_gets_the_narrowest_that_holds_it(value, kind):
+def test_a_scalar_without_a_type_gets_the_narrowest_that_holds_it(value, kind) -> None:
     (node,), told = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": value}))
     assert (node.params["p"], told) == (value, kind)
     assert type(node.params["p"]) is type(value)
 
 
-def test_a_scalar_has_the_type_that_is_given():
+def test_a_scalar_has_the_type_that_is_given() -> None:
     (node,), told = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": 7}, kinds={"p": DataType.INT_8}))
     assert (node.params["p"], told) == (7, DataType.INT_8)
 
 
-def test_a_scalar_of_a_type_that_scalars_cannot_have_is_refused_by_name():
+def test_a_scalar_of_a_type_that_scalars_cannot_have_is_refused_by_name() -> None:
     with pytest.raises(QnnError, match=r"node 'n' \(Op\).*data type 0x0408 of parameter 'p'") as caught:
         composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": 7}, kinds={"p": DataType.UFIXED_POINT_8}))
     assert caught.value.code is Code.GRAPH_INVALID_OP_CONFIG
 
 
-def test_a_tensor_that_is_not_there_is_refused_by_name():
+def test_a_tensor_that_is_not_there_is_refused_by_name() -> None:
     with pytest.raises(QnnError, match=r"node 'n' .*there is no tensor 'z'") as caught:
         composed(NodeEntry("n", "Op", ("z",), ("y",), {}))
     assert caught.value.code is Code.GRAPH_INVALID_TENSOR
 
 
-def test_parameters_that_are_tensors_get_names_of_their_own():
+def test_parameters_that_are_tensors_get_names_of_their_own() -> None:
     held = ComposedTensor("x", TensorType.STATIC, DataType.UINT_32, (1,), data=memoryview(b"\1\0\0\0"))
     nodes, _ = composed(*(NodeEntry("n", "Op", ("x",), ("y",), {"p": held}) for _ in range(3)))
     assert [node.params["p"].name for node in nodes] == ["n_p", "n_p_", "n_p__"]

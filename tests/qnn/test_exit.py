@@ -34,7 +34,7 @@ print("done", flush=True)
 
 @pytest.mark.parametrize("keeping", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_objects_left_open_in_globals_print_nothing_at_exit(backend, keeping, tmp_path):
+def test_objects_left_open_in_globals_print_nothing_at_exit(backend, keeping, tmp_path) -> None:
     if backend == "gpu":
         pytest.importorskip("support.opencl_device")
     ended = end(OPEN, convolution(tmp_path / "m.onnx"), backend, keeping=keeping)
@@ -70,7 +70,7 @@ owner.future.result()
 
 @pytest.mark.parametrize("keeping", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_session_that_is_closed_while_the_interpreter_exits_waits_for_no_thread(backend, keeping, tmp_path):
+def test_a_session_that_is_closed_while_the_interpreter_exits_waits_for_no_thread(backend, keeping, tmp_path) -> None:
     if backend == "gpu":
         pytest.importorskip("support.opencl_device")
     ended = end(LATE, convolution(tmp_path / "m.onnx"), backend, keeping=keeping)

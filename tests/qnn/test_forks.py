@@ -138,7 +138,7 @@ def everything(backend, context, graph, allocated):
     ("kind", "stride"),
     [("cpu", 97), long("cpu", 29), long("lpai", 29), long("lpai-adsp", 29), ("lpai-arm", 997)],
 )
-def test_a_child_is_refused_and_makes_its_own_wherever_another_thread_is(kind, stride, fresh_tcm):
+def test_a_child_is_refused_and_makes_its_own_wherever_another_thread_is(kind, stride, fresh_tcm) -> None:
     def child():
         everything(backend, context, graph, allocated)
         with created(kind) as mine:
@@ -160,7 +160,7 @@ def test_a_child_is_refused_and_makes_its_own_wherever_another_thread_is(kind, s
 
 
 @pytest.mark.parametrize("stride", [5, long(1)])
-def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freeing(stride):
+def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freeing(stride) -> None:
     def work():
         backend.create_context().free()
         context.free()
@@ -176,7 +176,7 @@ def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freei
 
 
 @pytest.mark.parametrize("kind", only(["cpu", "htp"], ["cpu", "lpai", "lpai-adsp", "lpai-arm", "htp"]))
-def test_while_another_thread_executes(kind, fresh_tcm):
+def test_while_another_thread_executes(kind, fresh_tcm) -> None:
     with created(kind) as backend:
         context = backend.create_context()
         graph = doubling(context)
@@ -199,7 +199,7 @@ def test_while_another_thread_executes(kind, fresh_tcm):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai", "htp"])
-def test_a_session_is_refused_and_closed_in_a_child_of_one_that_runs(backend, tmp_path):
+def test_a_session_is_refused_and_closed_in_a_child_of_one_that_runs(backend, tmp_path) -> None:
     model = tiny.gate(tmp_path / "gate.onnx", 16)
 
     def child():
@@ -215,7 +215,7 @@ def test_a_session_is_refused_and_closed_in_a_child_of_one_that_runs(backend, tm
         session.run()
 
 
-def test_a_thread_that_forks_while_it_holds_the_lock_releases_it_in_the_child():
+def test_a_thread_that_forks_while_it_holds_the_lock_releases_it_in_the_child() -> None:
     with qnn.Backend("lpai") as backend:
         graph = doubling(backend.create_context())
         allocated = graph.allocate()
@@ -232,7 +232,7 @@ def test_a_thread_that_forks_while_it_holds_the_lock_releases_it_in_the_child():
         doubled(allocated)
 
 
-def test_a_child_can_give_up_memory_that_it_made_itself():
+def test_a_child_can_give_up_memory_that_it_made_itself() -> None:
     def child():
         with memory.host(4096) as mine:
             mine.array[:] = 1

@@ -31,7 +31,7 @@ def array(value):
     return np.full((1, 4), value, np.float32)
 
 
-def test_the_states_of_a_graph_follow_each_other(context):
+def test_the_states_of_a_graph_follow_each_other(context) -> None:
     graph = doubling(context)
     with refused(Code.GRAPH_NOT_FINALIZED, "Call finalize"):
         graph.execute()
@@ -43,14 +43,14 @@ def test_the_states_of_a_graph_follow_each_other(context):
     graph.execute()
 
 
-def test_an_empty_graph_cannot_be_finalized_but_completed_and_then_finalized(context):
+def test_an_empty_graph_cannot_be_finalized_but_completed_and_then_finalized(context) -> None:
     graph = context.create_graph("empty")
     with refused(Code.GRAPH_FINALIZE_FAILED, "empty"):
         graph.finalize()
     assert not graph.finalized
 
 
-def test_a_graph_that_was_composed_elsewhere_is_added_under_its_name(context):
+def test_a_graph_that_was_composed_elsewhere_is_added_under_its_name(context) -> None:
     composed = ir.Graph("elsewhere")
     x = composed.create_tensor("x", ir.TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
     y = composed.create_tensor("y", ir.TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
@@ -67,25 +67,25 @@ def test_a_graph_that_was_composed_elsewhere_is_added_under_its_name(context):
         context.add_graph("elsewhere")
 
 
-def test_client_buffers_are_used_where_they_lie(graph):
+def test_client_buffers_are_used_where_they_lie(graph) -> None:
     x, y = array(3), array(0)
     graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
     assert (y == 6).all()
     assert graph.stats.copied_bytes == 0
 
 
-def test_without_buffers_the_backends_own_are_used(graph):
+def test_without_buffers_the_backends_own_are_used(graph) -> None:
     graph.inputs["x"][...] = 5
     graph.execute()
     assert (graph.outputs["y"] == 10).all()
 
 
-def test_a_tensor_with_raw_memory_and_a_handle_is_refused(graph):
+def test_a_tensor_with_raw_memory_and_a_handle_is_refused(graph) -> None:
     with refused(Code.MEM_INVALID_HANDLE, "not a memory handle"):
         graph.execute([ClientTensor("x", mem_handle=7)])
 
 
-def test_the_cpu_registers_no_memory(context):
+def test_the_cpu_registers_no_memory(context) -> None:
     with refused(Code.COMMON_NOT_SUPPORTED):
         context.mem_register([MemDescriptor((1,), DataType.INT_8, DescriptorType.ION, 0)])
     with refused(Code.MEM_INVALID_ARGUMENT, "no descriptors"):
@@ -93,13 +93,13 @@ def test_the_cpu_registers_no_memory(context):
 
 
 @pytest.mark.parametrize("method", ["get_property", "set_config"])
-def test_the_cpu_has_no_custom_options(graph, method):
+def test_the_cpu_has_no_custom_options(graph, method) -> None:
     arguments = (1,) if method == "get_property" else (1, None)
     with refused(Code.GRAPH_INVALID_ARGUMENT):
         getattr(graph, method)(*arguments)
 
 
-def test_a_model_file_composes_a_graph_under_a_chosen_name(context, tmp_path):
+def test_a_model_file_composes_a_graph_under_a_chosen_name(context, tmp_path) -> None:
     path = tiny.convolution(tmp_path / "conv.onnx")
     graph = context.compose(path, "mine")
     assert context.retrieve("mine") is graph
@@ -110,7 +110,7 @@ def test_a_model_file_composes_a_graph_under_a_chosen_name(context, tmp_path):
     context.compose(path)
 
 
-def test_asynchronous_executions_run_in_order_and_notify(graph):
+def test_asynchronous_executions_run_in_order_and_notify(graph) -> None:
     heard, x = [], array(1)
     y = array(0)
     futures = [
@@ -123,7 +123,7 @@ def test_asynchronous_executions_run_in_order_and_notify(graph):
     assert graph.stats.executions == 10
 
 
-def test_the_queue_of_asynchronous_executions_is_bounded(graph):
+def test_the_queue_of_asynchronous_executions_is_bounded(graph) -> None:
     go_on = threading.Event()
     executor = graph.driver.executor()
     real = executor.run
@@ -137,13 +137,13 @@ def test_the_queue_of_asynchronous_executions_is_bounded(graph):
     graph.execute_async().result(PATIENCE)
 
 
-def test_an_asynchronous_refusal_is_in_the_future(graph):
+def test_an_asynchronous_refusal_is_in_the_future(graph) -> None:
     future = graph.execute_async([ClientTensor("z", array(1))])
     with refused(Code.GRAPH_INVALID_TENSOR, "'z'"):
         future.result(PATIENCE)
 
 
-def test_a_profile_has_times_and_memory(graph):
+def test_a_profile_has_times_and_memory(graph) -> None:
     with qnn.Profile(graph.context.backend, qnn.ProfileLevel.DETAILED) as profile:
         graph.execute(profile=profile)
         events = {event.name: event for event in profile.get_events()}
@@ -156,7 +156,7 @@ def test_a_profile_has_times_and_memory(graph):
         qnn.Profile(graph.context.backend, 9)
 
 
-def test_threads_may_execute_one_graph(graph):
+def test_threads_may_execute_one_graph(graph) -> None:
     def work(value, wrong):
         x, y = array(value), array(0)
         tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
@@ -175,7 +175,7 @@ def test_threads_may_execute_one_graph(graph):
     assert graph.stats.executions == 200
 
 
-def test_freeing_a_context_gives_the_memory_of_its_graphs_back_though_somebody_has_views_of_it():
+def test_freeing_a_context_gives_the_memory_of_its_graphs_back_though_somebody_has_views_of_it() -> None:
     with qnn.Backend("cpu") as backend, memory.statistics() as counted:
         context = backend.create_context()
         graph = doubling(context)

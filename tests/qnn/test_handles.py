@@ -23,12 +23,12 @@ def refused(code, match=""):
     return pytest.raises(QnnError, match=rf"^\[{int(code)} .*{match}")
 
 
-def test_an_unknown_backend_is_refused():
+def test_an_unknown_backend_is_refused() -> None:
     with refused(Code.BACKEND_INVALID_ARGUMENT, "must be one of cpu"):
         qnn.Backend("npu")
 
 
-def test_use_after_free_answers_the_components_code():
+def test_use_after_free_answers_the_components_code() -> None:
     backend = qnn.Backend("cpu")
     context = backend.create_context()
     graph = doubling(context)
@@ -50,7 +50,7 @@ def test_use_after_free_answers_the_components_code():
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_frees_are_safe_in_any_order(order):
+def test_frees_are_safe_in_any_order(order) -> None:
     backend = qnn.Backend("lpai")
     handles = [backend, backend.create_context(), backend.create_context()]
     for index in order:
@@ -58,7 +58,7 @@ def test_frees_are_safe_in_any_order(order):
     assert not any(handle.alive for handle in handles)
 
 
-def test_freeing_a_context_ends_its_graphs_and_no_others():
+def test_freeing_a_context_ends_its_graphs_and_no_others() -> None:
     with qnn.Backend("cpu") as backend:
         first, second = backend.create_context(), backend.create_context()
         ended, stays = doubling(first), doubling(second)
@@ -69,7 +69,7 @@ def test_freeing_a_context_ends_its_graphs_and_no_others():
         stays.execute()
 
 
-def test_a_device_cannot_be_freed_under_a_context():
+def test_a_device_cannot_be_freed_under_a_context() -> None:
     with qnn.Backend("cpu") as backend, qnn.Backend("cpu") as other:
         device = backend.create_device()
         context = backend.create_context(device=device)
@@ -83,7 +83,7 @@ def test_a_device_cannot_be_freed_under_a_context():
             backend.create_context(device=device)
 
 
-def test_graph_names_are_unique_in_a_context_and_found_again():
+def test_graph_names_are_unique_in_a_context_and_found_again() -> None:
     with qnn.Backend("cpu") as backend:
         context = backend.create_context()
         graph = doubling(context, "a")
@@ -94,14 +94,14 @@ def test_graph_names_are_unique_in_a_context_and_found_again():
             context.retrieve("b")
 
 
-def test_a_refused_context_leaves_the_backend_usable():
+def test_a_refused_context_leaves_the_backend_usable() -> None:
     with qnn.Backend("cpu") as backend:
         with refused(Code.CONTEXT_INVALID_CONFIG):
             backend.create_context({1: 1})
         assert backend.create_context().alive
 
 
-def test_many_contexts_leave_nothing_behind():
+def test_many_contexts_leave_nothing_behind() -> None:
     with qnn.Backend("cpu") as backend:
         device = backend.create_device()
         for _ in range(50):
@@ -110,14 +110,14 @@ def test_many_contexts_leave_nothing_behind():
         assert not device.contexts
 
 
-def test_a_backend_tells_who_it_is():
+def test_a_backend_tells_who_it_is() -> None:
     with qnn.Backend("cpu") as backend:
         assert backend.get_api_version() == (2, 40, 0)
         assert backend.get_build_id().startswith("v2.51.0.0-isthmus-")
         assert "Conv2d" in backend.get_supported_operations()
 
 
-def test_a_node_can_be_validated_without_a_graph():
+def test_a_node_can_be_validated_without_a_graph() -> None:
     x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
     y = Tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
     wrong = Tensor("w", TensorType.APP_READ, DataType.FLOAT_32, (1, 5))
@@ -129,7 +129,7 @@ def test_a_node_can_be_validated_without_a_graph():
             backend.validate_op_config("n", "Frobnicate", [x], [y])
 
 
-def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_their_thread():
+def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_their_thread() -> None:
     def use_and_forget():
         backend = qnn.Backend("cpu")
         graph = doubling(backend.create_context())
@@ -166,7 +166,7 @@ def interrupted_once(monkeypatch, owner, name):
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
-def test_a_free_that_was_interrupted_goes_on_when_it_is_called_again(which, monkeypatch):
+def test_a_free_that_was_interrupted_goes_on_when_it_is_called_again(which, monkeypatch) -> None:
     with qnn.Backend("cpu") as backend:
         contexts = {"first": backend.create_context(), "second": backend.create_context()}
         interrupted_once(monkeypatch, contexts[which].driver, "close")
@@ -181,7 +181,7 @@ def test_a_free_that_was_interrupted_goes_on_when_it_is_called_again(which, monk
 
 
 @pytest.mark.parametrize("backend", ["htp", "lpai"])
-def test_memory_whose_deregistration_was_interrupted_is_let_go_when_it_is_repeated(backend, monkeypatch):
+def test_memory_whose_deregistration_was_interrupted_is_let_go_when_it_is_repeated(backend, monkeypatch) -> None:
     with qnn.Backend(backend) as opened, memory.rpcmem.alloc(25, 1, 4096) as buffer:
         context = opened.create_context()
         custom = qnn.lpai.MemInfo(buffer.fd) if backend == "lpai" else qnn.htp.Descriptor(4096, buffer.fd)
@@ -195,7 +195,7 @@ def test_memory_whose_deregistration_was_interrupted_is_let_go_when_it_is_repeat
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
-def test_a_graph_that_is_freed_while_it_is_bound_says_so(backend, monkeypatch):
+def test_a_graph_that_is_freed_while_it_is_bound_says_so(backend, monkeypatch) -> None:
     with qnn.Backend(backend) as opened:
         context = opened.create_context()
         graph = doubling(context)
@@ -212,7 +212,7 @@ def test_a_graph_that_is_freed_while_it_is_bound_says_so(backend, monkeypatch):
 
 
 @pytest.mark.parametrize("contexts", [1, 2])
-def test_a_backend_can_be_freed_by_callbacks_while_another_thread_frees_it(contexts):
+def test_a_backend_can_be_freed_by_callbacks_while_another_thread_frees_it(contexts) -> None:
     backend = qnn.Backend("cpu")
     graphs = [doubling(backend.create_context()) for _ in range(contexts)]
     all_there = threading.Barrier(contexts + 1)

@@ -95,7 +95,7 @@ def surely(end):
         raise
 
 
-def test_a_graph_from_its_creation_to_its_end(backend, as_before):
+def test_a_graph_from_its_creation_to_its_end(backend, as_before) -> None:
     def deed():
         context = backend.create_context()
         try:
@@ -118,7 +118,7 @@ def unharmed_but_owned(deed, check, most):
         assert not more, f"{more}: interrupted at {where}"
 
 
-def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_before):
+def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_before) -> None:
     context = backend.create_context()
     doubler(context, "whole").allocate()
     names = iter(range(10**6))
@@ -145,7 +145,7 @@ def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_befo
     context.free()
 
 
-def test_an_execution_on_other_memory(backend, given, request):
+def test_an_execution_on_other_memory(backend, given, request) -> None:
     graph = given.binding.graph
     x, y = (memory.host(128, 128) for _ in range(2))
     tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
@@ -166,7 +166,7 @@ def test_an_execution_on_other_memory(backend, given, request):
     y.close()
 
 
-def test_an_execution_that_is_interrupted_leaves_others_their_memory(backend, given):
+def test_an_execution_that_is_interrupted_leaves_others_their_memory(backend, given) -> None:
     graph = given.binding.graph
     x, y = (memory.host(128, 128) for _ in range(2))
     with graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)]) as binding:
@@ -189,7 +189,7 @@ def test_an_execution_that_is_interrupted_leaves_others_their_memory(backend, gi
     y.close()
 
 
-def test_a_replacement_of_scratch_that_is_interrupted_leaves_one_of_both_in_use(backend):
+def test_a_replacement_of_scratch_that_is_interrupted_leaves_one_of_both_in_use(backend) -> None:
     if backend.name != "lpai":
         pytest.skip("only LPAI has scratch that is the client's")
     graph = _with_scratch(backend.create_context())
@@ -237,7 +237,7 @@ def _with_scratch(context):
     return graph
 
 
-def test_a_count_is_not_lost_where_it_is_asked_for(backend, given):
+def test_a_count_is_not_lost_where_it_is_asked_for(backend, given) -> None:
     graph = given.binding.graph
     begin = graph.stats.executions
     runs = []
@@ -251,7 +251,7 @@ def test_a_count_is_not_lost_where_it_is_asked_for(backend, given):
     assert len(runs) <= settled <= len(runs) + 80
 
 
-def test_a_registration(backend, as_before):
+def test_a_registration(backend, as_before) -> None:
     if backend.name == "cpu":
         pytest.skip("it registers none")
     with rpcmem.alloc(25, 1, 4096) as shared:
@@ -272,7 +272,7 @@ def test_a_registration(backend, as_before):
         unharmed_but_owned(deed, as_before, most=80)
 
 
-def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_before):
+def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_before) -> None:
     if backend.name == "cpu":
         pytest.skip("it registers none")
     context = backend.create_context()
@@ -303,14 +303,14 @@ def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_bef
     context.free()
 
 
-def test_a_wait_for_an_asynchronous_execution(backend, given, as_before):
+def test_a_wait_for_an_asynchronous_execution(backend, given, as_before) -> None:
     def deed():
         given.binding.execute_async().result()
 
     unharmed(deed, as_before, by=Alarm, outside=PURE, most=60)
 
 
-def test_an_execution_with_a_time_limit(backend, given, request):
+def test_an_execution_with_a_time_limit(backend, given, request) -> None:
     with qnn.Signal(backend, timeout_us=600_000_000) as signal:
         as_before = request.getfixturevalue("as_before")
         unharmed(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)
@@ -318,7 +318,7 @@ def test_an_execution_with_a_time_limit(backend, given, request):
 
 @pytest.mark.parametrize("name", only(("cpu",), ("cpu", "htp", "lpai")))
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_backend_whose_creation_is_interrupted_has_nothing_to_end(name):
+def test_a_backend_whose_creation_is_interrupted_has_nothing_to_end(name) -> None:
     def deed():
         made = qnn.Backend(name)
         surely(made.free)

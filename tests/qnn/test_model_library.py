@@ -36,7 +36,7 @@ def refused(path) -> QnnError:
     return caught.value
 
 
-def test_both_graphs_of_a_library_compute_what_they_compose(library):
+def test_both_graphs_of_a_library_compute_what_they_compose(library) -> None:
     with Session(library, graph="image") as session:
         got = session.run({"x": IMAGE})["probabilities"]
         np.testing.assert_allclose(got, image_result(), rtol=1e-5)
@@ -44,7 +44,7 @@ def test_both_graphs_of_a_library_compute_what_they_compose(library):
         np.testing.assert_allclose(session.run({"x": BYTES})["y"], bytes_result(), atol=1)
 
 
-def test_a_context_takes_all_graphs_of_a_library(library):
+def test_a_context_takes_all_graphs_of_a_library(library) -> None:
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
         assert [graph.name for graph in context.compose_all(library)] == ["image", "bytes"]
@@ -53,20 +53,20 @@ def test_a_context_takes_all_graphs_of_a_library(library):
 
 
 @pytest.mark.parametrize("entries", [48, 71, 90])
-def test_a_library_built_for_any_table_sees_no_debugging_and_no_callback(tmp_path, entries):
+def test_a_library_built_for_any_table_sees_no_debugging_and_no_callback(tmp_path, entries) -> None:
     """They lie behind the table; the library refuses if one of them is not nothing."""
     graphs = model_library.load_all(ModelSource(build(tmp_path, ENTRIES=entries)))
     assert [graph.name for graph in graphs] == ["image", "bytes"]
 
 
-def test_the_library_is_loaded_by_another_process(library):
+def test_the_library_is_loaded_by_another_process(library) -> None:
     before = descriptors()
     model_library.compose(library)
     assert not opened_since(before)
     assert not any(str(library) in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
-def test_weights_of_a_library_are_read_only_views(library):
+def test_weights_of_a_library_are_read_only_views(library) -> None:
     image, _ = model_library.load_all(ModelSource(library))
     weights = image.tensors["conv_w"].data
     np.testing.assert_array_equal(weights, model_libraries.CONV_W)
@@ -75,7 +75,7 @@ def test_weights_of_a_library_are_read_only_views(library):
 
 
 @pytest.mark.parametrize(("hint", "kind"), [("RAW", TensorMemType.RAW), ("MEMHANDLE", TensorMemType.MEMHANDLE)])
-def test_the_memory_type_that_a_library_embeds_is_what_graphs_are_prepared_for(tmp_path, hint, kind):
+def test_the_memory_type_that_a_library_embeds_is_what_graphs_are_prepared_for(tmp_path, hint, kind) -> None:
     path = build(tmp_path, IO_MEMORY=f"QNN_TENSORMEMTYPE_{hint}")
     with qnn.Backend("htp") as backend:
         graph = backend.create_context().compose(path, graph="bytes")
@@ -84,21 +84,21 @@ def test_the_memory_type_that_a_library_embeds_is_what_graphs_are_prepared_for(t
         assert (graph.stats.staging_bytes == 0) == (kind is TensorMemType.MEMHANDLE)
 
 
-def test_the_memory_type_that_a_library_gives_with_its_nodes_counts_too(tmp_path):
+def test_the_memory_type_that_a_library_gives_with_its_nodes_counts_too(tmp_path) -> None:
     path = build(tmp_path, NODE_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     with qnn.Backend("htp") as backend:
         for graph in backend.create_context().compose_all(path):
             assert {info.mem_type for info in graph.info.tensors} == {TensorMemType.MEMHANDLE}
 
 
-def test_what_is_asked_for_goes_before_what_a_library_embeds(tmp_path):
+def test_what_is_asked_for_goes_before_what_a_library_embeds(tmp_path) -> None:
     path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     with qnn.Backend("htp") as backend:
         graph = backend.create_context().compose(path, graph="bytes", mem_type=qnn.TensorMemType.RAW)
         assert {info.mem_type for info in graph.info.tensors} == {TensorMemType.RAW}
 
 
-def test_a_session_runs_a_library_whose_tensors_are_memory_handles(tmp_path):
+def test_a_session_runs_a_library_whose_tensors_are_memory_handles(tmp_path) -> None:
     path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     for backend, io, kind in (("htp", None, "MEMHANDLE"), ("htp", "raw", "RAW"), ("cpu", None, "MEMHANDLE")):
         with Session(path, backend, io=io, graph="bytes") as session:
@@ -107,32 +107,34 @@ def test_a_session_runs_a_library_whose_tensors_are_memory_handles(tmp_path):
 
 
 @pytest.mark.parametrize(("asked", "kind"), [([], "memhandle"), (["--input_output_tensor_mem_type", "raw"], "raw")])
-def test_a_binary_is_prepared_for_what_is_asked_or_else_for_what_a_library_embeds(tmp_path, capsys, asked, kind):
+def test_a_binary_is_prepared_for_what_is_asked_or_else_for_what_a_library_embeds(
+    tmp_path, capsys, asked, kind
+) -> None:
     path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     assert main(["context-binary-generator", "--model", str(path), "--backend", "libQnnHtp.so",
                  "--output_dir", str(tmp_path), *asked]) == 0  # fmt: skip
     assert f"2 graphs for htp, {kind}\n" in capsys.readouterr().out
 
 
-def test_a_library_that_crashes_is_an_error_with_its_name(tmp_path):
+def test_a_library_that_crashes_is_an_error_with_its_name(tmp_path) -> None:
     error = refused(build(tmp_path, DEED=1))
     assert error.code is Code.COMMON_LOADING_BINARIES
     assert "ended its process by SIGSEGV" in error.rule
 
 
-def test_a_library_that_hangs_is_ended_in_time(tmp_path, monkeypatch):
+def test_a_library_that_hangs_is_ended_in_time(tmp_path, monkeypatch) -> None:
     path = build(tmp_path, DEED=2)
     monkeypatch.setenv("ISTHMUS_MODEL_SECONDS", "2")
     assert "did not compose its graphs within 2 s" in refused(path).rule
 
 
-def test_a_limit_of_time_must_be_one(library, monkeypatch):
+def test_a_limit_of_time_must_be_one(library, monkeypatch) -> None:
     monkeypatch.setenv("ISTHMUS_MODEL_SECONDS", "soon")
     with pytest.raises(QnnError, match="ISTHMUS_MODEL_SECONDS 'soon'"):
         model_library.compose(library)
 
 
-def test_a_library_that_refuses_tells_where(tmp_path):
+def test_a_library_that_refuses_tells_where(tmp_path) -> None:
     assert "QnnModel_composeGraphs answers 2, an error in parameters" in refused(build(tmp_path, DEED=3)).rule
 
 
@@ -141,20 +143,20 @@ def test_a_library_that_refuses_tells_where(tmp_path):
     [*enumerate(("a tensor", "parameters", "nodes", "a graph", "the context", "generation", "set-up", "an argument",
                  "a file", "memory"), 1), (11, "something")],
 )  # fmt: skip
-def test_each_answer_of_a_library_is_told_by_what_is_wrong(monkeypatch, answer, where):
+def test_each_answer_of_a_library_is_told_by_what_is_wrong(monkeypatch, answer, where) -> None:
     library = SimpleNamespace(QnnModel_composeGraphs=lambda *arguments: answer)
     monkeypatch.setattr(model_process.ctypes, "CDLL", lambda path: library)
     said = model_process.compose("model.so", "QnnModel", Recorder())
     assert said == f"QnnModel_composeGraphs answers {answer}, an error in {where}"
 
 
-def test_a_node_of_a_tensor_that_was_not_created_is_refused_by_name(tmp_path):
+def test_a_node_of_a_tensor_that_was_not_created_is_refused_by_name(tmp_path) -> None:
     rule = refused(build(tmp_path, DEED=4)).rule
     assert "answers 3, an error in nodes" in rule
     assert "node 'conv': its tensor 4711 was not created in graph 'image'" in rule
 
 
-def test_what_a_library_starts_ends_with_it(tmp_path):
+def test_what_a_library_starts_ends_with_it(tmp_path) -> None:
     path = build(tmp_path, DEED=5)
     model_library.compose(path)
     assert eventually(lambda: not processes_of(path))
@@ -170,11 +172,11 @@ def processes_of(path):
     return found
 
 
-def test_what_is_no_model_library_is_refused():
+def test_what_is_no_model_library_is_refused() -> None:
     assert "it does not export QnnModel_composeGraphs" in refused(_ctypes.__file__).rule
 
 
-def test_functions_of_a_library_may_have_another_prefix(library, tmp_path):
+def test_functions_of_a_library_may_have_another_prefix(library, tmp_path) -> None:
     other = build(tmp_path, QnnModel_composeGraphs="Mine_composeGraphs")
     assert [graph.name for graph in model_library.compose(other, "Mine")] == [
         graph.name for graph in model_library.compose(library)
@@ -182,13 +184,13 @@ def test_functions_of_a_library_may_have_another_prefix(library, tmp_path):
     assert "it does not export QnnModel_composeGraphs" in refused(other).rule
 
 
-def test_a_damaged_library_is_refused(library, tmp_path):
+def test_a_damaged_library_is_refused(library, tmp_path) -> None:
     path = tmp_path / "libqnn_model.so"
     path.write_bytes(library.read_bytes()[:200])
     assert refused(path).rule.startswith(f"it cannot be loaded: {path}: ")
 
 
-def test_shapes_are_what_a_library_was_compiled_for(library):
+def test_shapes_are_what_a_library_was_compiled_for(library) -> None:
     with pytest.raises(QnnError, match="what it was compiled for"):
         Session(library, graph="image", shapes={"x": (2, 8, 8, 3)})
     with pytest.raises(QnnError, match=r"'third'.*has 'image', 'bytes'"):
@@ -198,7 +200,7 @@ def test_shapes_are_what_a_library_was_compiled_for(library):
 @pytest.mark.parametrize(
     "command", [pytest.param(["/bin/true"], id="at-once"), long(["/bin/sleep", "0.05"], id="later")]
 )
-def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monkeypatch, command):
+def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monkeypatch, command) -> None:
     # The process itself is of no concern here, and another starts faster.
     monkeypatch.setattr(model_library.isolated, "command", lambda *arguments: command)
 
@@ -209,23 +211,23 @@ def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monk
     assert interruption.unharmed(deed, outside=("threading.py", "subprocess.py")) > 10
 
 
-def test_a_composition_whose_caller_is_interrupted_ends(tmp_path):
+def test_a_composition_whose_caller_is_interrupted_ends(tmp_path) -> None:
     path = build(tmp_path, DEED=2)
     with interrupted_when(lambda: processes_of(path)), pytest.raises(KeyboardInterrupt):
         model_library.compose(path)
     assert not processes_of(path)
 
 
-def test_a_library_that_takes_all_memory_is_an_error_with_its_name(tmp_path):
+def test_a_library_that_takes_all_memory_is_an_error_with_its_name(tmp_path) -> None:
     assert "QnnModel_composeGraphs answers 1, an error in a tensor" in refused(build(tmp_path, DEED=6)).rule
 
 
-def test_graphs_larger_than_any_are_refused_before_they_fill_the_memory(library, monkeypatch):
+def test_graphs_larger_than_any_are_refused_before_they_fill_the_memory(library, monkeypatch) -> None:
     monkeypatch.setattr(model_library, "MAX_COMPOSED", 1000)
     assert refused(library).rule == "the graphs that it composes take more than 1,000 bytes"
 
 
-def test_a_process_has_limits_that_it_cannot_raise(tmp_path):
+def test_a_process_has_limits_that_it_cannot_raise(tmp_path) -> None:
     code = (
         "import resource; from isthmus.system import isolated; isolated.limit(1 << 34)\n"
         "kinds = resource.RLIMIT_CORE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE\n"
@@ -237,7 +239,7 @@ def test_a_process_has_limits_that_it_cannot_raise(tmp_path):
     assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")
 
 
-def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys):
+def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     IMAGE.tofile("image.raw")
     BYTES.tofile("bytes.raw")
@@ -259,7 +261,7 @@ def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("deed", "answer"), [(7, "QnnModel_composeGraphs answers 2"), (8, "SIGABRT")])
-def test_a_library_reaches_no_network_program_process_or_file_to_write(deed, answer, tmp_path):
+def test_a_library_reaches_no_network_program_process_or_file_to_write(deed, answer, tmp_path) -> None:
     target = tmp_path / "written"
     # It does this only if all of its attempts were refused. All that can be named are named.
     rule = refused(build(tmp_path, DEED=deed, TARGET=f'"{target}"')).rule

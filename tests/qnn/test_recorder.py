@@ -54,7 +54,7 @@ def along(axis: int, count: int, pairs: object) -> Tensor:
     return tensor
 
 
-def test_a_tensor_is_told_with_its_bytes():
+def test_a_tensor_is_told_with_its_bytes() -> None:
     tensor = described(type=TensorKind.STATIC)
     tensor.v2.clientBuf.data, tensor.v2.clientBuf.dataSize = ctypes.addressof(BYTES), 6
     error, entry, _ = told(tensor)
@@ -65,7 +65,7 @@ def test_a_tensor_is_told_with_its_bytes():
     assert (scalar.dims, scalar.data) == ((), None)
 
 
-def test_scales_are_copied_and_there_may_be_none():
+def test_scales_are_copied_and_there_may_be_none() -> None:
     pairs = (ScaleOffset * 3)(ScaleOffset(0.5, 1), ScaleOffset(0.25, 2), ScaleOffset(2.0, -3))
     error, entry, _ = told(along(1, 3, pairs))
     assert (error, entry.encoding.axis, entry.encoding.kind) == (0, 1, QuantizationEncoding.AXIS_SCALE_OFFSET)
@@ -98,11 +98,11 @@ def test_scales_are_copied_and_there_may_be_none():
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(tensor, rule, code):
+def test_what_cannot_be_is_refused_by_name(tensor, rule, code) -> None:
     error, entry, problem = told(tensor)
     assert (error, entry) == (code, None)
     assert rule in problem
 
 
-def test_dimensions_that_are_all_fixed_are_not_dynamic():
+def test_dimensions_that_are_all_fixed_are_not_dynamic() -> None:
     assert told(described(isDynamicDimensions=(ctypes.c_uint8 * 2)(0, 0)))[0] == 0

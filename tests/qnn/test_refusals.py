@@ -34,13 +34,13 @@ def context(backend):
 
 
 @pytest.mark.parametrize("descriptors", [[5], [None], None, 7, [object()], []])
-def test_what_is_no_memory_descriptor_is_refused(context, descriptors):
+def test_what_is_no_memory_descriptor_is_refused(context, descriptors) -> None:
     with pytest.raises(QnnError) as refusal:
         context.mem_register(descriptors)
     assert refusal.value.code in (Code.MEM_INVALID_ARGUMENT, Code.COMMON_NOT_SUPPORTED)
 
 
-def test_a_descriptor_of_no_tensor_is_refused():
+def test_a_descriptor_of_no_tensor_is_refused() -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         for name, custom in (("htp", htp.Descriptor(4096, buffer.fd, 0)), ("lpai", lpai.MemInfo(buffer.fd, 0))):
             with qnn.Backend(name) as backend:
@@ -58,7 +58,7 @@ def test_a_descriptor_of_no_tensor_is_refused():
                     assert refusal.value.code is Code.MEM_INVALID_SHAPE, (name, dims, dtype)
 
 
-def test_dimensions_may_be_lists_of_any_integers_and_types_may_be_numbers():
+def test_dimensions_may_be_lists_of_any_integers_and_types_may_be_numbers() -> None:
     with rpcmem.alloc(25, 1, 64) as buffer, qnn.Backend("htp") as backend:
         context = backend.create_context()
         descriptor = MemDescriptor([np.int64(4), 4], 0x0232, 1, fd=buffer.fd)
@@ -68,20 +68,20 @@ def test_dimensions_may_be_lists_of_any_integers_and_types_may_be_numbers():
         context.mem_deregister([handle])
 
 
-def test_an_unknown_memory_type_is_refused_as_one():
+def test_an_unknown_memory_type_is_refused_as_one() -> None:
     with qnn.Backend("htp") as backend, pytest.raises(QnnError) as refusal:
         backend.create_context().mem_register([MemDescriptor((4,), DataType.FLOAT_32, 9)])
     assert refusal.value.code is Code.MEM_UNSUPPORTED_MEMTYPE
 
 
 @pytest.mark.parametrize("mem_type", ["memhandle", 7, 1.5])
-def test_a_model_is_not_composed_for_an_unknown_memory_type(context, tmp_path, mem_type):
+def test_a_model_is_not_composed_for_an_unknown_memory_type(context, tmp_path, mem_type) -> None:
     with pytest.raises(QnnError) as refusal:
         context.compose(tiny.gate(tmp_path / "gate.onnx"), mem_type=mem_type)
     assert refusal.value.code is Code.CONTEXT_INVALID_ARGUMENT
 
 
-def test_a_tensor_takes_numbers_for_its_types_and_refuses_others(context):
+def test_a_tensor_takes_numbers_for_its_types_and_refuses_others(context) -> None:
     graph = context.create_graph("g")
     assert graph.create_tensor("x", 0, 0x0232, (1,), mem_type=1).mem_type is qnn.TensorMemType.MEMHANDLE
     for wrong in ({"type": 9}, {"dtype": 1}, {"mem_type": 5}):
@@ -102,12 +102,12 @@ def fail_in_held_memory():
             raise ZeroDivisionError
 
 
-def test_the_error_that_ended_a_block_is_the_one_that_is_seen():
+def test_the_error_that_ended_a_block_is_the_one_that_is_seen() -> None:
     with pytest.raises(ZeroDivisionError):
         fail_in_held_memory()
 
 
-def test_four_threads_that_finalize_one_graph_do_it_once(context):
+def test_four_threads_that_finalize_one_graph_do_it_once(context) -> None:
     graph = context.create_graph("g")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 16))
     y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 16))
@@ -133,7 +133,7 @@ def test_four_threads_that_finalize_one_graph_do_it_once(context):
         buffer.close()
 
 
-def test_a_backend_that_is_dropped_ends_with_a_warning():
+def test_a_backend_that_is_dropped_ends_with_a_warning() -> None:
     backend = qnn.Backend("htp")
     backend.create_context()
     pid = backend.get_property(htp.ACCELERATOR_PID)
@@ -143,13 +143,13 @@ def test_a_backend_that_is_dropped_ends_with_a_warning():
     assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
-def test_a_session_that_is_dropped_ends_with_a_warning(tmp_path):
+def test_a_session_that_is_dropped_ends_with_a_warning(tmp_path) -> None:
     kept = [isthmus.Session(tiny.gate(tmp_path / "gate.onnx"))]
     with pytest.warns(ResourceWarning, match="never closed"):
         kept.clear()
 
 
-def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
+def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed() -> None:
     for _ in range(3):
         backend = qnn.Backend("htp")
         outcome = []
@@ -171,7 +171,7 @@ def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
 
 
 @pytest.mark.parametrize("ending", ["", *map(long, ("raise ValueError", "import sys; sys.exit(3)"))])
-def test_a_program_that_frees_nothing_ends(tmp_path, ending):
+def test_a_program_that_frees_nothing_ends(tmp_path, ending) -> None:
     model = tiny.gate(tmp_path / "gate.onnx", 16)
     script = (
         "import isthmus, numpy as np; from isthmus import qnn;"
@@ -187,7 +187,7 @@ def test_a_program_that_frees_nothing_ends(tmp_path, ending):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_warning_that_is_an_error_does_not_keep_an_accelerator():
+def test_a_warning_that_is_an_error_does_not_keep_an_accelerator() -> None:
     backend = qnn.Backend("htp")
     backend.create_context()
     pid = backend.get_property(htp.ACCELERATOR_PID)
@@ -198,7 +198,7 @@ def test_a_warning_that_is_an_error_does_not_keep_an_accelerator():
     assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
-def test_junk_is_refused_with_a_code(context, tmp_path):
+def test_junk_is_refused_with_a_code(context, tmp_path) -> None:
     graph = context.create_graph("g")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
     calls = [

@@ -37,7 +37,7 @@ def outputs(session):
     return [view.tobytes() for view in session.outputs.values()]
 
 
-def test_a_session_takes_a_limit(model):
+def test_a_session_takes_a_limit(model) -> None:
     with isthmus.Session(model) as whole, isthmus.Session(model, scratch_limit="30%") as split:
         assert split.info.memory.scratch_bytes <= 0.3 * whole.info.memory.scratch_bytes
         assert split.plan.regions
@@ -46,13 +46,13 @@ def test_a_session_takes_a_limit(model):
 
 
 @pytest.mark.parametrize("backend", ["lpai", "htp"])
-def test_other_backends_take_a_limit(model, backend):
+def test_other_backends_take_a_limit(model, backend) -> None:
     with isthmus.Session(model) as whole, isthmus.Session(model, backend, scratch_limit="50%") as split:
         assert split.graph.get_property(qnn.GraphConfig.SCRATCH_LIMIT) == ScratchLimit(share=0.5)
         assert outputs(split) == outputs(whole)
 
 
-def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch):
+def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch) -> None:
     heard = []
     for share in (search.MIN_SHARE, 1):
         monkeypatch.setattr(search, "MIN_SHARE", share)
@@ -61,7 +61,7 @@ def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch):
             assert any("left out long regions" in text for text in heard) == (share == 1)
 
 
-def test_a_limit_that_nothing_fits_leaves_no_session(model):
+def test_a_limit_that_nothing_fits_leaves_no_session(model) -> None:
     with pytest.raises(QnnError) as refused:
         isthmus.Session(model, scratch_limit=1000)
     assert refused.value.code is Code.COMMON_MEM_ALLOC
@@ -69,13 +69,13 @@ def test_a_limit_that_nothing_fits_leaves_no_session(model):
 
 
 @pytest.mark.parametrize("limit", ["few", -5, 2.5])
-def test_a_limit_that_is_none_is_refused_by_sessions_and_graphs(model, limit):
+def test_a_limit_that_is_none_is_refused_by_sessions_and_graphs(model, limit) -> None:
     with pytest.raises(QnnError) as refused:
         isthmus.Session(model, scratch_limit=limit)
     assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
-def test_what_a_limit_may_cost_means_something_or_is_refused(model):
+def test_what_a_limit_may_cost_means_something_or_is_refused(model) -> None:
     for wrong in ({"slower": 0.1}, {"scratch_limit": "30%", "slower": 0.0}, {"scratch_limit": "30%", "slower": -1}):
         with pytest.raises(QnnError, match=r"cost|from 0 to 10"):
             isthmus.Session(model, **wrong)
@@ -83,7 +83,7 @@ def test_what_a_limit_may_cost_means_something_or_is_refused(model):
         assert split.plan.regions
 
 
-def test_a_graph_takes_a_limit_until_it_is_prepared(model):
+def test_a_graph_takes_a_limit_until_it_is_prepared(model) -> None:
     with qnn.Backend("cpu") as backend:
         graph = backend.create_context().compose(model)
         assert graph.get_property(qnn.GraphConfig.SCRATCH_LIMIT) is None
@@ -97,7 +97,7 @@ def test_a_graph_takes_a_limit_until_it_is_prepared(model):
         assert refused.value.code is Code.GRAPH_FINALIZED
 
 
-def test_a_context_binary_keeps_its_tiles(model):
+def test_a_context_binary_keeps_its_tiles(model) -> None:
     with qnn.Backend("cpu") as backend:
         context = backend.create_context()
         graph = context.compose(model)
@@ -110,7 +110,7 @@ def test_a_context_binary_keeps_its_tiles(model):
         assert restored.info.memory == needs
 
 
-def test_lpai_takes_a_limit_in_its_configuration(model):
+def test_lpai_takes_a_limit_in_its_configuration(model) -> None:
     config = {"lpai_graph": {"prepare": {"scratch_limit": "60%", "slower": 0.2, "exclude_io": True}}}
     assert read(config, Log()).prepare == lpai.Prepare(False, True, ScratchLimit(share=0.6, slower=0.2))
     plain = {"lpai_graph": {"prepare": {"exclude_io": True}}}

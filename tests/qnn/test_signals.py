@@ -44,7 +44,7 @@ def backend(request):
         yield backend
 
 
-def test_an_execution_that_takes_too_long_is_ended(backend):
+def test_an_execution_that_takes_too_long_is_ended(backend) -> None:
     memory = slow(backend.create_context())
     with pytest.raises(QnnError) as refusal:
         memory.binding.execute(signal=Signal(backend, timeout_us=2000))
@@ -53,7 +53,7 @@ def test_an_execution_that_takes_too_long_is_ended(backend):
     memory.binding.execute()
 
 
-def test_an_execution_is_ended_from_another_thread(backend):
+def test_an_execution_is_ended_from_another_thread(backend) -> None:
     memory = slow(backend.create_context())
     signal = Signal(backend)
     done = threading.Event()
@@ -82,7 +82,7 @@ def silence(backend):
     stop(accelerator.pid)
 
 
-def test_a_stopped_accelerator_does_not_hold_an_execution_for_ever():
+def test_a_stopped_accelerator_does_not_hold_an_execution_for_ever() -> None:
     with qnn.Backend("htp") as backend:
         memory = slow(backend.create_context())
         memory.binding.execute()
@@ -92,7 +92,7 @@ def test_a_stopped_accelerator_does_not_hold_an_execution_for_ever():
         assert refusal.value.code in (Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM_COMMUNICATION)
 
 
-def test_a_signal_serves_one_execution_at_a_time(backend):
+def test_a_signal_serves_one_execution_at_a_time(backend) -> None:
     signal = Signal(backend)
     memory = slow(backend.create_context())
     with signal.in_use(), pytest.raises(QnnError) as refusal:
@@ -100,7 +100,7 @@ def test_a_signal_serves_one_execution_at_a_time(backend):
     assert refusal.value.code is Code.GRAPH_SIGNAL_IN_USE
 
 
-def test_a_configuration_bounds_every_execution():
+def test_a_configuration_bounds_every_execution() -> None:
     with qnn.Backend("htp", {"htp": {"timeout": 1}}) as backend:
         memory = slow(backend.create_context(), steps=1)
         memory.binding.execute()
@@ -111,12 +111,12 @@ def test_a_configuration_bounds_every_execution():
 
 
 @pytest.mark.parametrize("timeout", [0, -5, 1.5, "x", True, 1 << 64])
-def test_invalid_timeouts_are_refused(timeout):
+def test_invalid_timeouts_are_refused(timeout) -> None:
     with qnn.Backend("cpu") as backend, pytest.raises(QnnError, match="number of microseconds"):
         Signal(backend, timeout_us=timeout)
 
 
-def test_a_timeout_can_be_taken_back():
+def test_a_timeout_can_be_taken_back() -> None:
     with qnn.Backend("cpu") as backend:
         signal = Signal(backend, timeout_us=5)
         signal.set_config(SignalConfig.ABORT)
@@ -126,7 +126,7 @@ def test_a_timeout_can_be_taken_back():
             signal.trigger()
 
 
-def test_an_execution_that_gets_the_lock_too_late_does_not_begin(backend):
+def test_an_execution_that_gets_the_lock_too_late_does_not_begin(backend) -> None:
     memory = slow(backend.create_context())
     signal = Signal(backend, timeout_us=1_000_000_000)
     lock, before = memory.binding._driver._lock, signal._limit._begun
@@ -147,7 +147,7 @@ def test_an_execution_that_gets_the_lock_too_late_does_not_begin(backend):
     assert codes == [Code.GRAPH_ABORTED]
 
 
-def test_a_signal_bounds_an_asynchronous_execution_from_its_call_to_its_end(backend):
+def test_a_signal_bounds_an_asynchronous_execution_from_its_call_to_its_end(backend) -> None:
     memory = slow(backend.create_context())
     signal, profile = Signal(backend), qnn.Profile(backend)
     first = memory.binding.execute_async()
@@ -166,7 +166,7 @@ def test_a_signal_bounds_an_asynchronous_execution_from_its_call_to_its_end(back
     assert [event.name for event in profile.get_events()] == ["execute"]
 
 
-def test_an_asynchronous_execution_that_is_not_begun_gives_its_signal_back(monkeypatch):
+def test_an_asynchronous_execution_that_is_not_begun_gives_its_signal_back(monkeypatch) -> None:
     monkeypatch.setattr(asynchronous, "QUEUE_DEPTH", 0)
     with qnn.Backend("cpu") as backend:
         memory = slow(backend.create_context())
@@ -178,7 +178,7 @@ def test_an_asynchronous_execution_that_is_not_begun_gives_its_signal_back(monke
 
 
 @pytest.mark.parametrize("wrong", [{"profile": 7}, {"signal": "soon"}], ids=str)
-def test_what_is_no_profile_and_no_signal_is_refused_by_the_call(wrong):
+def test_what_is_no_profile_and_no_signal_is_refused_by_the_call(wrong) -> None:
     with qnn.Backend("cpu") as backend:
         memory = slow(backend.create_context())
         with pytest.raises(QnnError) as refusal:

@@ -22,7 +22,7 @@ def tensors(specs, kind, names):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("op", CASES)
-def test_what_cannot_be_executed_does_not_validate(name, op):
+def test_what_cannot_be_executed_does_not_validate(name, op) -> None:
     inputs, outputs, params = CASES[op]
     given, made = tensors(inputs, TensorType.APP_WRITE, "in"), tensors(outputs, TensorType.APP_READ, "out")
     with qnn.Backend(name) as backend, pytest.raises(QnnError) as refusal:
@@ -31,7 +31,7 @@ def test_what_cannot_be_executed_does_not_validate(name, op):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_finalize_names_every_node_that_cannot_be_executed(name):
+def test_finalize_names_every_node_that_cannot_be_executed(name) -> None:
     with qnn.Backend(name) as backend:
         graph = backend.create_context().create_graph("two")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DOUBLE, (2, 3))
@@ -45,7 +45,7 @@ def test_finalize_names_every_node_that_cannot_be_executed(name):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_what_validates_finalizes(name):
+def test_what_validates_finalizes(name) -> None:
     x = Tensor("x", TensorType.APP_WRITE, FLOAT, (1, 4))
     y = Tensor("y", TensorType.APP_READ, FLOAT, (1, 4))
     with qnn.Backend(name) as backend:
@@ -57,6 +57,6 @@ def test_what_validates_finalizes(name):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_the_list_of_operations_has_all_that_are_defined(name):
+def test_the_list_of_operations_has_all_that_are_defined(name) -> None:
     with qnn.Backend(name) as backend:
         assert set(backend.get_supported_operations()) == set(OPERATIONS)

@@ -33,7 +33,7 @@ def branches(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "htp", "lpai"])
-def test_steps_follow_those_that_compute_what_they_read(branches, capsys, backend):
+def test_steps_follow_those_that_compute_what_they_read(branches, capsys, backend) -> None:
     report = described(capsys, branches, "--backend", backend)
     order = report["order"]
     joins = [number for number, step in enumerate(order) if {"x"} == set(step["inputs"])]
@@ -48,7 +48,7 @@ def test_steps_follow_those_that_compute_what_they_read(branches, capsys, backen
 @pytest.mark.parametrize("limit", [(), ("--scratch-limit", "least")], ids=["whole", "tiles"])
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
 @pytest.mark.parametrize("network", ["camera_onnx", "wake_word_tflite"])
-def test_every_block_is_written_before_it_is_read(tmp_path, capsys, network, backend, limit):
+def test_every_block_is_written_before_it_is_read(tmp_path, capsys, network, backend, limit) -> None:
     path = tmp_path / f"model.{network.rpartition('_')[2]}"
     path.write_bytes(getattr(networks, network)())
     report = described(capsys, path, "--backend", backend, *limit)
@@ -65,7 +65,7 @@ def test_every_block_is_written_before_it_is_read(tmp_path, capsys, network, bac
     assert len(written) == len(report["tensors"])
 
 
-def test_an_input_inside_scratch_is_read_from_its_block(tmp_path, capsys):
+def test_an_input_inside_scratch_is_read_from_its_block(tmp_path, capsys) -> None:
     model = tiny.convolution(tmp_path / "model.onnx")
     report = described(capsys, model, "--backend", "lpai")
     first = report["order"][0]

@@ -33,7 +33,7 @@ def picture(text: str) -> list[str]:
     return [line.split("│")[1] for line in plain.splitlines() if "│" in line]
 
 
-def test_blocks_lie_at_their_addresses_and_steps():
+def test_blocks_lie_at_their_addresses_and_steps() -> None:
     assert picture(draw(THREE, lines=3)) == [
         "      BBBBBBBBBBBB",
         "AAAAAAAAAAAA",
@@ -41,7 +41,7 @@ def test_blocks_lie_at_their_addresses_and_steps():
     ]
 
 
-def test_the_peak_is_marked_over_its_step_and_in_the_legend():
+def test_the_peak_is_marked_over_its_step_and_in_the_legend() -> None:
     lines = draw(THREE, lines=3).splitlines()
     assert lines[0].strip() == "▼ peak: step 1"
     assert lines[0].index("▼") == 12 + 6 + 3
@@ -49,7 +49,7 @@ def test_the_peak_is_marked_over_its_step_and_in_the_legend():
     assert marked == ["A", "B"]
 
 
-def test_how_many_tiles_there_are_stands_where_their_steps_leave_room_for_it():
+def test_how_many_tiles_there_are_stands_where_their_steps_leave_room_for_it() -> None:
     """A step is a column wide: five have room for the number between two marks, four have not."""
     tiles = tuple(() for _ in range(12))
     regions = [Region((), (), tiles, (0, 0), first, last, 0, 0) for first, last in ((0, 4), (6, 9), (11, 11))]
@@ -58,7 +58,7 @@ def test_how_many_tiles_there_are_stands_where_their_steps_leave_room_for_it():
     assert line.removeprefix(f"{'tiles':>{_GUTTER}}  ") == "═×12═ ════ ═"
 
 
-def test_colours_show_the_same_blocks_with_twice_the_lines():
+def test_colours_show_the_same_blocks_with_twice_the_lines() -> None:
     text = draw(THREE, lines=3, color=True)
     assert "\x1b[" in text
     assert text.count("\x1b[0m") >= 3
@@ -66,13 +66,13 @@ def test_colours_show_the_same_blocks_with_twice_the_lines():
     assert all(joined.count(letter) == 1 for letter in "ABC")
 
 
-def test_without_colour_there_is_no_escape_and_without_unicode_no_character_beyond_ascii():
+def test_without_colour_there_is_no_escape_and_without_unicode_no_character_beyond_ascii() -> None:
     assert "\x1b" not in draw(THREE)
     assert draw(THREE, unicode=False).isascii()
     assert draw(plan(PlanRow("x/" * 60, 8, 0, 0, 0)), unicode=False).isascii()
 
 
-def test_blocks_that_live_side_by_side_have_different_letters_and_colours():
+def test_blocks_that_live_side_by_side_have_different_letters_and_colours() -> None:
     blocks = _blocks([PlanRow(f"t{i}", 64 + i % 3, i, i + 3, 64 * (i % 4)) for i in range(200)])
     for one, other in combinations(blocks, 2):
         if one.row.first <= other.row.last + 1 and other.row.first <= one.row.last + 1:
@@ -80,18 +80,18 @@ def test_blocks_that_live_side_by_side_have_different_letters_and_colours():
             assert one.color != other.color
 
 
-def test_inputs_and_outputs_in_scratch_begin_before_the_first_step_and_end_after_the_last():
+def test_inputs_and_outputs_in_scratch_begin_before_the_first_step_and_end_after_the_last() -> None:
     text = draw(plan(PlanRow("in", 64, -1, 0, 0), PlanRow("out", 64, 1, 2, 64), steps=2))
     assert "start-0" in text
     assert "1-end" in text
 
 
-def test_a_plan_without_scratch_says_so():
+def test_a_plan_without_scratch_says_so() -> None:
     assert draw(plan()) == "no scratch memory is in use"
     assert draw(plan(PlanRow("empty", 0, 0, 0, 0))) == "no scratch memory is in use"
 
 
-def test_a_small_block_is_a_dot_and_not_lost_when_it_fills_little_of_a_cell():
+def test_a_small_block_is_a_dot_and_not_lost_when_it_fills_little_of_a_cell() -> None:
     text = draw(plan(PlanRow("large", 1000, 0, 0, 0), PlanRow("small", 20, 1, 1, 0)), lines=10)
     assert picture(text)[-1].strip("A") == "······"
 
@@ -108,20 +108,20 @@ rows = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=8), st.integers(48, 160), st.booleans(), st.integers(1, 30))
-def test_any_plan_fits_the_columns_it_is_given(rows, columns, color, lines):
+def test_any_plan_fits_the_columns_it_is_given(rows, columns, color, lines) -> None:
     rows = [PlanRow(re.sub(r"\s", "_", row.name), *list(vars(row).values())[1:]) for row in rows]
     text = re.sub(r"\x1b\[[0-9;]*m", "", draw(plan(*rows), columns=columns, color=color, lines=lines))
     assert max(map(len, text.splitlines())) <= columns
 
 
-def test_the_table_has_a_line_for_each_block():
+def test_the_table_has_a_line_for_each_block() -> None:
     lines = tabulate(THREE.rows).splitlines()
     assert lines[0].split() == ["offset", "bytes", "first", "step", "last", "step", "name"]
     assert lines[2].split() == ["128", "64", "1", "2", "b"]
     assert len(lines) == 4
 
 
-def test_the_peak_is_marked_over_its_own_column_wherever_that_is():
+def test_the_peak_is_marked_over_its_own_column_wherever_that_is() -> None:
     for columns in (16, 20, 30, 41):
         for peak in range(columns):
             scale = _Scale(0, columns, columns, 3, 100)

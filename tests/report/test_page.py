@@ -69,7 +69,7 @@ PLAIN = parsed(page("plain", sections("plain")))
 
 @settings(deadline=None, max_examples=60)
 @given(st.one_of(st.text(), st.sampled_from(HOSTILE), st.lists(st.sampled_from(HOSTILE)).map("".join)))
-def test_no_text_adds_an_element_or_changes_the_facts(text):
+def test_no_text_adds_an_element_or_changes_the_facts(text) -> None:
     written = page(text, sections(text), subtitle=text, reports=[{"model": text}]).encode().decode()
     found = parsed(written)
     assert (found.tags, found.attributes) == (PLAIN.tags, PLAIN.attributes)
@@ -79,7 +79,7 @@ def test_no_text_adds_an_element_or_changes_the_facts(text):
     assert facts["reports"] == [{"model": text}]
 
 
-def test_a_page_names_no_other_file():
+def test_a_page_names_no_other_file() -> None:
     allowed = {"charset", "name", "content", "http-equiv", "type", "id", "lang"}
     assert {name for name, _ in PLAIN.attributes} <= allowed
     policy = dict(PLAIN.attributes)["http-equiv"], next(v for k, v in PLAIN.attributes if "default-src" in (v or ""))
@@ -87,12 +87,12 @@ def test_a_page_names_no_other_file():
     assert policy[1].startswith("default-src 'none';")
 
 
-def test_only_the_viewer_has_the_script_that_opens_files():
+def test_only_the_viewer_has_the_script_that_opens_files() -> None:
     assert "DOMParser" in page("a", [Viewer()])
     assert "DOMParser" not in page("a", sections("a"))
 
 
-def test_the_parts_of_a_page_are_part_of_a_wheel():
+def test_the_parts_of_a_page_are_part_of_a_wheel() -> None:
     package = STYLE.parents[2]
     (patterns,) = re.findall(r"^isthmus = \[(.*)\]$", (package.parents[1] / "pyproject.toml").read_text(), re.MULTILINE)
     packed = {path for pattern in re.findall(r'"([^"]+)"', patterns) for path in package.glob(pattern)}
@@ -109,7 +109,7 @@ def luminance(color):
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_texts_have_enough_contrast(theme):
+def test_texts_have_enough_contrast(theme) -> None:
     found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE.read_text())
     colors = {name: pair[theme] for name, *pair in found}
     on = {name: ["ground", "surface", "raised"] for name in ("text", "muted", "accent", "peak", "good", "bad")}

@@ -116,7 +116,7 @@ def drawn_texts(browser):
 
 
 @pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
-def test_a_map_is_drawn_before_the_first_frame(browser, planned, recording, size):
+def test_a_map_is_drawn_before_the_first_frame(browser, planned, recording, size) -> None:
     browser.open(planned, size, touch=size == chromium.PHONE)
     first = browser.evaluate("first")
     assert len(first) == 2
@@ -128,7 +128,7 @@ def test_a_map_is_drawn_before_the_first_frame(browser, planned, recording, size
     assert browser.evaluate("pictures()") == first
 
 
-def test_the_top_of_the_map_has_a_tick(browser, planned, recording):
+def test_the_top_of_the_map_has_a_tick(browser, planned, recording) -> None:
     browser.open(planned)
     whole = drawn_texts(browser)
     axis = {each["text"]: each["y"] for each in whole if each["right"] < 68}
@@ -138,7 +138,7 @@ def test_the_top_of_the_map_has_a_tick(browser, planned, recording):
     assert all(high - low >= 14 for low, high in pairwise(levels))
 
 
-def test_no_label_of_a_block_is_under_the_line_of_the_peak(browser, folder, recording):
+def test_no_label_of_a_block_is_under_the_line_of_the_peak(browser, folder, recording) -> None:
     rows = [
         {"name": f"stage_{k}/convolution", "bytes": 4096, "first": 0, "last": last, "offset": k * 4096}
         for k, last in enumerate((19, 12, 9))
@@ -156,7 +156,7 @@ def test_no_label_of_a_block_is_under_the_line_of_the_peak(browser, folder, reco
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
-def test_a_page_fits_its_window_and_complains_of_nothing(browser, planned, size, dark):
+def test_a_page_fits_its_window_and_complains_of_nothing(browser, planned, size, dark) -> None:
     browser.problems.clear()
     browser.open(planned, size, dark, touch=size == chromium.PHONE)
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -166,7 +166,7 @@ def test_a_page_fits_its_window_and_complains_of_nothing(browser, planned, size,
     assert browser.problems == []
 
 
-def test_pointing_at_a_block_shows_its_tensor(browser, planned):
+def test_pointing_at_a_block_shows_its_tensor(browser, planned) -> None:
     browser.open(planned)
     for number in range(2):
         name = browser.evaluate(f"{MAP}.plan.blocks[{number}].name")
@@ -179,7 +179,7 @@ def test_pointing_at_a_block_shows_its_tensor(browser, planned):
     assert browser.evaluate("document.querySelector('.tip').hidden")
 
 
-def test_a_map_can_be_zoomed_moved_and_shown_whole_again(browser, large):
+def test_a_map_can_be_zoomed_moved_and_shown_whole_again(browser, large) -> None:
     browser.open(large)
     x, y = place(browser, 3000)
     whole = view(browser)
@@ -196,14 +196,14 @@ def test_a_map_can_be_zoomed_moved_and_shown_whole_again(browser, large):
     assert view(browser) == whole
 
 
-def test_a_plain_wheel_scrolls_the_page(browser, planned):
+def test_a_plain_wheel_scrolls_the_page(browser, planned) -> None:
     browser.open(planned)
     before = view(browser)
     browser.mouse("mouseWheel", *place(browser, 0), deltaX=0, deltaY=240)
     assert view(browser) == before
 
 
-def test_two_fingers_zoom(browser, large):
+def test_two_fingers_zoom(browser, large) -> None:
     browser.open(large, chromium.PHONE, touch=True)
     x, y = place(browser, 3000)
     whole = view(browser)
@@ -214,7 +214,7 @@ def test_two_fingers_zoom(browser, large):
     browser.wait(f"{MAP}.view.right - {MAP}.view.left < {whole.right - whole.left} / 2")
 
 
-def test_a_search_counts_and_goes_to_each_match(browser, large):
+def test_a_search_counts_and_goes_to_each_match(browser, large) -> None:
     browser.open(large)
     browser.evaluate("document.querySelector('.map input').focus()")
     browser.type("Block_599")
@@ -230,7 +230,7 @@ def test_a_search_counts_and_goes_to_each_match(browser, large):
         assert view(browser).left <= chosen <= view(browser).right
 
 
-def test_keys_choose_blocks_and_zoom(browser, planned):
+def test_keys_choose_blocks_and_zoom(browser, planned) -> None:
     browser.open(planned)
     browser.evaluate("document.querySelector('canvas.blocks').focus()")
     browser.key("ArrowRight")
@@ -244,7 +244,7 @@ def test_keys_choose_blocks_and_zoom(browser, planned):
     assert view(browser) == whole
 
 
-def test_every_control_is_reached_by_the_tab_key(browser, planned):
+def test_every_control_is_reached_by_the_tab_key(browser, planned) -> None:
     browser.open(planned)
     count = browser.evaluate("document.querySelectorAll('button, input, canvas.blocks, .graph, tr.pick').length")
     seen = set()
@@ -254,7 +254,7 @@ def test_every_control_is_reached_by_the_tab_key(browser, planned):
     assert {"BUTTON.theme", "INPUT.", "CANVAS.blocks", "DIV.graph", "TR.pick"} <= seen
 
 
-def test_the_colours_can_be_chosen(browser, planned):
+def test_the_colours_can_be_chosen(browser, planned) -> None:
     browser.open(planned)
     ground = "getComputedStyle(document.body).backgroundColor"
     light = browser.evaluate(ground)
@@ -275,7 +275,7 @@ def row_place(browser, number):
     )
 
 
-def test_pointing_at_an_operation_shows_its_blocks(browser, planned, recording):
+def test_pointing_at_an_operation_shows_its_blocks(browser, planned, recording) -> None:
     browser.open(planned)
     names = browser.evaluate("[...document.querySelectorAll('.node .op')].map(each => each.textContent)")
     assert (names[0], names[-1]) == ("input", "output")
@@ -296,7 +296,7 @@ def test_pointing_at_an_operation_shows_its_blocks(browser, planned, recording):
     assert browser.evaluate(f"{node} === null && document.querySelector('.node.active') === null")
 
 
-def test_pointing_at_a_block_marks_its_operations(browser, large):
+def test_pointing_at_a_block_marks_its_operations(browser, large) -> None:
     browser.open(large)
     browser.evaluate("document.querySelector('[aria-label=\"Go to the peak\"]').click()")
     browser.settle()
@@ -314,7 +314,7 @@ def test_pointing_at_a_block_marks_its_operations(browser, large):
     assert browser.evaluate(f"{marked}.length") == 0
 
 
-def test_keys_choose_operations_and_enter_shows_their_memory(browser, large):
+def test_keys_choose_operations_and_enter_shows_their_memory(browser, large) -> None:
     browser.open(large)
     browser.evaluate("document.querySelector('canvas.blocks').focus()")
     browser.key("Tab")
@@ -333,14 +333,14 @@ def test_keys_choose_operations_and_enter_shows_their_memory(browser, large):
     assert browser.evaluate(f"{MAP}.state.node") is None
 
 
-def test_times_are_at_the_operations_and_in_the_map(browser, large):
+def test_times_are_at_the_operations_and_in_the_map(browser, large) -> None:
     browser.open(large)
     assert browser.evaluate("document.querySelectorAll('.node')[5].querySelector('.amount').textContent") == "5.00 µs"
     browser.evaluate(f"{MAP}.choose({MAP}.plan.blocks[4])")
     assert "computed in 5.00 µs" in browser.evaluate("document.querySelector('.chosen-block').textContent")
 
 
-def test_a_search_dims_other_operations(browser, large):
+def test_a_search_dims_other_operations(browser, large) -> None:
     browser.open(large)
     browser.evaluate("document.querySelector('.map input').focus()")
     browser.type("block_5990/")
@@ -352,7 +352,7 @@ def test_a_search_dims_other_operations(browser, large):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
-def test_a_profile_shows_the_operation_at_a_bar(browser, folder, size, dark):
+def test_a_profile_shows_the_operation_at_a_bar(browser, folder, size, dark) -> None:
     points = [
         ErrorPoint(NAMES[k % 4], [f"line {k}"], 10.0 ** -(k % 7), 1e-7, "bad" if k == 5 else "") for k in range(1000)
     ]
@@ -373,7 +373,7 @@ def test_a_profile_shows_the_operation_at_a_bar(browser, folder, size, dark):
     assert browser.problems == []
 
 
-def test_names_of_a_model_stay_text(browser, large):
+def test_names_of_a_model_stay_text(browser, large) -> None:
     browser.problems.clear()
     browser.open(large)
     for number, name in enumerate(NAMES):
@@ -386,7 +386,7 @@ def test_names_of_a_model_stay_text(browser, large):
     assert browser.problems == []
 
 
-def test_a_table_sorts_by_a_column(browser, planned):
+def test_a_table_sorts_by_a_column(browser, planned) -> None:
     browser.open(planned)
     browser.evaluate("document.querySelectorAll('.at-peak th button')[1].click()")
     cells = "[...document.querySelectorAll('.at-peak td:nth-child(2)')]"
@@ -404,7 +404,7 @@ def test_a_table_sorts_by_a_column(browser, planned):
         ("text", ["b", None, "c", None, "a"], ["a", "b", "c", "", ""], ["c", "b", "a", "", ""]),
     ],
 )
-def test_empty_cells_are_last_in_both_orders(browser, folder, unit, cells, clicked_once, clicked_twice):
+def test_empty_cells_are_last_in_both_orders(browser, folder, unit, cells, clicked_once, clicked_twice) -> None:
     path = folder / f"sorted-{unit}.html"
     path.write_text(page("sorted", [SortableTable("Table", [Column("title", unit)], [[cell] for cell in cells])]))
     browser.open(path)
@@ -414,7 +414,7 @@ def test_empty_cells_are_last_in_both_orders(browser, folder, unit, cells, click
         assert shown == expected
 
 
-def test_a_map_of_thousands_of_tensors_is_drawn_quickly(browser, large):
+def test_a_map_of_thousands_of_tensors_is_drawn_quickly(browser, large) -> None:
     browser.open(large)
     # The best of several frames: the machine may be busy. Two milliseconds are usual.
     frames = browser.evaluate(
@@ -424,7 +424,7 @@ def test_a_map_of_thousands_of_tensors_is_drawn_quickly(browser, large):
     assert min(frames) < 100
 
 
-def test_a_plan_without_scratch_has_a_page(browser, folder):
+def test_a_plan_without_scratch_has_a_page(browser, folder) -> None:
     plan = Plan(0, 0, "optimal", 0, 0, -1, (), (PlanRow("empty", 0, 0, 0, 0),), (("Relu", "r"),))
     report = {"model": "m", "steps": len(plan.steps), "scratch_bytes": 0, "peak": None, "tensors": []}
     path = folder / "empty.html"

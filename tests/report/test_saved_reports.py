@@ -42,18 +42,18 @@ def places(value, path=()):
 
 
 @pytest.mark.parametrize("text", [json.dumps(REPORT), page("title", [], reports=[REPORT])], ids=["json", "page"])
-def test_a_report_is_read_as_it_was_written(text):
+def test_a_report_is_read_as_it_was_written(text) -> None:
     assert saved_report(text, "it") == REPORT
     assert saved_report(json.dumps({**REPORT, "more": [1]}), "it") == REPORT
 
 
-def test_a_report_of_an_earlier_version_is_read_without_links():
+def test_a_report_of_an_earlier_version_is_read_without_links() -> None:
     earlier = {**REPORT, "order": [{"op": each["op"], "name": each["name"]} for each in REPORT["order"]]}
     assert saved_report(json.dumps(earlier), "it") == earlier
 
 
 @pytest.mark.parametrize(("key", "value"), [("after", [1]), ("after", [-1]), ("reads", [1]), ("writes", [-1])])
-def test_links_to_what_is_not_there_are_refused(key, value):
+def test_links_to_what_is_not_there_are_refused(key, value) -> None:
     changed = copy.deepcopy(REPORT)
     changed["order"][1][key] = value
     with pytest.raises(QnnError, match="it is damaged"):
@@ -61,19 +61,19 @@ def test_links_to_what_is_not_there_are_refused(key, value):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "<p>", "[" * 10_000, page("a", []), '<script id="facts">', '"model"'])
-def test_what_is_no_report_is_refused(text):
+def test_what_is_no_report_is_refused(text) -> None:
     with pytest.raises(QnnError, match="it is neither a page of --html"):
         saved_report(text, "file 'x'")
 
 
-def test_a_report_without_a_plan_is_refused():
+def test_a_report_without_a_plan_is_refused() -> None:
     with pytest.raises(QnnError, match="it has no plan of memory"):
         saved_report('{"model": "x"}', "it")
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(places(REPORT)), JSON)
-def test_a_changed_report_is_refused_or_can_be_compared(path, value):
+def test_a_changed_report_is_refused_or_can_be_compared(path, value) -> None:
     changed = copy.deepcopy(REPORT)
     inner = changed
     for key in path[:-1]:

@@ -64,7 +64,7 @@ def drop(browser, *paths):
 
 
 @pytest.mark.parametrize("opening", [choose, drop])
-def test_plans_that_are_dropped_or_chosen_are_compared(viewer, folder, opening):
+def test_plans_that_are_dropped_or_chosen_are_compared(viewer, folder, opening) -> None:
     opening(viewer, folder / "large.html", folder / "small.html")
     viewer.wait(f"{MAPS}.length === 2")
     assert viewer.evaluate(OPENED) == ["large.onnx", "small.onnx"]
@@ -80,7 +80,7 @@ def test_plans_that_are_dropped_or_chosen_are_compared(viewer, folder, opening):
     assert viewer.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_output_of_json_is_opened_with_its_times(viewer, folder):
+def test_the_output_of_json_is_opened_with_its_times(viewer, folder) -> None:
     (folder / "run.json").write_text(json.dumps(facts(folder / "large-run.html")["reports"][0]))
     choose(viewer, folder / "run.json")
     viewer.wait(f"{MAPS}.length === 1")
@@ -89,7 +89,7 @@ def test_the_output_of_json_is_opened_with_its_times(viewer, folder):
     assert "µs" in viewer.evaluate("document.querySelector('.node.step .amount').textContent")
 
 
-def test_plans_of_one_model_are_told_apart_and_closed_one_by_one(viewer, folder):
+def test_plans_of_one_model_are_told_apart_and_closed_one_by_one(viewer, folder) -> None:
     drop(viewer, folder / "large.html", folder / "large-run.html")
     viewer.wait(f"{MAPS}.length === 2")
     assert viewer.evaluate(OPENED) == ["large.onnx on lpai", "large.onnx on cpu"]
@@ -103,7 +103,7 @@ def test_plans_of_one_model_are_told_apart_and_closed_one_by_one(viewer, folder)
     viewer.evaluate("document.querySelector('button.theme').click()")
 
 
-def test_what_is_no_plan_is_named_and_the_others_are_opened(viewer, folder):
+def test_what_is_no_plan_is_named_and_the_others_are_opened(viewer, folder) -> None:
     (folder / "broken.json").write_text(json.dumps({**REPORT, "scratch_bytes": "many"}))
     (folder / "other.json").write_text('{"model": "x"}')
     (folder / "text.txt").write_text("[1, 2")
@@ -120,7 +120,7 @@ def test_what_is_no_plan_is_named_and_the_others_are_opened(viewer, folder):
     assert viewer.evaluate(PROBLEMS) == []
 
 
-def test_a_plan_that_cannot_be_drawn_is_named_and_the_others_stay(viewer, folder):
+def test_a_plan_that_cannot_be_drawn_is_named_and_the_others_stay(viewer, folder) -> None:
     (folder / "bad.json").write_text(json.dumps({**REPORT, "model": "bad.onnx"}))
     fails = "(report) => { if (report.model === 'bad.onnx') throw new RangeError(); return original(report); }"
     viewer.evaluate(f"{{ const original = planFacts; planFacts = {fails}; }}")
@@ -135,7 +135,7 @@ def test_a_plan_that_cannot_be_drawn_is_named_and_the_others_stay(viewer, folder
     assert viewer.evaluate(PROBLEMS) == []
 
 
-def test_a_plan_of_more_steps_than_can_be_rows_is_drawn(viewer, folder):
+def test_a_plan_of_more_steps_than_can_be_rows_is_drawn(viewer, folder) -> None:
     """So many that they are more than a call can have arguments."""
     steps = 200_000
     links = {"reads": [], "writes": [0], "inputs": [], "outputs": []}
@@ -158,7 +158,7 @@ def test_a_plan_of_more_steps_than_can_be_rows_is_drawn(viewer, folder):
     assert viewer.evaluate("document.querySelectorAll('section.table tbody tr').length") == 20_000
 
 
-def test_names_in_files_stay_text(viewer, folder):
+def test_names_in_files_stay_text(viewer, folder) -> None:
     report = json.loads(json.dumps(REPORT).replace('"r"', json.dumps(HOSTILE)).replace("a.onnx", "<b>bold<i>"))
     (folder / "hostile.json").write_text(json.dumps(report))
     (folder / "hostile.html").write_text(page(HOSTILE, [], reports=[report]))
@@ -168,7 +168,7 @@ def test_names_in_files_stay_text(viewer, folder):
     assert viewer.evaluate("document.querySelectorAll('main img, main b:not(:empty), main script').length") == 0
 
 
-def test_a_page_that_is_dropped_runs_no_script(viewer, folder):
+def test_a_page_that_is_dropped_runs_no_script(viewer, folder) -> None:
     text = (folder / "small.html").read_text().replace("<body>", "<body><img src=x onerror='window.ran = 1'>", 1)
     (folder / "script.html").write_text(text.replace('"use strict";', "window.ran = 1;", 1))
     drop(viewer, folder / "script.html")
@@ -176,7 +176,7 @@ def test_a_page_that_is_dropped_runs_no_script(viewer, folder):
     assert viewer.evaluate("window.ran") is None
 
 
-def test_the_field_is_reached_by_the_tab_key_and_has_a_label(viewer):
+def test_the_field_is_reached_by_the_tab_key_and_has_a_label(viewer) -> None:
     for _ in range(2):
         viewer.key("Tab")
     assert viewer.evaluate("document.activeElement.type") == "file"
@@ -185,7 +185,7 @@ def test_the_field_is_reached_by_the_tab_key_and_has_a_label(viewer):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
-def test_the_viewer_fits_its_window(browser, folder, size, dark):
+def test_the_viewer_fits_its_window(browser, folder, size, dark) -> None:
     browser.problems.clear()
     browser.open(folder / "view.html", size, dark, touch=size == chromium.PHONE)
     for paths in ((), (folder / "large.html", folder / "small-run.html")):
@@ -196,7 +196,7 @@ def test_the_viewer_fits_its_window(browser, folder, size, dark):
     assert browser.problems == []
 
 
-def test_the_viewer_refuses_what_compare_refuses(viewer):
+def test_the_viewer_refuses_what_compare_refuses(viewer) -> None:
     changes = [
         (path, value)
         for path in (

@@ -32,7 +32,7 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
 @pytest.mark.parametrize("given", [X, X.view(np.uint16), X.view("V2"), np.asfortranarray(np.vstack([X, X]))[:1]])
-def test_a_session_takes_numbers_or_bits_and_returns_bits(model, backend, given):
+def test_a_session_takes_numbers_or_bits_and_returns_bits(model, backend, given) -> None:
     with isthmus.Session(model, backend=backend) as session:
         result = session.run({"x": given})["y"]
     assert result.dtype == np.uint16
@@ -40,14 +40,14 @@ def test_a_session_takes_numbers_or_bits_and_returns_bits(model, backend, given)
     np.testing.assert_array_equal(DataType.BFLOAT_16.decode(result), (X + W).astype(np.float32))
 
 
-def test_numbers_are_written_into_a_view_of_their_type(model):
+def test_numbers_are_written_into_a_view_of_their_type(model) -> None:
     with isthmus.Session(model) as session:
         session.inputs["x"].view(ml_dtypes.bfloat16)[...] = X
         session.run()
         np.testing.assert_array_equal(session.outputs["y"].view(ml_dtypes.bfloat16), X + W)
 
 
-def test_other_floats_are_refused_with_what_to_pass(model):
+def test_other_floats_are_refused_with_what_to_pass(model) -> None:
     with isthmus.Session(model) as session:
         for other in (np.float32, np.float16, np.int16, ml_dtypes.float8_e4m3fn):
             with pytest.raises(QnnError, match=r"input 'x'.*must be uint16.*ml_dtypes\.bfloat16"):
@@ -55,7 +55,7 @@ def test_other_floats_are_refused_with_what_to_pass(model):
 
 
 @pytest.mark.parametrize("type", [ml_dtypes.bfloat16, np.uint16])
-def test_nan_is_refused_unless_it_is_allowed(model, type):
+def test_nan_is_refused_unless_it_is_allowed(model, type) -> None:
     numbers = X.copy()
     numbers[0, 2] = np.nan
     with isthmus.Session(model) as session:
@@ -65,7 +65,7 @@ def test_nan_is_refused_unless_it_is_allowed(model, type):
     np.testing.assert_array_equal(np.isnan(result), np.isnan(numbers))
 
 
-def test_the_command_line_takes_files_of_such_arrays(model, tmp_path):
+def test_the_command_line_takes_files_of_such_arrays(model, tmp_path) -> None:
     np.savez(tmp_path / "in.npz", x=X)
     command = ["run", model, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"]
     subprocess.run([sys.executable, "-m", "isthmus", *command], check=True, timeout=300, capture_output=True)
@@ -73,6 +73,6 @@ def test_the_command_line_takes_files_of_such_arrays(model, tmp_path):
         np.testing.assert_array_equal(results["y"].view(ml_dtypes.bfloat16), X + W)
 
 
-def test_a_comparison_takes_such_arrays(model):
+def test_a_comparison_takes_such_arrays(model) -> None:
     arrays = checked_inputs(load(model), {"x": X}, seed=0)
     np.testing.assert_array_equal(arrays["x"], X.view(np.uint16))

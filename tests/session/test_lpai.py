@@ -33,7 +33,7 @@ def image(seed=0):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_answers_are_those_of_the_cpu(model, name):
+def test_answers_are_those_of_the_cpu(model, name) -> None:
     with (
         isthmus.Session(model) as cpu,
         isthmus.Session(model, backend="lpai", config=CONFIGS[name]) as session,
@@ -48,13 +48,13 @@ def test_answers_are_those_of_the_cpu(model, name):
     assert tcm.pool().allocations == 0
 
 
-def test_inputs_survive_a_run_only_outside_scratch(model):
+def test_inputs_survive_a_run_only_outside_scratch(model) -> None:
     for name, survive in (("default", False), ("excluded", True), ("tcm", True)):
         with isthmus.Session(model, backend="lpai", config=CONFIGS[name]) as session:
             assert session.inputs_survive is survive
 
 
-def test_a_closed_session_is_refused_and_its_views_stay_readable(model):
+def test_a_closed_session_is_refused_and_its_views_stay_readable(model) -> None:
     session = isthmus.Session(model, backend="lpai")
     session.inputs["x"][...] = 1
     session.run()
@@ -76,7 +76,7 @@ def test_a_closed_session_is_refused_and_its_views_stay_readable(model):
         ({"backend": "lpai", "config": {"lpai_graph": {"execute": {"mem_type": "tcm"}}}}, "ADSP direct mode"),
     ],
 )
-def test_invalid_options_are_refused(model, options, rule):
+def test_invalid_options_are_refused(model, options, rule) -> None:
     with pytest.raises(QnnError, match=rule):
         isthmus.Session(model, **options)
 
@@ -88,7 +88,7 @@ def direct_config(tmp_path):
     return path
 
 
-def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, capsys, fresh_tcm):
+def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, capsys, fresh_tcm) -> None:
     arguments = ["run", model, "--backend", "lpai", "--config", direct_config, "--direct_mode", "adsp"]
     assert main([*map(str, arguments), "--log_level", "debug", "--json"]) == 0
     captured = capsys.readouterr()
@@ -100,7 +100,7 @@ def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, caps
     assert len(others) == 3
 
 
-def test_the_command_runs_in_the_tcm_that_it_is_told(model, direct_config, capsys, fresh_tcm):
+def test_the_command_runs_in_the_tcm_that_it_is_told(model, direct_config, capsys, fresh_tcm) -> None:
     arguments = ["run", model, "--backend", "lpai", "--config", direct_config, "--direct-mode", "adsp", "--tcm"]
     assert main([*map(str, arguments), "1MiB", "--log-level", "info", "--json"]) == 0
     assert "[INFO] TCM pool current size: 0 max_size: 1048576" in capsys.readouterr().err
@@ -108,7 +108,7 @@ def test_the_command_runs_in_the_tcm_that_it_is_told(model, direct_config, capsy
     assert "of TCM are needed in one piece, 1024 of 1024 are left" in capsys.readouterr().err
 
 
-def test_the_command_repeats_with_inputs_in_scratch(model, tmp_path, capsys):
+def test_the_command_repeats_with_inputs_in_scratch(model, tmp_path, capsys) -> None:
     x = image(4)
     np.savez(tmp_path / "in.npz", x=x)
     arguments = ["run", model, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz", "--repeat", 3]
@@ -125,7 +125,7 @@ def test_the_command_repeats_with_inputs_in_scratch(model, tmp_path, capsys):
         (["--backend", "cpu", "--config", "CONFIG"], "no configuration"),
     ],
 )
-def test_the_command_answers_bad_configurations_with_one_line(model, direct_config, capsys, options, words):
+def test_the_command_answers_bad_configurations_with_one_line(model, direct_config, capsys, options, words) -> None:
     status = main(["run", str(model), *(str(direct_config) if o == "CONFIG" else o for o in options)])
     captured = capsys.readouterr()
     assert (status, captured.out) == (2, "")
@@ -133,7 +133,7 @@ def test_the_command_answers_bad_configurations_with_one_line(model, direct_conf
     assert len(captured.err.strip().splitlines()) == 1
 
 
-def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, capsys):
+def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, capsys) -> None:
     config = tmp_path / "v5.conf"
     config.write_text('{"lpai_backend": {"enable_hw_ver": "v5"}}')
     assert main(["plan", str(model), "--backend", "lpai", "--config", str(config)]) == 0

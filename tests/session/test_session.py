@@ -38,7 +38,7 @@ def image(seed=0):
     return np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
 
 
-def test_running_in_place_reads_and_writes_the_views(model):
+def test_running_in_place_reads_and_writes_the_views(model) -> None:
     with isthmus.Session(model) as session:
         assert session.inputs["x"].shape == (1, 3, 8, 8), "an NCHW input stays NCHW for the user"
         session.inputs["x"][...] = image()
@@ -47,7 +47,7 @@ def test_running_in_place_reads_and_writes_the_views(model):
         assert session.stats.copied_bytes == 0
 
 
-def test_running_on_feeds_returns_copies_and_counts_them(model):
+def test_running_on_feeds_returns_copies_and_counts_them(model) -> None:
     with isthmus.Session(model) as session:
         first = session.run({"x": image(1)})
         second = session.run({"x": image(2)})
@@ -59,7 +59,7 @@ def test_running_on_feeds_returns_copies_and_counts_them(model):
 
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
-def test_results_do_not_depend_on_the_number_of_threads(model, threads, monkeypatch):
+def test_results_do_not_depend_on_the_number_of_threads(model, threads, monkeypatch) -> None:
     monkeypatch.setattr(lower, "is_shared", lambda step: True)
     with isthmus.Session(model) as one, isthmus.Session(model, threads=threads) as many:
         assert (many.graph.driver.program.table[:, 2] == threads).all()
@@ -67,7 +67,7 @@ def test_results_do_not_depend_on_the_number_of_threads(model, threads, monkeypa
             assert np.array_equal(one.run({"x": image(seed)})["y"], many.run({"x": image(seed)})["y"])
 
 
-def test_dynamic_dimensions_are_fixed_by_the_caller_or_to_one(tmp_path):
+def test_dynamic_dimensions_are_fixed_by_the_caller_or_to_one(tmp_path) -> None:
     path = tiny.convolution(tmp_path / "dynamic.onnx", height="h")
     with isthmus.Session(path) as session:
         assert session.inputs["x"].shape == (1, 3, 1, 8)
@@ -75,7 +75,7 @@ def test_dynamic_dimensions_are_fixed_by_the_caller_or_to_one(tmp_path):
         assert session.outputs["y"].shape == (1, 4, 5, 8)
 
 
-def test_an_input_can_be_fixed_as_a_constant(gate):
+def test_an_input_can_be_fixed_as_a_constant(gate) -> None:
     shift = np.linspace(0, 1, 1000, dtype=np.float32).reshape(1, 1000)
     x = np.ones((1, 1000), np.float32)
     with isthmus.Session(gate, constants={"s": shift}) as session:
@@ -97,13 +97,13 @@ def test_an_input_can_be_fixed_as_a_constant(gate):
         (image(), "must map input names to arrays"),
     ],
 )
-def test_bad_feeds_are_refused_with_a_sentence(model, feeds, words):
+def test_bad_feeds_are_refused_with_a_sentence(model, feeds, words) -> None:
     with isthmus.Session(model) as session, pytest.raises(QnnError, match=words) as refusal:
         session.run(feeds)
     assert refusal.value.code is Code.GRAPH_INVALID_TENSOR
 
 
-def test_a_refused_run_writes_nothing(gate):
+def test_a_refused_run_writes_nothing(gate) -> None:
     good = np.ones((1, 1000), np.float32)
     with isthmus.Session(gate) as session:
         before = session.run({"x": good, "s": good})
@@ -114,7 +114,7 @@ def test_a_refused_run_writes_nothing(gate):
         assert session.stats.runs == 1
 
 
-def test_nan_passes_when_allowed(gate):
+def test_nan_passes_when_allowed(gate) -> None:
     x = np.zeros((1, 1000), np.float32)
     x[0, 3] = np.nan
     with isthmus.Session(gate) as session:
@@ -139,12 +139,12 @@ def test_nan_passes_when_allowed(gate):
         ({"constants": {"nobody": np.zeros(1)}}, "nobody"),
     ],
 )
-def test_invalid_options_are_refused(model, options, words):
+def test_invalid_options_are_refused(model, options, words) -> None:
     with pytest.raises(QnnError, match=words):
         isthmus.Session(model, **options)
 
 
-def test_a_closed_session_refuses_to_run_and_keeps_its_views(model):
+def test_a_closed_session_refuses_to_run_and_keeps_its_views(model) -> None:
     session = isthmus.Session(model)
     result = session.run({"x": image()})["y"]
     outputs = session.outputs["y"]
@@ -157,7 +157,7 @@ def test_a_closed_session_refuses_to_run_and_keeps_its_views(model):
     assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
 
 
-def test_sessions_are_independent_across_threads(model):
+def test_sessions_are_independent_across_threads(model) -> None:
     wrong = []
 
     def work(seed):
@@ -175,7 +175,7 @@ def test_sessions_are_independent_across_threads(model):
     assert not wrong
 
 
-def test_one_session_may_be_shared_by_threads(model):
+def test_one_session_may_be_shared_by_threads(model) -> None:
     expected = [reference(model, {"x": image(seed)})[0] for seed in range(4)]
     wrong = []
     with isthmus.Session(model) as session:
@@ -194,7 +194,7 @@ def test_one_session_may_be_shared_by_threads(model):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_forked_process_makes_a_session_of_its_own(model, threads):
+def test_a_forked_process_makes_a_session_of_its_own(model, threads) -> None:
     if threads == 2 and sys.version_info >= (3, 12):
         pytest.skip("newer Pythons warn of forking beside threads")
     with isthmus.Session(model, threads=threads) as session:
@@ -210,7 +210,7 @@ def test_a_forked_process_makes_a_session_of_its_own(model, threads):
         assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
 
 
-def test_a_kept_engine_run_is_refused_after_the_session_is_closed(model):
+def test_a_kept_engine_run_is_refused_after_the_session_is_closed(model) -> None:
     session = isthmus.Session(model)
     session.inputs["x"][...] = image()
     outputs, run = session.outputs["y"], session.engine_run
@@ -224,7 +224,7 @@ def test_a_kept_engine_run_is_refused_after_the_session_is_closed(model):
     assert np.array_equal(outputs, expected), "views stay readable"
 
 
-def test_the_engine_is_one_native_call(model):
+def test_the_engine_is_one_native_call(model) -> None:
     with isthmus.Session(model) as session:
         session.inputs["x"][...] = image()
         session.engine_run()
@@ -232,7 +232,7 @@ def test_the_engine_is_one_native_call(model):
 
 
 @pytest.mark.parametrize("config", [{}, {"backend": "htp"}, ARM], ids=["cpu", "htp", "lpai-arm"])
-def test_a_session_can_be_closed_while_another_thread_runs_it(model, config):
+def test_a_session_can_be_closed_while_another_thread_runs_it(model, config) -> None:
     session = isthmus.Session(model, **config)
     problems, begun = [], threading.Event()
 
@@ -252,7 +252,7 @@ def test_a_session_can_be_closed_while_another_thread_runs_it(model, config):
     assert problems == [Code.GRAPH_INVALID_HANDLE]
 
 
-def test_a_session_whose_accelerator_is_silent_can_be_closed(model):
+def test_a_session_whose_accelerator_is_silent_can_be_closed(model) -> None:
     session = isthmus.Session(model, **ARM)
     accelerator = session.graph.context.backend.driver.device.accelerator()
     accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)

@@ -181,7 +181,7 @@ def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], rt
         *long((each, case) for each in ("htp", "gpu", "lpai") for case in CONSUMERS | MORE_CONSUMERS),
     ],
 )
-def test_what_reads_a_result_of_unknown_length_reads_what_is_real(saved, backend, case):
+def test_what_reads_a_result_of_unknown_length_reads_what_is_real(saved, backend, case) -> None:
     path = saved((CONSUMERS | MORE_CONSUMERS)[case])
     with isthmus.Session(path, backend) as session:
         for picture in PICTURES:
@@ -200,7 +200,7 @@ def pictures(sizes: list[tuple[int, int]]) -> Iterator[np.ndarray]:
         *long((each, make, SIZES) for each in ("cpu", "htp", "gpu", "lpai") for make in (box_detector, text_detector)),
     ],
 )
-def test_detectors_take_pictures_of_any_size(saved, backend, make, sizes):
+def test_detectors_take_pictures_of_any_size(saved, backend, make, sizes) -> None:
     path = saved(make())
     with isthmus.Session(path, backend, LARGEST) as session:
         for picture in pictures(sizes):
@@ -208,7 +208,7 @@ def test_detectors_take_pictures_of_any_size(saved, backend, make, sizes):
 
 
 @pytest.mark.parametrize("make", [box_detector, text_detector])
-def test_smaller_pictures_get_no_memory_but_that_of_their_constants(saved, make):
+def test_smaller_pictures_get_no_memory_but_that_of_their_constants(saved, make) -> None:
     """A run in known shapes allocates nothing; new shapes allocate constants and control words, no tensors."""
     with isthmus.Session(saved(make()), "cpu", LARGEST) as session:
         feeds = [{"picture": picture} for picture in pictures(SIZES[:4])]
@@ -225,7 +225,7 @@ def test_smaller_pictures_get_no_memory_but_that_of_their_constants(saved, make)
         assert known.allocations == 0
 
 
-def test_a_limit_on_scratch_holds_for_all_stages_and_shapes(saved):
+def test_a_limit_on_scratch_holds_for_all_stages_and_shapes(saved) -> None:
     """A percentage is that of the stage with most; graphs for smaller pictures are in tiles where they must be."""
     path = saved(box_detector())
     with (
@@ -239,7 +239,7 @@ def test_a_limit_on_scratch_holds_for_all_stages_and_shapes(saved):
 
 
 @pytest.mark.parametrize("backend", ["cpu", *long([("htp",), ("gpu",)])])
-def test_all_graphs_write_inside_the_planned_memory(saved, backend):
+def test_all_graphs_write_inside_the_planned_memory(saved, backend) -> None:
     """Inputs, outputs and values between stages have the same addresses whatever the shapes are."""
     with isthmus.Session(saved(box_detector()), backend, LARGEST) as session:
         places = set()
@@ -250,7 +250,7 @@ def test_all_graphs_write_inside_the_planned_memory(saved, backend):
         assert len(places) == 1
 
 
-def test_a_session_is_resized_in_place(saved):
+def test_a_session_is_resized_in_place(saved) -> None:
     path = saved(text_detector())
     with isthmus.Session(path, shapes=LARGEST) as session:
         for picture in pictures([(16, 24), (64, 64), (8, 40)]):
@@ -262,7 +262,7 @@ def test_a_session_is_resized_in_place(saved):
         assert session.stats.copied_bytes == 0
 
 
-def test_memory_inside_scratch_is_replaced_when_a_session_is_resized(saved):
+def test_memory_inside_scratch_is_replaced_when_a_session_is_resized(saved) -> None:
     """LPAI plans inputs and outputs into the scratch of a graph, which others cannot use."""
     path = saved("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }")
     with isthmus.Session(path, "lpai", {"x": (8, 4)}) as session:
@@ -271,7 +271,7 @@ def test_memory_inside_scratch_is_replaced_when_a_session_is_resized(saved):
             assert_equal(session.run({"x": x}), {"y": np.maximum(x, 0)})
 
 
-def test_a_picture_that_is_larger_than_planned_is_refused(saved):
+def test_a_picture_that_is_larger_than_planned_is_refused(saved) -> None:
     with isthmus.Session(saved(text_detector()), shapes=LARGEST) as session:
         for shape in ((1, 3, 65, 64), (1, 2, 64, 64), (1, 3, 64)):
             with pytest.raises(QnnError, match="must have at most shape") as refusal:
@@ -283,7 +283,7 @@ def test_a_picture_that_is_larger_than_planned_is_refused(saved):
 
 
 @pytest.mark.parametrize("code", [Code.COMMON_SYSTEM, Code.COMMON_MEM_ALLOC, Code.GRAPH_INVALID_ARGUMENT])
-def test_an_error_while_a_graph_for_new_shapes_is_prepared_is_reported_as_it_is(saved, code):
+def test_an_error_while_a_graph_for_new_shapes_is_prepared_is_reported_as_it_is(saved, code) -> None:
     with isthmus.Session(saved(text_detector()), shapes=LARGEST) as session:
         problem = QnnError(code, "compiling 3 kernels", "the compiler failed", "Try again.")
         fails = mock.patch("isthmus.backends.seam.native.prepare", side_effect=problem)
@@ -294,7 +294,7 @@ def test_an_error_while_a_graph_for_new_shapes_is_prepared_is_reported_as_it_is(
 
 
 @pytest.mark.parametrize("backend", ["cpu", *long([("gpu",)])])
-def test_shapes_that_need_more_scratch_than_was_planned_are_refused_and_nothing_is_left(saved, backend):
+def test_shapes_that_need_more_scratch_than_was_planned_are_refused_and_nothing_is_left(saved, backend) -> None:
     """The CPU backend cannot keep a limit of 0 bytes, and the GPU's takes no limit."""
     with isthmus.Session(saved(box_detector()), backend, LARGEST) as session:
         model = session._dynamic
@@ -307,7 +307,7 @@ def test_shapes_that_need_more_scratch_than_was_planned_are_refused_and_nothing_
         session.run({"picture": np.zeros((1, 3, 8, 8), np.float32)})
 
 
-def test_inputs_of_one_dimension_keep_the_same_size(saved):
+def test_inputs_of_one_dimension_keep_the_same_size(saved) -> None:
     made = "g (float[n] a, float[n] b) => (float[n] y) { y = Add(a, b) }"
     with isthmus.Session(saved(made), shapes={"a": (8,)}) as session:
         assert session.run({"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)})["y"].tolist() == [2, 2, 2]
@@ -319,7 +319,7 @@ def test_inputs_of_one_dimension_keep_the_same_size(saved):
 UNBOUNDED = of_data("s = ReduceSum<keepdims=0>(x) q = Cast<to=7>(s) y = Range(zero, q, two)", "int64[k] y")
 
 
-def test_a_length_without_a_bound_is_refused_by_name_until_it_has_one(saved):
+def test_a_length_without_a_bound_is_refused_by_name_until_it_has_one(saved) -> None:
     path = saved(UNBOUNDED)
     with pytest.raises(QnnError, match=r"the value of 'q' decides a shape.*bounds=\{'q': 100\}") as refusal:
         isthmus.Session(path)
@@ -333,7 +333,7 @@ def test_a_length_without_a_bound_is_refused_by_name_until_it_has_one(saved):
         assert session.run({"x": PICTURES[0]})["y"].tolist() == [0, 2, 4, 6, 8, 10], "it is usable afterwards"
 
 
-def test_a_branch_for_other_shapes_than_the_greatest_is_planned_when_it_is_taken(saved):
+def test_a_branch_for_other_shapes_than_the_greatest_is_planned_when_it_is_taken(saved) -> None:
     """A model may have a branch for each of two sizes, as one for two sample rates has; neither fits the other."""
     six, four = (
         f"{{ s = Constant<value = int64[2] {{2, {size}}}>() {name} = Reshape(x, s) }}"
@@ -358,7 +358,7 @@ FREE_LOOP = of_data(
 )
 
 
-def test_a_loop_without_a_bound_is_refused_by_name_until_it_has_one(saved):
+def test_a_loop_without_a_bound_is_refused_by_name_until_it_has_one(saved) -> None:
     path = saved(FREE_LOOP)
     [loop] = [node for node in onnx.load(path).graph.node if node.op_type == "Loop"]
     name = loop.name or f"Loop_{list(onnx.load(path).graph.node).index(loop)}"
@@ -372,7 +372,7 @@ def test_a_loop_without_a_bound_is_refused_by_name_until_it_has_one(saved):
             session.run({"x": PICTURES[0] - 10})
 
 
-def test_a_session_in_stages_says_what_it_is(saved):
+def test_a_session_in_stages_says_what_it_is(saved) -> None:
     with isthmus.Session(saved(box_detector()), shapes=LARGEST) as session:
         assert [stage.info.inputs[0].name for stage in session.stages] == ["picture", "v35_0:rows"]
         assert session.info.memory.scratch_bytes == max(s.info.memory.scratch_bytes for s in session.stages)
@@ -385,7 +385,7 @@ def test_a_session_in_stages_says_what_it_is(saved):
         session.run({"picture": np.zeros((1, 3, 8, 8), np.float32)})
 
 
-def test_one_graph_of_a_model_in_stages_is_refused(saved):
+def test_one_graph_of_a_model_in_stages_is_refused(saved) -> None:
     """A graph has rows of -1 behind the real ones, as QNN's operations do; nothing may take them for real ones."""
     with qnn.Backend("cpu") as backend:
         context = backend.create_context()
@@ -398,7 +398,7 @@ def test_one_graph_of_a_model_in_stages_is_refused(saved):
         assert graph.outputs["y"].tolist() == [[0, 1, -1, -1, -1, -1], [1, 2, -1, -1, -1, -1]]
 
 
-def test_commands_plan_and_run_a_model_in_stages(saved, tmp_path, capsys):
+def test_commands_plan_and_run_a_model_in_stages(saved, tmp_path, capsys) -> None:
     path, shape = saved(box_detector()), "picture=1,3,64,64"
     assert main(["plan", path, "--shape", shape]) == 0
     text = capsys.readouterr().out
@@ -417,7 +417,7 @@ def test_commands_plan_and_run_a_model_in_stages(saved, tmp_path, capsys):
     assert report["stages"] == 2
 
 
-def test_all_stages_must_fit_tcm_together_in_a_run(tmp_path, capsys):
+def test_all_stages_must_fit_tcm_together_in_a_run(tmp_path, capsys) -> None:
     path = str(tiny.in_stages(tmp_path / "stages.onnx"))
     assert main(["plan", path, "--backend", "lpai", "--json"]) == 0
     needs = [stage["lpai"]["tcm"] for stage in json.loads(capsys.readouterr().out)["stages"]]
@@ -430,7 +430,7 @@ def test_all_stages_must_fit_tcm_together_in_a_run(tmp_path, capsys):
     assert main(["run", path, *in_tcm, "--tcm", str(4 * alone)]) == 0
 
 
-def test_a_bound_is_an_option_of_commands(saved, capsys):
+def test_a_bound_is_an_option_of_commands(saved, capsys) -> None:
     path = saved(UNBOUNDED)
     assert main(["run", path]) == 2
     assert "--bound q=100" in capsys.readouterr().err
@@ -461,7 +461,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("case", VIEWS)
-def test_a_result_that_is_its_operand_at_some_shapes_has_memory_at_all(saved, case):
+def test_a_result_that_is_its_operand_at_some_shapes_has_memory_at_all(saved, case) -> None:
     output = "float[k] y" if "float" in VIEWS[case] or "may take all" in case else "int64[2,k] y"
     path = saved(of_data(VIEWS[case], output))
     with isthmus.Session(path) as session:
@@ -480,7 +480,7 @@ NAMES = {
 @pytest.mark.parametrize("backend", ["cpu", *long([("gpu",)])])
 @pytest.mark.parametrize("name", ["n:rows", "n:positions", "n:0", "n:rows:0", "n::rows", "3::n", "0:n:rows", ":"])
 @pytest.mark.parametrize("case", NAMES)
-def test_names_of_the_file_are_not_taken_for_internal_ones(saved, case, name, backend):
+def test_names_of_the_file_are_not_taken_for_internal_ones(saved, case, name, backend) -> None:
     """A value may have any name, also one like that of the rows of another."""
     model = parser.parse_model(HEAD + of_data(NAMES[case], "int64[a] y, float[b] z"))
     for node in model.graph.node:
@@ -493,7 +493,7 @@ def test_names_of_the_file_are_not_taken_for_internal_ones(saved, case, name, ba
             assert_equal(session.run({"x": picture}), oracles.onnx_answers(path, {"x": picture}))
 
 
-def test_names_inside_a_loop_are_not_those_of_the_file(saved):
+def test_names_inside_a_loop_are_not_those_of_the_file(saved) -> None:
     """The value of each iteration has a path; the file has values of the same names."""
     made = parser.parse_model(HEAD + FREE_LOOP)
     [index] = [i for i, node in enumerate(made.graph.node) if node.op_type == "Loop"]
@@ -510,7 +510,7 @@ OLD = "g (float[n,3] x) => (float[n,3] y) { y = Relu(x) }"
 NEW = "g (float[n,3] x) => (float[n,3] y) { y = Neg(x) }"
 
 
-def test_a_session_keeps_the_model_that_it_opened(saved):
+def test_a_session_keeps_the_model_that_it_opened(saved) -> None:
     path = saved(OLD)
     x = np.float32([[1, -2, 3]])
     with isthmus.Session(path, shapes={"x": (4, 3)}) as session:
@@ -528,7 +528,7 @@ WEIGHTED = {
 
 
 @pytest.mark.parametrize("case", WEIGHTED)
-def test_a_session_keeps_the_weights_of_the_files_that_it_opened(tmp_path, case):
+def test_a_session_keeps_the_weights_of_the_files_that_it_opened(tmp_path, case) -> None:
     model = parser.parse_model(HEAD + WEIGHTED[case])
     weight = model.graph.initializer[0]
     weight.raw_data = np.float32([[1, 2, 3]]).tobytes()
@@ -571,7 +571,7 @@ GREATEST = {
 
 
 @pytest.mark.parametrize("case", GREATEST)
-def test_memory_is_planned_for_the_longest_result_of_any_value(saved, case):
+def test_memory_is_planned_for_the_longest_result_of_any_value(saved, case) -> None:
     body, outputs = GREATEST[case]
     path = saved(without_shapes(parser.parse_model(HEAD + of_data(body, outputs))))
     with isthmus.Session(path) as session:
@@ -579,7 +579,7 @@ def test_memory_is_planned_for_the_longest_result_of_any_value(saved, case):
             assert_equal(session.run({"x": picture}), oracles.onnx_answers(path, {"x": picture}))
 
 
-def test_totals_of_graphs_stay_when_these_are_released(saved, monkeypatch):
+def test_totals_of_graphs_stay_when_these_are_released(saved, monkeypatch) -> None:
     monkeypatch.setattr("isthmus.qnn.specialization.MAX_GRAPHS", 2)
     with isthmus.Session(saved(text_detector()), shapes=LARGEST) as session:
         bytes_of_pictures = 0
@@ -592,7 +592,7 @@ def test_totals_of_graphs_stay_when_these_are_released(saved, monkeypatch):
 
 
 @pytest.mark.parametrize("body", ["y = Add(x, w)", "m = Add(x, w) y = NonZero(m) z = Shape(y)"])
-def test_all_copies_of_constants_are_within_the_limit(saved, monkeypatch, body):
+def test_all_copies_of_constants_are_within_the_limit(saved, monkeypatch, body) -> None:
     """Also that of the graph that owns the scratch, which has one though it may never run."""
     monkeypatch.setattr("isthmus.qnn.specialization.KEPT_BYTES", 0)
     model = parser.parse_model(HEAD + f"g (float[n,4096] x) => (y) {{ {body} }}")

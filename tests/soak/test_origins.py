@@ -6,7 +6,7 @@ from pathlib import Path
 from origins import Origins
 
 
-def test_the_line_that_keeps_most_is_told_first_and_what_was_let_go_of_is_not():
+def test_the_line_that_keeps_most_is_told_first_and_what_was_let_go_of_is_not() -> None:
     try:
         origins = Origins()
         kept = [bytes(100) for _ in range(1000)]

@@ -23,7 +23,7 @@ GROUPS = {
 
 @LONG
 @pytest.mark.parametrize("kinds", GROUPS.values(), ids=GROUPS)
-def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_nothing(kinds):
+def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_nothing(kinds) -> None:
     rounds = [*range(1, ROUNDS + 1)] * 3
     result = soak(0, 0, kinds, rounds=rounds, only=[*range(STEPS)], warm_up=ROUNDS)
     figures = result.figures
@@ -42,7 +42,7 @@ def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp", "lpai"])
-def test_each_wrong_call_of_the_soak_is_answered_as_it_expects(name):
+def test_each_wrong_call_of_the_soak_is_answered_as_it_expects(name) -> None:
     with qnn.Backend(name) as backend:
         for what, do, codes in wrong_context_calls(backend, backend.create_context()):
             with pytest.raises(QnnError) as caught:

@@ -45,7 +45,7 @@ def at(file, share):
 
 
 @pytest.mark.parametrize("seed", range(14))
-def test_random_onnx_networks_in_tiles_have_the_same_bits(tmp_path, seed):
+def test_random_onnx_networks_in_tiles_have_the_same_bits(tmp_path, seed) -> None:
     data = onnx_network(tmp_path, seed)
     written, found = at(OnnxFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
     onnx.checker.check_model(onnx.load_model_from_string(written), full_check=True)
@@ -73,7 +73,7 @@ def operators(data, folder):
 
 @pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_quantized_operators_in_tiles_are_fused_and_have_the_same_bits(tmp_path, seed, unsigned):
+def test_quantized_operators_in_tiles_are_fused_and_have_the_same_bits(tmp_path, seed, unsigned) -> None:
     data = qdq_network(tmp_path, seed, unsigned)
     written, found = at(OnnxFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
     fused = ("Conv", "Add", "AveragePool")
@@ -115,7 +115,7 @@ def asks_for_shapes(path):
 
 
 @pytest.mark.parametrize("share", [0.4, 1.0])
-def test_a_split_file_with_questions_about_shapes_can_be_loaded(tmp_path, share):
+def test_a_split_file_with_questions_about_shapes_can_be_loaded(tmp_path, share) -> None:
     data = asks_for_shapes(tmp_path / "shapes.onnx").read_bytes()
     file = OnnxFile(data, "shapes")
     found = split(file.network, int(share * file.network.peak), "shapes")
@@ -125,7 +125,7 @@ def test_a_split_file_with_questions_about_shapes_can_be_loaded(tmp_path, share)
     assert same_bits(compare_onnx(data, written))
 
 
-def test_a_comparison_states_how_far_results_are_apart(tmp_path):
+def test_a_comparison_states_how_far_results_are_apart(tmp_path) -> None:
     data = wide(tmp_path / "wide.onnx").read_bytes()
     model = onnx.load_model_from_string(data)
     model.graph.node.pop()
@@ -139,7 +139,7 @@ def test_a_comparison_states_how_far_results_are_apart(tmp_path):
     assert [str(one) for one in compare_onnx(data, data).values()] == ["the same bits"] * 2
 
 
-def test_numbers_on_one_side_only_cannot_be_compared(tmp_path):
+def test_numbers_on_one_side_only_cannot_be_compared(tmp_path) -> None:
     nodes = [[helper.make_node(op, ["x"], ["y"])] for op in ("Log", "Abs")]
     files = [tiny.save(tmp_path / "f.onnx", one, {"x": [1, 8]}, {"y": [1, 8]}).read_bytes() for one in nodes]
     assert all(one.largest is None for one in compare_onnx(*files).values())
@@ -148,14 +148,14 @@ def test_numbers_on_one_side_only_cannot_be_compared(tmp_path):
 
 @pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_random_tflite_networks_in_tiles_have_the_same_bits(seed, quantized):
+def test_random_tflite_networks_in_tiles_have_the_same_bits(seed, quantized) -> None:
     data = tflite_network(seed, quantized)
     written, found = at(TfliteFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
     assert same_bits(compare_tflite(data, written))
     assert alive_in_tflite(written) == found.after <= found.before == alive_in_tflite(data)
 
 
-def test_a_tflite_network_is_split_alike_whatever_numbers_its_tensors_have():
+def test_a_tflite_network_is_split_alike_whatever_numbers_its_tensors_have() -> None:
     plain = TfliteFile(tflite_network(3, True, also_middle=True), "plain")
     wanted = least(plain)[1]
     assert wanted.regions
@@ -167,7 +167,7 @@ def test_a_tflite_network_is_split_alike_whatever_numbers_its_tensors_have():
         assert same_bits(compare_tflite(data, written))
 
 
-def test_most_random_networks_are_split(tmp_path):
+def test_most_random_networks_are_split(tmp_path) -> None:
     onnx_ones = [least(OnnxFile(onnx_network(tmp_path, seed), "random"))[1] for seed in range(8)]
     tflite_ones = [least(TfliteFile(tflite_network(seed, True), "random"))[1] for seed in range(8)]
     for found in (onnx_ones, tflite_ones):
@@ -181,7 +181,7 @@ def model(key):
     return zoo.MODELS[key].file.read_bytes()
 
 
-def test_a_quantized_onnx_model_needs_two_fifths_and_runs_the_same():
+def test_a_quantized_onnx_model_needs_two_fifths_and_runs_the_same() -> None:
     data = model("kws_qdq")
     file = OnnxFile(data, "kws_qdq", shapes=zoo.MODELS["kws_qdq"].shapes)
     found = split(file.network, found_limit := file.network.peak * 2 // 5, "kws_qdq")
@@ -190,7 +190,7 @@ def test_a_quantized_onnx_model_needs_two_fifths_and_runs_the_same():
     assert same_bits(compare_onnx(data, written))
 
 
-def test_a_tflite_model_needs_half_of_litert_s_arena_and_runs_the_same():
+def test_a_tflite_model_needs_half_of_litert_s_arena_and_runs_the_same() -> None:
     data = model("face_detection_short_range")
     written, found = at(TfliteFile(data, "face"), 0.5)
     assert alive_in_tflite(written) == found.after
@@ -213,7 +213,7 @@ def wide(path, **more):
     return tiny.save(path, nodes, shapes, {"y": ["n", 4, "h", "w"]}, floats, **more)
 
 
-def test_weights_are_shared_and_the_file_hardly_grows(tmp_path):
+def test_weights_are_shared_and_the_file_hardly_grows(tmp_path) -> None:
     data = wide(tmp_path / "wide.onnx").read_bytes()
     written, found = at(OnnxFile(data, "wide"), 0.25)
     before, after = onnx.load_model_from_string(data), onnx.load_model_from_string(written)
@@ -223,7 +223,7 @@ def test_weights_are_shared_and_the_file_hardly_grows(tmp_path):
     assert found.regions
 
 
-def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path):
+def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path) -> None:
     data = wide(tmp_path / "open.onnx", dims=["n", 3, "h", 48]).read_bytes()
     file = OnnxFile(data, "open", shapes={"x": (1, 3, 40, 48)})
     written, _ = at(file, 0.4)
@@ -233,7 +233,7 @@ def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path):
 
 
 @pytest.mark.parametrize("opset", [9, 11, 13])
-def test_slices_are_written_as_the_operator_set_has_them(tmp_path, opset):
+def test_slices_are_written_as_the_operator_set_has_them(tmp_path, opset) -> None:
     data = wide(tmp_path / "old.onnx", opset=opset).read_bytes()
     written, found = at(OnnxFile(data, "old"), 0.3)
     assert found.regions
@@ -241,7 +241,7 @@ def test_slices_are_written_as_the_operator_set_has_them(tmp_path, opset):
 
 
 @pytest.mark.parametrize(("opset", "by_rows"), [(12, False), (13, True)])
-def test_a_softmax_without_an_axis_goes_by_the_default_of_its_operator_set(tmp_path, opset, by_rows):
+def test_a_softmax_without_an_axis_goes_by_the_default_of_its_operator_set(tmp_path, opset, by_rows) -> None:
     nodes = [
         helper.make_node("Concat", ["x", "x", "x"], ["wide"], axis=1),
         helper.make_node("Softmax", ["wide"], ["shares"]),
@@ -254,7 +254,7 @@ def test_a_softmax_without_an_axis_goes_by_the_default_of_its_operator_set(tmp_p
     assert same_bits(compare_onnx(data, written))
 
 
-def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path):
+def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path) -> None:
     file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
     with pytest.raises(QnnError) as caught:
         split(file.network, 1000, "'wide.onnx'")
@@ -264,7 +264,7 @@ def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path):
     assert f"'{found.holding}' holds it up" in caught.value.rule
 
 
-def test_a_model_that_fits_stays_as_it_is(tmp_path):
+def test_a_model_that_fits_stays_as_it_is(tmp_path) -> None:
     file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
     found = split(file.network, file.network.peak, "wide")
     written = onnx.load_model_from_string(file.written(found.network, found.instructions))
@@ -272,7 +272,7 @@ def test_a_model_that_fits_stays_as_it_is(tmp_path):
     assert not found.regions
 
 
-def test_an_average_with_padding_stays_whole_in_tflite():
+def test_an_average_with_padding_stays_whole_in_tflite() -> None:
     from frontends.tflite.build import T, options, single
 
     made = options("Pool2D", padding=0, strideW=1, strideH=1, filterWidth=3, filterHeight=3)
@@ -283,14 +283,14 @@ def test_an_average_with_padding_stays_whole_in_tflite():
 @pytest.mark.parametrize(
     ("changed", "by_rows"), [({}, True), ({"signature": [1, -1, 32, 4]}, False), ({"variable": True}, False)]
 )
-def test_an_operator_of_an_open_size_or_a_variable_stays_whole_in_tflite(changed, by_rows):
+def test_an_operator_of_an_open_size_or_a_variable_stays_whole_in_tflite(changed, by_rows) -> None:
     from frontends.tflite.build import T, single
 
     data = single("RELU", [T("f32", [1, 32, 32, 4], **changed)], [T("f32", [1, 32, 32, 4])])
     assert [step.rule is not None for step in TfliteFile(data, "open").network.steps] == [by_rows]
 
 
-def test_signatures_and_numbers_of_tensors_stay():
+def test_signatures_and_numbers_of_tensors_stay() -> None:
     data = tflite_network(3, True)
     file = TfliteFile(data, "random")
     written, found = least(file)
@@ -301,7 +301,7 @@ def test_signatures_and_numbers_of_tensors_stay():
         assert after.main.tensor(index).name == file.main.tensor(index).name
 
 
-def test_a_split_file_can_be_split_again(tmp_path):
+def test_a_split_file_can_be_split_again(tmp_path) -> None:
     data = tflite_network(3, False)
     once, found = at(TfliteFile(data, "once"), 0.7)
     again, further = least(TfliteFile(once, "again"))
@@ -310,7 +310,7 @@ def test_a_split_file_can_be_split_again(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [damaged_bytes, damaged_meaning])
-def test_damaged_tflite_files_are_refused_or_split_and_nothing_else(damage):
+def test_damaged_tflite_files_are_refused_or_split_and_nothing_else(damage) -> None:
     rng = random.Random(5)
     data = tflite_network(3, True)
     for _ in range(40):
@@ -320,7 +320,7 @@ def test_damaged_tflite_files_are_refused_or_split_and_nothing_else(damage):
             continue
 
 
-def test_damaged_onnx_files_are_refused_or_split_and_nothing_else(tmp_path):
+def test_damaged_onnx_files_are_refused_or_split_and_nothing_else(tmp_path) -> None:
     rng = random.Random(5)
     data = onnx_network(Path(tmp_path), 3)
     for _ in range(60):
@@ -333,7 +333,7 @@ def test_damaged_onnx_files_are_refused_or_split_and_nothing_else(tmp_path):
             continue
 
 
-def test_names_that_are_taken_get_a_number(tmp_path):
+def test_names_that_are_taken_get_a_number(tmp_path) -> None:
     file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
     for name in ("new", "new__1", "new__2"):
         assert file._fresh("new") == name

@@ -23,7 +23,7 @@ def regions(search: SplitSearch, longest: int) -> Iterator[SplitRegion]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_estimate_of_two_or_three_tiles_is_exact(seed):
+def test_an_estimate_of_two_or_three_tiles_is_exact(seed) -> None:
     """Of more tiles it looks at the first, the last and one between, of so few at all of them."""
     search = SplitSearch(TfliteFile(tflite_network(seed, bool(seed % 2)), "random").network)
     exact = []
@@ -63,31 +63,31 @@ def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] 
     return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
 
 
-def test_a_tile_may_be_a_single_row():
+def test_a_tile_may_be_a_single_row() -> None:
     assert computed(chain(), 6) == [(step, (row, row + 1)) for row in range(6) for step in (0, 1)]
 
 
-def test_no_tile_has_fewer_rows_than_a_rule_wants():
+def test_no_tile_has_fewer_rows_than_a_rule_wants() -> None:
     two = chain({"fewest": 2}, {})
     assert computed(two, 3) == [(step, (row, row + 2)) for row in (0, 2, 4) for step in (0, 1)]
     assert computed(two, 4) is None
     assert computed(chain({"fewest": 9}, {}), 1) == [(0, (0, 6)), (1, (0, 6))], "all of them are enough"
 
 
-def test_rows_that_belong_together_are_computed_together():
+def test_rows_that_belong_together_are_computed_together() -> None:
     assert computed(chain({"grain": 3}, {}), 3) == [
         (0, (0, 3)), (1, (0, 2)), (0, (3, 6)), (1, (2, 4)), (1, (4, 6)),
     ]  # fmt: skip
 
 
-def test_rows_that_are_cheap_are_computed_again():
+def test_rows_that_are_cheap_are_computed_again() -> None:
     network = chain({"recomputed": True}, {})
     assert computed(network, 2) == [(0, (0, 3)), (1, (0, 3)), (0, (3, 6)), (1, (3, 6))]
     kept = SplitRegion(chain({"recomputed": True}, {}, kept="bc"), 0, 1, whole_values(network))
     assert kept.flow.recomputed == [False, False]
 
 
-def test_a_region_ends_what_nobody_reads_after_it():
+def test_a_region_ends_what_nobody_reads_after_it() -> None:
     network = chain()
     search = SplitSearch(network)
     assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, whole_values(network)))] == ["a"]
@@ -98,14 +98,14 @@ def test_a_region_ends_what_nobody_reads_after_it():
     assert SplitSearch(both).ending(SplitRegion(both, 0, 1, whole_values(both))) == []
 
 
-def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
+def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader() -> None:
     network = chain()
     assert (network.begin, network.end) == ({"a": -1, "b": 0, "c": 1}, {"a": 0, "b": 1, "c": 2})
     assert (network.live, network.peak) == ([120, 120], 120)
     assert chain(kept="abc").live == [120, 180]
 
 
-def test_a_region_takes_whole_what_was_computed_before_it_and_nothing_that_it_computes_itself():
+def test_a_region_takes_whole_what_was_computed_before_it_and_nothing_that_it_computes_itself() -> None:
     network = chain()
     step = network.steps[1]
     assert SplitRegion(network, 0, 1, whole_values(network)).possible

@@ -34,7 +34,7 @@ def sliced(op, *dims, static=(), **attributes):
         (IMAGE, "b", None),
     ],
 )
-def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted):
+def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted) -> None:
     assert sliced("Add", IMAGE, other, static=static) == wanted
 
 
@@ -49,12 +49,12 @@ def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted):
         ({"axis": 1}, None),
     ],
 )
-def test_a_softmax_along_columns_is_taken_by_rows(attributes, wanted):
+def test_a_softmax_along_columns_is_taken_by_rows(attributes, wanted) -> None:
     assert sliced("Softmax", IMAGE, **attributes) == wanted
 
 
 @pytest.mark.parametrize(("axis", "wanted"), [(1, "ab"), (3, "ab"), (-1, "ab"), (2, None), (-2, None)])
-def test_images_are_joined_by_rows_along_any_axis_but_that_of_the_rows(axis, wanted):
+def test_images_are_joined_by_rows_along_any_axis_but_that_of_the_rows(axis, wanted) -> None:
     assert sliced("Concat", IMAGE, IMAGE, axis=axis) == wanted
     assert sliced("Concat", IMAGE, IMAGE, static="b", axis=axis) is None
 
@@ -62,7 +62,7 @@ def test_images_are_joined_by_rows_along_any_axis_but_that_of_the_rows(axis, wan
 @pytest.mark.parametrize(
     ("scales", "axis", "wanted"), [((8,), 2, None), ((8,), -2, None), ((1,), 2, "a"), ((3,), 1, "a"), ((3,), None, "a")]
 )
-def test_scales_of_rows_keep_a_quantization_whole(scales, axis, wanted):
+def test_scales_of_rows_keep_a_quantization_whole(scales, axis, wanted) -> None:
     attributes = {} if axis is None else {"axis": axis}
     for op in ("QuantizeLinear", "DequantizeLinear"):
         assert sliced(op, IMAGE, scales, static="b", **attributes) == wanted
@@ -81,7 +81,7 @@ def needs(made: NodeRule | None, *rows: tuple[int, int]) -> list[tuple[int, int]
     return [made.rows.need(*each) for each in rows]
 
 
-def test_a_transposed_convolution_that_repeats_rows_takes_them_whole():
+def test_a_transposed_convolution_that_repeats_rows_takes_them_whole() -> None:
     made = rule_of("ConvTranspose", (1, 3, 8, 5), (1, 6, 24, 15), (3, 6, 3, 3), strides=[3, 3])
     assert needs(made, (0, 3), (3, 9), (6, 7), (5, 8)) == [(0, 1), (1, 3), (2, 3), (1, 3)]
     assert (made.sliced, made.rows.grain, made.fewest) == (("x",), 3, 3)
@@ -92,7 +92,7 @@ def test_a_transposed_convolution_that_repeats_rows_takes_them_whole():
     ("channels", "width", "is_float", "fewest"),
     [(3, 1, True, 6), (3, 2, True, 3), (128, 5, True, 3), (129, 5, True, 3 * -(-PIXELS // 5)), (129, 1, False, 3)],
 )
-def test_sums_of_many_products_want_many_pixels_at_a_time(channels, width, is_float, fewest):
+def test_sums_of_many_products_want_many_pixels_at_a_time(channels, width, is_float, fewest) -> None:
     given, result = (1, channels, 8, width), (1, 6, 24, 3 * width)
     made = rule_of("ConvTranspose", given, result, (channels, 6, 3, 3), strides=[3, 3], is_float=is_float)
     assert made.fewest == fewest
@@ -108,13 +108,13 @@ def test_sums_of_many_products_want_many_pixels_at_a_time(channels, width, is_fl
         (24, 3, {"output_padding": [0, 1]}),
     ],
 )  # fmt: skip
-def test_any_other_transposed_convolution_stays_whole(rows, kernel, attributes):
+def test_any_other_transposed_convolution_stays_whole(rows, kernel, attributes) -> None:
     weights = (3, 6, kernel, 3)
     assert rule_of("ConvTranspose", IMAGE, (1, 6, rows, 15), weights, strides=[3, 3], **attributes) is None
     assert sliced("ConvTranspose", IMAGE, weights, strides=[3, 3]) is None, "weights that are no constant"
 
 
-def test_columns_of_a_transposed_convolution_may_be_cut_off():
+def test_columns_of_a_transposed_convolution_may_be_cut_off() -> None:
     for more in ({"pads": [0, 1, 0, 1]}, {"auto_pad": b"VALID"}, {"output_padding": [0, 0]}):
         assert rule_of("ConvTranspose", IMAGE, (1, 6, 24, 13), (3, 6, 3, 3), strides=[3, 3], **more) is not None
 
@@ -130,7 +130,7 @@ def test_columns_of_a_transposed_convolution_may_be_cut_off():
         (12, {"coordinate_transformation_mode": b"half_pixel", "nearest_mode": b"round_prefer_floor"}, False),
     ],
 )  # fmt: skip
-def test_rows_are_repeated_where_a_runtime_repeats_them_evenly(given, attributes, whole):
+def test_rows_are_repeated_where_a_runtime_repeats_them_evenly(given, attributes, whole) -> None:
     made = rule_of("Resize", (1, 3, given, 5), (1, 3, 24, 5), **attributes)
     assert (made is None) == whole
     if made is not None:
@@ -140,18 +140,18 @@ def test_rows_are_repeated_where_a_runtime_repeats_them_evenly(given, attributes
         assert made.constants((0, times), (0, 1)) == {}
 
 
-def test_an_enlargement_to_a_size_becomes_one_to_the_rows_that_are_computed():
+def test_an_enlargement_to_a_size_becomes_one_to_the_rows_that_are_computed() -> None:
     made = rule_of("Resize", (1, 3, 12, 5), (1, 3, 24, 10), (0,), (0,), (4,))
     assert made.constants((4, 10), (2, 5)) == {3: [1, 3, 6, 10]}
 
 
 @pytest.mark.parametrize(("op", "given"), [("DepthToSpace", (1, 12, 4, 3)), ("SpaceToDepth", (1, 3, 16, 10))])
-def test_blocks_of_a_constant_stay_whole(op, given):
+def test_blocks_of_a_constant_stay_whole(op, given) -> None:
     assert sliced(op, given, blocksize=2) == "a"
     assert sliced(op, given, static="a", blocksize=2) is None
 
 
-def test_blocks_of_channels_are_rows():
+def test_blocks_of_channels_are_rows() -> None:
     deep = rule_of("DepthToSpace", (1, 18, 8, 5), (1, 2, 24, 15), blocksize=3)
     assert needs(deep, (0, 3), (3, 9), (4, 8)) == [(0, 1), (1, 3), (1, 3)]
     assert deep.rows.grain == 3
@@ -171,7 +171,7 @@ def test_blocks_of_channels_are_rows():
         ({"auto_pad": b"SAME_LOWER", "strides": [2, 1]}, 12, 2, 1),
     ],
 )
-def test_a_window_needs_the_rows_under_it_and_padding_stays_at_the_edges(attributes, rows, top, bottom):
+def test_a_window_needs_the_rows_under_it_and_padding_stays_at_the_edges(attributes, rows, top, bottom) -> None:
     """Three rows two apart reach over five; every tile pads what its own windows lack."""
     stride = attributes.get("strides", [1, 1])[0]
     given = {"kernel_shape": [3, 1], "dilations": [2, 1], **attributes}
@@ -195,7 +195,7 @@ def tflite_rule(code, given, result, made, *others):
     ("given", "corners", "times"),
     [(24, False, 1), (12, False, 2), (6, False, 4), (8, False, None), (12, True, None), (10, False, None)],
 )
-def test_tflite_repeats_rows_where_floats_have_every_place_exactly(given, corners, times):
+def test_tflite_repeats_rows_where_floats_have_every_place_exactly(given, corners, times) -> None:
     size = T("i32", [2], data=np.array([24, 5], np.int32))
     made = options("ResizeNearestNeighbor", alignCorners=corners, halfPixelCenters=False)
     rule = tflite_rule("RESIZE_NEAREST_NEIGHBOR", [1, given, 5, 3], [1, 24, 5, 3], made, size)
@@ -207,7 +207,7 @@ def test_tflite_repeats_rows_where_floats_have_every_place_exactly(given, corner
         ]  # fmt: skip
 
 
-def test_blocks_of_channels_are_rows_in_tflite():
+def test_blocks_of_channels_are_rows_in_tflite() -> None:
     rule = tflite_rule("DEPTH_TO_SPACE", [1, 8, 5, 18], [1, 24, 15, 2], options("DepthToSpace", blockSize=3))
     assert [rule.rows.need(0, 3), rule.rows.need(3, 9), rule.rows.need(4, 8)] == [(0, 1), (1, 3), (1, 3)]
     assert (rule.rows.grain, rule.fewest) == (3, 1)

@@ -19,7 +19,7 @@ class Mortal:
     """Something that a weak reference can be to."""
 
 
-def test_a_forgotten_object_leaves_no_dead_reference_and_no_new_place_behind():
+def test_a_forgotten_object_leaves_no_dead_reference_and_no_new_place_behind() -> None:
     known = weakref.WeakSet()
 
     def deed():
@@ -40,7 +40,7 @@ def test_a_forgotten_object_leaves_no_dead_reference_and_no_new_place_behind():
     assert len(places) == len(list(everywhere(deed))), "as many places as before"
 
 
-def test_the_preparation_of_each_call_is_not_interrupted():
+def test_the_preparation_of_each_call_is_not_interrupted() -> None:
     calls, ready = [], []
 
     def prepare():
@@ -110,14 +110,14 @@ def test_the_next(): pass
 """
 
 
-def test_a_time_limit_that_python_drops_is_raised_again(tmp_path):
+def test_a_time_limit_that_python_drops_is_raised_again(tmp_path) -> None:
     said = run(tmp_path, LATE, seconds="1")
     assert "took longer than 1 s" in said
     assert "1 failed, 1 passed" in said
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="every instruction has a line")
-def test_what_is_raised_where_there_is_no_line_fails_a_test_and_not_the_worker(tmp_path):
+def test_what_is_raised_where_there_is_no_line_fails_a_test_and_not_the_worker(tmp_path) -> None:
     said = run(tmp_path, NO_LINE)
     assert "INTERNALERROR" not in said
     assert "Late: where there is no line" in said

@@ -37,7 +37,7 @@ def packed(form, header=HEADER, sections=SECTIONS):
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: f"{form.magic.decode()}-{form.alignment}")
-def test_header_and_sections_come_back_as_aligned_views(form):
+def test_header_and_sections_come_back_as_aligned_views(form) -> None:
     content = packed(form)
     header, sections = form.unpack(content)
     assert header == HEADER
@@ -50,7 +50,7 @@ def test_header_and_sections_come_back_as_aligned_views(form):
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: f"{form.magic.decode()}-{form.alignment}")
-def test_another_version_is_refused_in_one_line_that_names_both(form):
+def test_another_version_is_refused_in_one_line_that_names_both(form) -> None:
     content = bytearray(packed(form))
     struct.pack_into("<I", content, 8, form.version - 1)
     rule = f"it was written by format version {form.version - 1}, this version reads {form.version}"
@@ -62,7 +62,7 @@ def test_another_version_is_refused_in_one_line_that_names_both(form):
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_a_flipped_bit_or_a_missing_or_longer_end_is_always_found(data):
+def test_a_flipped_bit_or_a_missing_or_longer_end_is_always_found(data) -> None:
     form = data.draw(st.sampled_from([HASHED, binary.FORMAT]))
     # Sections of formats that hash the header alone have checksums of their own.
     content = packed(form, sections=SECTIONS if form.is_hashed else dict.fromkeys(SECTIONS, b""))
@@ -87,7 +87,7 @@ ANYTHING = [0, 1, 3, 64, 200, 1 << 31, 1 << 62, 1 << 64, -1, 0.5, True, None, "x
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_a_forged_header_is_refused_or_describes_sections_inside_the_file(data):
+def test_a_forged_header_is_refused_or_describes_sections_inside_the_file(data) -> None:
     form = data.draw(st.sampled_from([HASHED, PLAIN]))
     body = packed(form)[START:].partition(b"}}")[2]
     sizes = st.dictionaries(st.sampled_from([*SECTIONS, "more"]), st.sampled_from(ANYTHING))
@@ -104,13 +104,13 @@ def test_a_forged_header_is_refused_or_describes_sections_inside_the_file(data):
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"3", b"[" * 100_000, b"\xff", b"1" * 5000, b'{"sections": [1]}'])
-def test_a_header_of_another_form_is_refused(text):
+def test_a_header_of_another_form_is_refused(text) -> None:
     with pytest.raises(QnnError, match="its header is not well-formed"):
         PLAIN.unpack(with_header(PLAIN, text))
 
 
 @pytest.mark.parametrize("size", [-1, 1.0, True, "1", None, [1], 1 << 70])
-def test_a_size_that_is_none_is_refused(size):
+def test_a_size_that_is_none_is_refused(size) -> None:
     with pytest.raises(QnnError, match="is not a number from 0 to"):
         PLAIN.unpack(with_header(PLAIN, json.dumps({"sections": {"a": size}}).encode()))
 
@@ -125,7 +125,7 @@ def test_a_size_that_is_none_is_refused(size):
         ({}, "there are unused bytes at its end"),
     ],
 )
-def test_every_byte_belongs_to_a_section_or_is_zero(sizes, rule):
+def test_every_byte_belongs_to_a_section_or_is_zero(sizes, rule) -> None:
     content = packed(PLAIN, {}, {"first": b"abc", "last": b"d"})
     text = json.dumps({"sections": sizes}).encode().ljust(100)
     with pytest.raises(QnnError, match=rule):
@@ -135,20 +135,20 @@ def test_every_byte_belongs_to_a_section_or_is_zero(sizes, rule):
 @pytest.mark.parametrize(
     ("length", "rule"), [(1 << 31, "longer than itself"), (10**4, "longer than itself"), (5, "wrong")]
 )
-def test_the_length_of_a_header_is_checked_before_it_is_read(length, rule):
+def test_the_length_of_a_header_is_checked_before_it_is_read(length, rule) -> None:
     content = bytearray(packed(HASHED))
     struct.pack_into("<I", content, 12, length)
     with pytest.raises(QnnError, match=rule):
         HASHED.unpack(content)
 
 
-def test_a_header_that_could_not_be_read_is_not_written(monkeypatch):
+def test_a_header_that_could_not_be_read_is_not_written(monkeypatch) -> None:
     monkeypatch.setattr(container, "MAX_HEADER", 100)
     with pytest.raises(QnnError, match=r"its header would take [0-9]+ bytes, more than 100"):
         HASHED.pack({"name": "x" * 100}, {})
 
 
-def test_only_the_checksum_is_left_out_where_it_is_not_wanted():
+def test_only_the_checksum_is_left_out_where_it_is_not_wanted() -> None:
     damaged = bytearray(packed(HASHED))
     damaged[-1] ^= 1
     assert bytes(HASHED.unpack(damaged, verify=False)[1]["last"]) == b"{"
@@ -161,6 +161,6 @@ def test_only_the_checksum_is_left_out_where_it_is_not_wanted():
 
 
 @pytest.mark.parametrize("content", [b"", b"TEST", b"OTHERTHING" * 10])
-def test_something_else_is_refused_as_such(content):
+def test_something_else_is_refused_as_such(content) -> None:
     with pytest.raises(QnnError, match="it does not begin as one does"):
         HASHED.unpack(content)

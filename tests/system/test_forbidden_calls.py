@@ -40,7 +40,7 @@ def judge(machine, number, arguments=(), architecture=None):
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_filter_refuses_what_reaches_out_and_allows_the_rest(name):
+def test_the_filter_refuses_what_reaches_out_and_allows_the_rest(name) -> None:
     machine, numbers = MACHINES[name], NUMBERS[name]
     here = os.O_CLOEXEC
     for call, arguments, answer in (
@@ -88,7 +88,7 @@ def answer_to_a_filter():
 
 
 @pytest.mark.parametrize("unknown", [False, True])
-def test_the_kernel_refuses_forbidden_calls_and_a_machine_without_a_filter_is_told(unknown, tmp_path):
+def test_the_kernel_refuses_forbidden_calls_and_a_machine_without_a_filter_is_told(unknown, tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(unknown=unknown)], capture_output=True, text=True, cwd=tmp_path,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),

@@ -32,7 +32,7 @@ def is_open(number):
 
 
 @BOTH
-def test_no_descriptor_is_lost_where_it_is_opened(by):
+def test_no_descriptor_is_lost_where_it_is_opened(by) -> None:
     def deed():
         own = own_fd(os.memfd_create, "test", os.MFD_CLOEXEC)
         os.fstat(own.fileno())
@@ -40,7 +40,7 @@ def test_no_descriptor_is_lost_where_it_is_opened(by):
     assert unharmed(deed, by=by) > 5
 
 
-def test_the_plain_way_does_lose_one():
+def test_the_plain_way_does_lose_one() -> None:
     """The test above would notice."""
 
     def deed():
@@ -54,7 +54,7 @@ def test_the_plain_way_does_lose_one():
             os.close(int(number))
 
 
-def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgotten():
+def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgotten() -> None:
     before = descriptors()
     told, forgotten = (own_fd(os.open, "/proc", os.O_RDONLY) for _ in range(2))
     with own_fd(os.dup, told.fileno()) as kept:
@@ -69,13 +69,13 @@ def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgott
     assert not opened_since(before)
 
 
-def test_what_cannot_be_opened_is_refused_as_ever():
+def test_what_cannot_be_opened_is_refused_as_ever() -> None:
     with pytest.raises(FileNotFoundError):
         own_fd(os.open, "/no/such/file", os.O_RDONLY)
 
 
 @BOTH
-def test_a_thread_whose_start_is_interrupted_runs_whole_or_never(by):
+def test_a_thread_whose_start_is_interrupted_runs_whole_or_never(by) -> None:
     made = []
 
     def deed():
@@ -95,7 +95,7 @@ def test_a_thread_whose_start_is_interrupted_runs_whole_or_never(by):
     assert unharmed(deed, check, by=by) > 20
 
 
-def test_a_system_that_starts_no_more_threads_says_so(monkeypatch):
+def test_a_system_that_starts_no_more_threads_says_so(monkeypatch) -> None:
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
@@ -105,7 +105,7 @@ def test_a_system_that_starts_no_more_threads_says_so(monkeypatch):
 
 
 @BOTH
-def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is_interrupted(by):
+def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is_interrupted(by) -> None:
     done, made = set(), []
 
     def deed():
@@ -120,7 +120,7 @@ def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is
     assert len(done) > 10
 
 
-def test_a_finalizer_runs_once_and_never_after_it_is_detached():
+def test_a_finalizer_runs_once_and_never_after_it_is_detached() -> None:
     done = []
     owner = Owner()
     ending, other = Finalizer(owner, done.append, 1), Finalizer(owner, done.append, 2)
@@ -133,7 +133,7 @@ def test_a_finalizer_runs_once_and_never_after_it_is_detached():
     assert not ending.waits
 
 
-def test_an_ending_is_done_for_what_ends_in_a_cycle():
+def test_an_ending_is_done_for_what_ends_in_a_cycle() -> None:
     done = []
     owner = Owner()
     owner.itself = owner
@@ -143,7 +143,7 @@ def test_an_ending_is_done_for_what_ends_in_a_cycle():
     assert done == [1]
 
 
-def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypatch):
+def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypatch) -> None:
     told, done = [], []
     monkeypatch.setattr("sys.unraisablehook", told.append)
 
@@ -160,7 +160,7 @@ def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypa
 
 
 @BOTH
-def test_such_an_ending_is_done_wherever_it_is_interrupted(by):
+def test_such_an_ending_is_done_wherever_it_is_interrupted(by) -> None:
     done, made = set(), []
 
     def end(key):
@@ -181,7 +181,7 @@ def test_such_an_ending_is_done_wherever_it_is_interrupted(by):
     assert len(made) > 10
 
 
-def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
+def test_a_warning_that_is_an_error_goes_no_further(monkeypatch) -> None:
     told = []
     monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
     monkeypatch.setattr(sys, "unraisablehook", lambda problem: told.append(problem.exc_type))
@@ -191,7 +191,7 @@ def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
     assert told == [ResourceWarning]
 
 
-def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itself():
+def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itself() -> None:
     main, calls, both, over = threading.get_ident(), [], threading.Event(), threading.Event()
     other = threading.Thread(target=run_pending, daemon=True)
 
@@ -214,7 +214,7 @@ def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itsel
     assert calls == [True, False]
 
 
-def test_a_finalizer_may_run_at_exit():
+def test_a_finalizer_may_run_at_exit() -> None:
     script = (
         "from isthmus.system.interrupts import Finalizer\n"
         "class Owner: ...\n"
@@ -227,7 +227,7 @@ def test_a_finalizer_may_run_at_exit():
     assert told.stdout.splitlines()[0] == "done"
 
 
-def test_a_finalizer_that_fails_is_reported_and_does_not_stop_the_others(monkeypatch):
+def test_a_finalizer_that_fails_is_reported_and_does_not_stop_the_others(monkeypatch) -> None:
     told, done = [], []
     monkeypatch.setattr("sys.unraisablehook", told.append)
     monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
@@ -248,7 +248,7 @@ def test_a_finalizer_that_fails_is_reported_and_does_not_stop_the_others(monkeyp
     assert len(told) == 1
 
 
-def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is_done(monkeypatch):
+def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is_done(monkeypatch) -> None:
     told, tries = [], []
     monkeypatch.setattr("sys.unraisablehook", told.append)
 
@@ -266,7 +266,7 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
     assert [one.exc_type for one in told] == [TimeoutError]
 
 
-def test_a_finalizer_that_fails_is_reported_by_pythons_own_hook_too():
+def test_a_finalizer_that_fails_is_reported_by_pythons_own_hook_too() -> None:
     script = (
         "import sys\n"
         "from isthmus.system.interrupts import Finalizer\n"

@@ -43,7 +43,7 @@ def package_beside(folder, main):
 
 
 @pytest.mark.parametrize("variable", ["", ".", ":", "{folder}"])
-def test_modules_in_the_working_folder_are_not_run(poisoned, monkeypatch, variable):
+def test_modules_in_the_working_folder_are_not_run(poisoned, monkeypatch, variable) -> None:
     monkeypatch.chdir(poisoned)
     monkeypatch.setenv("PYTHONPATH", variable.format(folder=poisoned))
     monkeypatch.setenv("PYTHONSTARTUP", str(poisoned / "numpy.py"))
@@ -58,12 +58,12 @@ def test_modules_in_the_working_folder_are_not_run(poisoned, monkeypatch, variab
     assert markers(poisoned) == []
 
 
-def test_a_plain_start_would_have_run_them(poisoned):
+def test_a_plain_start_would_have_run_them(poisoned) -> None:
     subprocess.run([sys.executable, "-m", "isthmus"], cwd=poisoned, capture_output=True, check=False)
     assert "isthmus.ran" in markers(poisoned)
 
 
-def test_the_package_that_runs_is_the_one_that_the_child_imports(tmp_path):
+def test_the_package_that_runs_is_the_one_that_the_child_imports(tmp_path) -> None:
     script = "from isthmus.system import isolated; print('\\0'.join(isolated.command('isthmus.child', 'x', '')))"
     source = package_beside(tmp_path / "tree", "import sys, isthmus; print(isthmus.__file__, sys.argv[1:])")
     command = subprocess.run(
@@ -73,7 +73,7 @@ def test_the_package_that_runs_is_the_one_that_the_child_imports(tmp_path):
     assert done.stdout == f"{source}/isthmus/__init__.py ['x', '']\n"
 
 
-def test_dependencies_are_taken_from_the_interpreter_before_the_folder_of_the_package(tmp_path):
+def test_dependencies_are_taken_from_the_interpreter_before_the_folder_of_the_package(tmp_path) -> None:
     source = package_beside(tmp_path / "tree", "import json, beside; print(json.__file__, beside.__file__)")
     (source / "json.py").write_text("raise SystemExit('the wrong one')")
     (source / "beside.py").write_text("")
@@ -86,7 +86,7 @@ def test_dependencies_are_taken_from_the_interpreter_before_the_folder_of_the_pa
     assert done.stdout.split() == [os.path.dirname(os.__file__) + "/json/__init__.py", str(source / "beside.py")]
 
 
-def test_packages_of_the_user_come_before_those_of_the_interpreter_as_they_do_here(tmp_path, monkeypatch):
+def test_packages_of_the_user_come_before_those_of_the_interpreter_as_they_do_here(tmp_path, monkeypatch) -> None:
     def import_path():
         return subprocess.run(isolated.command("site"), capture_output=True, text=True, check=True).stdout
 
@@ -99,7 +99,7 @@ def test_packages_of_the_user_come_before_those_of_the_interpreter_as_they_do_he
     assert sorted(places, key=lambda place: found.index(f"{place}'")) == places
 
 
-def test_the_environment_holds_what_a_child_needs_and_no_more(monkeypatch):
+def test_the_environment_holds_what_a_child_needs_and_no_more(monkeypatch) -> None:
     for name in list(os.environ):
         monkeypatch.delenv(name)
     needed = {"PATH": "/bin", "HOME": "/h", "LANG": "C", "LC_ALL": "C", "TMPDIR": "/t", "XDG_CACHE_HOME": "/c",
@@ -113,7 +113,7 @@ def test_the_environment_holds_what_a_child_needs_and_no_more(monkeypatch):
     assert isolated.environment() == {**needed, "LD_LIBRARY_PATH": "/opt/lib"}
 
 
-def test_an_interpreter_that_cannot_be_named_is_refused(monkeypatch):
+def test_an_interpreter_that_cannot_be_named_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(isthmus.QnnError, match=r"sys\.executable"):
         isolated.command("isthmus.backends.accelerator")
@@ -129,7 +129,7 @@ time.sleep(3600)
 PARENT = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}, str(os.getpid())])"
 
 
-def test_a_child_ends_with_its_parent():
+def test_a_child_ends_with_its_parent() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "begun\n"
@@ -140,12 +140,12 @@ def test_a_child_ends_with_its_parent():
     parent.stdout.close()
 
 
-def test_a_child_whose_parent_has_died_before_does_not_begin():
+def test_a_child_whose_parent_has_died_before_does_not_begin() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD, "1" if os.getpid() != 1 else "2"], capture_output=True)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
-def test_every_child_is_started_in_a_session_of_its_own():
+def test_every_child_is_started_in_a_session_of_its_own() -> None:
     """So that Ctrl-C in a terminal, which goes to all processes of a group, is the client's alone to answer."""
     lacking = []
     for file in sorted(Path(isthmus.__file__).parent.rglob("*.py")):
@@ -157,7 +157,7 @@ def test_every_child_is_started_in_a_session_of_its_own():
     assert not lacking
 
 
-def test_a_relative_name_of_the_interpreter_is_made_absolute(monkeypatch, tmp_path):
+def test_a_relative_name_of_the_interpreter_is_made_absolute(monkeypatch, tmp_path) -> None:
     (tmp_path / "python").symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", "python")

@@ -55,22 +55,22 @@ def line(seconds, *arguments, **options):
     return Progress(*arguments, **options, _began=0.0).line(now=seconds)
 
 
-def test_the_line_has_the_time_left_once_a_step_is_done():
+def test_the_line_has_the_time_left_once_a_step_is_done() -> None:
     assert line(5, "runs", 4) == f"[{'.' * 24}] 0 of 4 runs, 5 s"
     assert line(5, "runs", 4, done=1) == f"[{'#' * 6}{'.' * 18}] 1 of 4 runs, about 15 s left"
     assert line(20, "runs", 4, done=4) == f"[{'#' * 24}] 4 of 4 runs, 20 s"
     assert line(5, "runs", done=1234) == "1,234 runs, 5 s"
 
 
-def test_steps_that_differ_in_length_give_no_estimate():
+def test_steps_that_differ_in_length_give_no_estimate() -> None:
     assert line(5, "stages", 4, alike=False, done=2) == f"[{'#' * 12}{'.' * 12}] 2 of 4 stages, 5 s"
 
 
-def test_a_name_of_several_lines_stays_in_one():
+def test_a_name_of_several_lines_stays_in_one() -> None:
     assert "\n" not in line(5, "jobs", 2, "compiling", done=1, _doing="a\nb")
 
 
-def test_work_that_ends_soon_shows_nothing(terminal, clock, monkeypatch):
+def test_work_that_ends_soon_shows_nothing(terminal, clock, monkeypatch) -> None:
     monkeypatch.setattr(module, "_DELAY", 1)
     with progress("runs", 2) as work:
         clock.now += 0.9
@@ -81,7 +81,7 @@ def test_work_that_ends_soon_shows_nothing(terminal, clock, monkeypatch):
     assert lines(terminal) == [f"[{'#' * 24}] 2 of 2 runs, 1 s", ""]
 
 
-def test_quick_steps_are_not_all_drawn(terminal, clock, monkeypatch):
+def test_quick_steps_are_not_all_drawn(terminal, clock, monkeypatch) -> None:
     monkeypatch.setattr(module, "_INTERVAL", 0.1)
     with progress("runs") as work:
         for _ in range(300):
@@ -90,7 +90,7 @@ def test_quick_steps_are_not_all_drawn(terminal, clock, monkeypatch):
     assert 28 < len(lines(terminal)) < 33
 
 
-def test_a_long_step_is_drawn_again_by_itself(terminal, monkeypatch):
+def test_a_long_step_is_drawn_again_by_itself(terminal, monkeypatch) -> None:
     monkeypatch.setattr(module, "_TICK", 0.001)
     often = threading.Event()
     monkeypatch.setattr(terminal, "flush", lambda: terminal.getvalue().count(ERASE) > 3 and often.set())
@@ -106,7 +106,7 @@ def test_a_long_step_is_drawn_again_by_itself(terminal, monkeypatch):
 
 
 @pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt])
-def test_the_line_is_erased_when_the_work_fails(terminal, problem):
+def test_the_line_is_erased_when_the_work_fails(terminal, problem) -> None:
     def fail():
         with progress("runs", 2) as work:
             work.step()
@@ -118,7 +118,7 @@ def test_the_line_is_erased_when_the_work_fails(terminal, problem):
     assert after == ("1 of 2 runs are complete\n" if problem is KeyboardInterrupt else "")
 
 
-def test_the_innermost_work_is_shown(terminal):
+def test_the_innermost_work_is_shown(terminal) -> None:
     with progress("models", 2) as outer:
         outer.step("first")
         with shown(Progress("parts", 4, "compiling")) as inner:
@@ -130,7 +130,7 @@ def test_the_innermost_work_is_shown(terminal):
     assert "hidden" not in terminal.getvalue()
 
 
-def test_what_is_printed_above_is_not_in_the_line(terminal):
+def test_what_is_printed_above_is_not_in_the_line(terminal) -> None:
     with progress("runs", 2) as work:
         work.step()
         with above():
@@ -139,7 +139,7 @@ def test_what_is_printed_above_is_not_in_the_line(terminal):
     assert lines(terminal)[1] == "a message\n"
 
 
-def test_a_line_fits_the_terminal(terminal, monkeypatch):
+def test_a_line_fits_the_terminal(terminal, monkeypatch) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
     monkeypatch.setattr(terminal, "fileno", lambda: theirs)
@@ -165,7 +165,7 @@ class Closed(Terminal):
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO(), Gone(), Closed(), object()])
-def test_work_needs_no_terminal(terminal, monkeypatch, stream):
+def test_work_needs_no_terminal(terminal, monkeypatch, stream) -> None:
     monkeypatch.setattr(module, "sys", types.SimpleNamespace(stderr=stream))
     with progress("runs", 2) as work:
         work.step()
@@ -174,7 +174,7 @@ def test_work_needs_no_terminal(terminal, monkeypatch, stream):
     assert getattr(stream, "getvalue", str)() == ""
 
 
-def test_a_terminal_that_cannot_erase_gets_nothing(terminal, monkeypatch):
+def test_a_terminal_that_cannot_erase_gets_nothing(terminal, monkeypatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     with progress("runs", 2) as work:
         work.step()

@@ -9,7 +9,7 @@ from support.processes import descriptors, opened_since
 from isthmus.system import reading
 
 
-def test_a_regular_file_is_read_up_to_its_bound(tmp_path):
+def test_a_regular_file_is_read_up_to_its_bound(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert reading.contents(path, 5) == b"12345"
@@ -17,7 +17,7 @@ def test_a_regular_file_is_read_up_to_its_bound(tmp_path):
         reading.contents(path, 4)
 
 
-def test_a_sparse_file_is_refused_before_it_is_read(tmp_path):
+def test_a_sparse_file_is_refused_before_it_is_read(tmp_path) -> None:
     path = tmp_path / "file"
     path.touch()
     os.truncate(path, 1 << 38)
@@ -25,13 +25,13 @@ def test_a_sparse_file_is_refused_before_it_is_read(tmp_path):
         reading.contents(path, 1024)
 
 
-def test_a_file_that_does_not_tell_its_size_is_bounded_all_the_same():
+def test_a_file_that_does_not_tell_its_size_is_bounded_all_the_same() -> None:
     assert os.stat("/proc/self/maps").st_size == 0
     with pytest.raises(OSError, match="larger than 10 bytes"):
         reading.contents("/proc/self/maps", 10)
 
 
-def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path):
+def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/dev/zero")
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path):
     assert opened_since(before) == []
 
 
-def test_a_mapped_file_is_a_copy_that_nobody_can_change(tmp_path):
+def test_a_mapped_file_is_a_copy_that_nobody_can_change(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     before = descriptors()
@@ -67,7 +67,7 @@ def test_a_mapped_file_is_a_copy_that_nobody_can_change(tmp_path):
     assert opened_since(before) == []
 
 
-def test_a_mapped_file_is_bounded_and_not_empty(tmp_path):
+def test_a_mapped_file_is_bounded_and_not_empty(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     before = descriptors()

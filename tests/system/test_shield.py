@@ -42,7 +42,7 @@ def handler():
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_call_from_the_main_thread_runs_on_a_helper_and_others_where_they_are():
+def test_a_call_from_the_main_thread_runs_on_a_helper_and_others_where_they_are() -> None:
     assert its_thread() is not threading.main_thread()
     assert its_thread() is its_thread(), "the helper is kept"
     seen = []
@@ -52,12 +52,12 @@ def test_a_call_from_the_main_thread_runs_on_a_helper_and_others_where_they_are(
     assert seen == [thread]
 
 
-def test_a_call_within_a_call_runs_on_the_same_thread():
+def test_a_call_within_a_call_runs_on_the_same_thread() -> None:
     helper, inner = shielded(lambda: (threading.current_thread(), its_thread()))()
     assert helper is inner
 
 
-def test_a_result_ends_when_the_caller_drops_it_however_slow_the_helper_is(monkeypatch):
+def test_a_result_ends_when_the_caller_drops_it_however_slow_the_helper_is(monkeypatch) -> None:
     dropped = threading.Event()
 
     class SlowLock:
@@ -83,13 +83,13 @@ def test_a_result_ends_when_the_caller_drops_it_however_slow_the_helper_is(monke
         dropped.set()
 
 
-def test_context_variables_and_keywords_travel_with_a_call():
+def test_context_variables_and_keywords_travel_with_a_call() -> None:
     variable = contextvars.ContextVar("variable", default=0)
     variable.set(3)
     assert shielded(lambda add, to: variable.get() + add + to)(1, to=2) == 6
 
 
-def test_an_exception_keeps_its_traceback_and_nothing_keeps_the_exception():
+def test_an_exception_keeps_its_traceback_and_nothing_keeps_the_exception() -> None:
     class Refusal(Exception):
         pass
 
@@ -141,14 +141,14 @@ def make_at_once():
 
 @BOTH
 @pytest.mark.parametrize("create", [make, make_at_once])
-def test_what_plain_python_opens_is_released_wherever_its_creation_is_interrupted(create, by):
+def test_what_plain_python_opens_is_released_wherever_its_creation_is_interrupted(create, by) -> None:
     Thing.released.clear()
     assert unharmed(create, by=by) > 15
     assert Thing.released
 
 
 @pytest.mark.parametrize("create", [make, make_at_once])
-def test_two_interrupts_leave_nothing_either(create):
+def test_two_interrupts_leave_nothing_either(create) -> None:
     create()
     before, places = account(), 0
     for where in twice_everywhere(create, step=3):
@@ -158,7 +158,7 @@ def test_two_interrupts_leave_nothing_either(create):
     assert places > 10
 
 
-def test_an_interrupted_call_is_asked_to_end_and_has_ended_before_the_interrupt_goes_on(handler):
+def test_an_interrupted_call_is_asked_to_end_and_has_ended_before_the_interrupt_goes_on(handler) -> None:
     events = []
 
     def interrupt():
@@ -182,7 +182,7 @@ def test_an_interrupted_call_is_asked_to_end_and_has_ended_before_the_interrupt_
     check()
 
 
-def test_a_handler_may_make_a_call_while_another_is_waited_for(handler):
+def test_a_handler_may_make_a_call_while_another_is_waited_for(handler) -> None:
     threads, inner_done = [], threading.Event()
 
     def call():
@@ -205,7 +205,7 @@ def test_a_handler_may_make_a_call_while_another_is_waited_for(handler):
     assert not left(before), "at most a few helpers are kept"
 
 
-def test_a_handler_that_comes_into_a_run_may_close_the_session(handler, monkeypatch, tmp_path):
+def test_a_handler_that_comes_into_a_run_may_close_the_session(handler, monkeypatch, tmp_path) -> None:
     """The main thread holds the locks of the run, and may take them again; a helper would wait for ever."""
     opened = Session(tiny.convolution(tmp_path / "convolution.onnx"))
     handler(opened.close)
@@ -221,7 +221,7 @@ def test_a_handler_that_comes_into_a_run_may_close_the_session(handler, monkeypa
     monkeypatch.undo()
 
 
-def test_a_system_that_starts_no_threads_still_serves_calls(monkeypatch):
+def test_a_system_that_starts_no_threads_still_serves_calls(monkeypatch) -> None:
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
@@ -230,7 +230,7 @@ def test_a_system_that_starts_no_threads_still_serves_calls(monkeypatch):
     assert its_thread() is threading.main_thread()
 
 
-def test_a_forked_child_has_helpers_of_its_own():
+def test_a_forked_child_has_helpers_of_its_own() -> None:
     its_thread()
     child = os.fork()
     if child == 0:
@@ -238,7 +238,7 @@ def test_a_forked_child_has_helpers_of_its_own():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_call_that_is_waited_for_in_a_forked_child_is_refused_there(handler):
+def test_a_call_that_is_waited_for_in_a_forked_child_is_refused_there(handler) -> None:
     children = []
     handler(lambda: children.append(os.fork()))
 
@@ -259,7 +259,7 @@ def test_a_call_that_is_waited_for_in_a_forked_child_is_refused_there(handler):
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
 
 
-def test_calls_are_served_while_the_interpreter_ends():
+def test_calls_are_served_while_the_interpreter_ends() -> None:
     script = (
         "import atexit, sys, threading\n"
         "from isthmus.system.shield import shielded\n"
@@ -311,7 +311,7 @@ def storm(calls):
     return hits
 
 
-def test_a_storm_of_signals_loses_nothing():
+def test_a_storm_of_signals_loses_nothing() -> None:
     storm(10)
     gc.collect()
     before = account()
@@ -321,7 +321,7 @@ def test_a_storm_of_signals_loses_nothing():
 
 
 @LONG
-def test_a_long_storm_of_signals_loses_nothing():
+def test_a_long_storm_of_signals_loses_nothing() -> None:
     storm(10)
     gc.collect()
     before = account()

@@ -19,7 +19,7 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("io", "status"), [("memhandle", 0), ("raw", 1)])
-def test_a_limit_on_copies_is_an_exit_status(model, io, status, capsys):
+def test_a_limit_on_copies_is_an_exit_status(model, io, status, capsys) -> None:
     command = ["run", model, "--backend", "htp", "--io", io, "--max-copied", "0", "--json"]
     assert main(command) == status
     captured = capsys.readouterr()
@@ -30,7 +30,7 @@ def test_a_limit_on_copies_is_an_exit_status(model, io, status, capsys):
     assert ("bytes were copied, 0 are allowed" in captured.err) == bool(status)
 
 
-def test_an_audit_names_each_copied_tensor_with_its_remedy(model, capsys):
+def test_an_audit_names_each_copied_tensor_with_its_remedy(model, capsys) -> None:
     assert main(["run", model, "--backend", "htp", "--io", "raw", "--audit", "--repeat", "2"]) == 0
     report = capsys.readouterr().err
     for name in "xsy":
@@ -39,7 +39,7 @@ def test_an_audit_names_each_copied_tensor_with_its_remedy(model, capsys):
 
 
 @pytest.mark.parametrize("compared", [False, True])
-def test_a_page_adds_nothing_to_the_audit(model, tmp_path, compared, capsys):
+def test_a_page_adds_nothing_to_the_audit(model, tmp_path, compared, capsys) -> None:
     command = ["run", model, "--backend", "htp", "--io", "raw", "--audit"]
     assert main(command) == 0
     expected = capsys.readouterr().err
@@ -48,7 +48,7 @@ def test_a_page_adds_nothing_to_the_audit(model, tmp_path, compared, capsys):
     assert capsys.readouterr().err == f"written: {page[1]}\n{expected}"
 
 
-def test_a_command_that_fails_prints_its_audit_too(model, tmp_path, capsys):
+def test_a_command_that_fails_prints_its_audit_too(model, tmp_path, capsys) -> None:
     command = ["run", model, "--backend", "htp", "--io", "raw", "--outputs", "/dev/full"]
     assert main([*command, "--audit"]) == 2
     *report, error = capsys.readouterr().err.splitlines()
@@ -67,13 +67,13 @@ def test_a_command_that_fails_prints_its_audit_too(model, tmp_path, capsys):
         "throughput-net-run --config absent.json",
     ],
 )
-def test_a_command_that_is_refused_before_it_uses_memory_prints_no_audit(model, line, capsys):
+def test_a_command_that_is_refused_before_it_uses_memory_prints_no_audit(model, line, capsys) -> None:
     assert main([*line.format(model=model).split(), "--audit"]) == 2
     [error] = capsys.readouterr().err.splitlines()
     assert error.startswith(f"isthmus {line.split()[0]}: [")
 
 
-def test_a_limit_that_is_no_number_is_one_line(model, capsys):
+def test_a_limit_that_is_no_number_is_one_line(model, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", model, "--max-copied", "few"])
     assert ended.value.code == 2
@@ -81,7 +81,7 @@ def test_a_limit_that_is_no_number_is_one_line(model, capsys):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_that_execute_models_have_the_options_and_others_name_those(command, capsys):
+def test_commands_that_execute_models_have_the_options_and_others_name_those(command, capsys) -> None:
     has_options = "--audit" in parser_of(command, "isthmus")._option_string_actions
     assert has_options is (command in AUDITED)
     assert ("--max-copied" in parser_of(command, "isthmus")._option_string_actions) is has_options
@@ -106,7 +106,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", sampled((pytest.param(line, id=name) for name, line in LINES.items()), 3))
-def test_what_a_command_begins_ends_as_often(model, tmp_path, line, capsys):
+def test_what_a_command_begins_ends_as_often(model, tmp_path, line, capsys) -> None:
     for name in "xs":
         np.zeros(16, np.float32).tofile(tmp_path / f"{name}.raw")
     (tmp_path / "list.txt").write_text(f"x:={tmp_path}/x.raw s:={tmp_path}/s.raw\n")

@@ -131,7 +131,7 @@ GENERATE = "qnn-context-binary-generator --backend libQnnCpu.so"
         ("qnn-profile-viewer --input_log missing.log", "missing.log"),
     ],
 )  # fmt: skip
-def test_a_missing_file_is_named_in_one_line(folder, capsys, line, missing):
+def test_a_missing_file_is_named_in_one_line(folder, capsys, line, missing) -> None:
     assert missing in refused(line, capsys)
     assert files(folder) == set()
 
@@ -139,7 +139,7 @@ def test_a_missing_file_is_named_in_one_line(folder, capsys, line, missing):
 @pytest.mark.parametrize(
     "line", [f"{NET_RUN} --input_list short.txt", "qnn-throughput-net-run --config short_list.json"]
 )
-def test_a_wrong_size_is_refused_with_the_line_and_the_bytes_before_anything_runs(folder, capsys, line):
+def test_a_wrong_size_is_refused_with_the_line_and_the_bytes_before_anything_runs(folder, capsys, line) -> None:
     message = refused(line, capsys)
     assert "input list 'short.txt', line 3: input file 'short.raw': has 399,996 bytes" in message
     assert "tensor 's' needs 400,000 as float32" in message
@@ -166,7 +166,7 @@ WRITING = {
 
 @pytest.mark.parametrize("where", ["file", long("/sys")])
 @pytest.mark.parametrize("line", WRITING)
-def test_a_folder_that_cannot_be_written_is_one_line(folder, capsys, line, where):
+def test_a_folder_that_cannot_be_written_is_one_line(folder, capsys, line, where) -> None:
     tool, *arguments = shlex.split(line.format(where))
     assert TOOLS[tool](arguments) == 2
     [message] = messages(capsys)
@@ -201,7 +201,7 @@ def small_disk(nbytes):
         f"{GENERATE} --model camera.tflite --binary_file a --output_dir out/new",
     ],
 )
-def test_a_full_disk_is_one_line_and_nothing_partial_is_left(folder, capsys, line):
+def test_a_full_disk_is_one_line_and_nothing_partial_is_left(folder, capsys, line) -> None:
     (folder / "out").mkdir()
     tool, *arguments = shlex.split(line)
     with small_disk(30_000):
@@ -221,14 +221,14 @@ def test_a_full_disk_is_one_line_and_nothing_partial_is_left(folder, capsys, lin
         "isthmus sweep camera.tflite --state state --csv /dev/full",
     ],
 )
-def test_a_device_without_space_is_one_line(folder, capsys, line):
+def test_a_device_without_space_is_one_line(folder, capsys, line) -> None:
     tool, *arguments = shlex.split(line)
     assert TOOLS[tool](arguments) == 2
     [message] = messages(capsys)
     assert "cannot be written: No space left on device" in message
 
 
-def test_standard_output_without_space_is_one_line(folder):
+def test_standard_output_without_space_is_one_line(folder) -> None:
     # Python writes what is left when it ends, unless it is told to keep nothing back.
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     line = command("isthmus inspect camera.bin")
@@ -250,7 +250,7 @@ def test_standard_output_without_space_is_one_line(folder):
         ("isthmus fit camera.tflite --rounds 1000000000", "limits|rounds of measurement"),
     ],
 )
-def test_an_interrupt_ends_a_long_command_in_a_line_with_whole_files_only(folder, line, noun):
+def test_an_interrupt_ends_a_long_command_in_a_line_with_whole_files_only(folder, line, noun) -> None:
     running = subprocess.Popen(command(line), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     results = folder / "out"
     if "net-run" in line:

@@ -18,7 +18,7 @@ from isthmus.tools.commands import COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_and_every_option_is_explained(capsys, command):
+def test_every_command_and_every_option_is_explained(capsys, command) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0
@@ -32,7 +32,7 @@ def test_every_command_and_every_option_is_explained(capsys, command):
             assert explained, f"{line.strip()} is not explained"
 
 
-def test_the_commands_are_listed(capsys):
+def test_the_commands_are_listed(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
@@ -50,11 +50,11 @@ def loaded(*arguments):
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_version_is_told_without_loading_anything():
+def test_the_version_is_told_without_loading_anything() -> None:
     assert not {"numpy", "logging", "isthmus.graph", "isthmus.backends", "isthmus.qnn"} & loaded("--version")
 
 
-def test_a_plan_loads_neither_the_api_nor_what_only_running_needs(tmp_path):
+def test_a_plan_loads_neither_the_api_nor_what_only_running_needs(tmp_path) -> None:
     model = tiny.gate(tmp_path / "gate.onnx", 4)
     unwanted = {"isthmus.qnn", "isthmus.session", "asyncio", "numba", "llvmlite", "isthmus.frontends.tflite"}
     assert not unwanted & loaded("plan", str(model))
@@ -62,7 +62,7 @@ def test_a_plan_loads_neither_the_api_nor_what_only_running_needs(tmp_path):
 
 @pytest.mark.parametrize("streams", [long(">&-"), long("<&- >&-"), "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", ["plan", "run --backend htp"])
-def test_closed_standard_streams_are_no_error(tmp_path, command, streams):
+def test_closed_standard_streams_are_no_error(tmp_path, command, streams) -> None:
     model = tiny.gate(tmp_path / "gate.onnx", 4)
     # Kernels that are compiled are a line on standard error.
     assert main([*command.split(), str(model)]) == 0
@@ -77,7 +77,7 @@ def without_times(errors):
 
 
 @pytest.mark.parametrize("module", ["argparse", "isthmus.errors", "isthmus.tools.plan", "numpy"])
-def test_an_interrupt_while_modules_are_loaded_is_one_line(module):
+def test_an_interrupt_while_modules_are_loaded_is_one_line(module) -> None:
     script = (
         "import sys\n"
         "class Interrupt:\n"
@@ -92,7 +92,7 @@ def test_an_interrupt_while_modules_are_loaded_is_one_line(module):
     assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
 
 
-def test_an_interrupt_is_not_lost_to_an_extension_module_that_is_being_loaded():
+def test_an_interrupt_is_not_lost_to_an_extension_module_that_is_being_loaded() -> None:
     # As numpy does it: whatever happens while it is loaded is an ImportError.
     script = (
         "import os, signal, sys\n"
@@ -112,7 +112,7 @@ def test_an_interrupt_is_not_lost_to_an_extension_module_that_is_being_loaded():
     assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
 
 
-def test_an_interrupt_that_python_drops_in_a_callback_comes_again():
+def test_an_interrupt_that_python_drops_in_a_callback_comes_again() -> None:
     script = (
         "import sys, time, weakref\n"
         "class Dropped: pass\n"
@@ -132,7 +132,7 @@ def test_an_interrupt_that_python_drops_in_a_callback_comes_again():
     assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
 
 
-def test_names_that_are_too_long_are_one_line_that_ends_with_the_reason(tmp_path, capsys):
+def test_names_that_are_too_long_are_one_line_that_ends_with_the_reason(tmp_path, capsys) -> None:
     model = str(tiny.gate(tmp_path / "gate.onnx", 4))
     assert main(["run", model, "--outputs", "x" * 300]) == 2
     [line] = capsys.readouterr().err.splitlines()
@@ -140,7 +140,7 @@ def test_names_that_are_too_long_are_one_line_that_ends_with_the_reason(tmp_path
     assert len(line) < 220
 
 
-def test_numbers_of_a_model_that_overflow_are_no_warning(tmp_path):
+def test_numbers_of_a_model_that_overflow_are_no_warning(tmp_path) -> None:
     """The weights of a convolution are multiplied with the scales behind it: beyond what a float holds, here."""
     model = tiny.save(
         tmp_path / "large.onnx",
@@ -156,7 +156,7 @@ def test_numbers_of_a_model_that_overflow_are_no_warning(tmp_path):
     assert (done.returncode, without_times(done.stderr)) == (0, "")
 
 
-def test_a_reader_that_closes_the_output_ends_a_command_like_its_signal():
+def test_a_reader_that_closes_the_output_ends_a_command_like_its_signal() -> None:
     """Status 1 would be the answer no."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -166,7 +166,7 @@ def test_a_reader_that_closes_the_output_ends_a_command_like_its_signal():
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-def test_an_error_of_the_system_names_the_fault_that_caused_it(tmp_path):
+def test_an_error_of_the_system_names_the_fault_that_caused_it(tmp_path) -> None:
     path = tiny.save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [4]}, {"y": [4]})
     command = [sys.executable, "-m", "isthmus", "run", str(path)]
     done = subprocess.run(command, env={**os.environ, "ISTHMUS_FAULTS": "fds@1"}, capture_output=True, text=True)

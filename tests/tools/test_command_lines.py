@@ -89,7 +89,7 @@ def check_results(folder):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_tools_of_qnn_are_installed_under_their_own_names(folder):
+def test_the_tools_of_qnn_are_installed_under_their_own_names(folder) -> None:
     names = [name for name in scripts() if name.startswith("qnn-")]
     for name in names:
         assert shell(folder, f"./{name} --version")[0].startswith(f"{name} of isthmus ")
@@ -98,7 +98,7 @@ def test_the_tools_of_qnn_are_installed_under_their_own_names(folder):
     assert shell(folder, f"./{names[0]}", status=2)[1].splitlines()[-1].startswith(f"{names[0]}: error: ")
 
 
-def test_qmem_a_binary_for_memory_handles_is_generated_and_run_without_copies(folder):
+def test_qmem_a_binary_for_memory_handles_is_generated_and_run_without_copies(folder) -> None:
     shell(folder, GENERATE)
     [graph] = qnn.SystemContext().get_binary_info(folder / "output" / "qnngraph.serialized.bin").graphs
     assert {tensor.mem_type.name for tensor in graph.tensors} == {"MEMHANDLE"}
@@ -111,7 +111,7 @@ def test_qmem_a_binary_for_memory_handles_is_generated_and_run_without_copies(fo
     check_results(folder)
 
 
-def test_qmem_the_same_line_takes_a_compiled_model_library_with_raw_tensors(folder):
+def test_qmem_the_same_line_takes_a_compiled_model_library_with_raw_tensors(folder) -> None:
     (folder / "libqnn_model.so").unlink()
     model_libraries.build(folder, IO_MEMORY="QNN_TENSORMEMTYPE_RAW")
     assert (folder / "libqnn_model.so").read_bytes()[:4] == b"\x7fELF"
@@ -129,7 +129,7 @@ def test_qmem_the_same_line_takes_a_compiled_model_library_with_raw_tensors(fold
         assert reserved.live_bytes > 0, "raw memory at execution has it reserved then"
 
 
-def test_tcm_a_binary_runs_in_direct_mode_and_tells_of_its_buffers(folder):
+def test_tcm_a_binary_runs_in_direct_mode_and_tells_of_its_buffers(folder) -> None:
     (folder / "eaiParams_direct.conf").write_text(IN_TCM)
     (folder / "model" / "eaiParams_direct.json").write_text(EXTENSIONS % (folder / "eaiParams_direct.conf"))
     shell(
@@ -146,7 +146,7 @@ def test_tcm_a_binary_runs_in_direct_mode_and_tells_of_its_buffers(folder):
     assert re.search(r"Allocate size \d+ from tcm pool 0", told)
 
 
-def test_tcm_an_unknown_type_of_memory_is_an_error_that_is_seen_once(folder):
+def test_tcm_an_unknown_type_of_memory_is_an_error_that_is_seen_once(folder) -> None:
     (folder / "eaiParams_direct.conf").write_text(IN_TCM.replace("tcm", "core"))
     (folder / "model" / "eaiParams_direct.json").write_text(EXTENSIONS % (folder / "eaiParams_direct.conf"))
     shell(folder, "./qnn-context-binary-generator --model libqnn_model.so --backend libQnnLpai.so --binary_file tmp "
@@ -156,7 +156,7 @@ def test_tcm_an_unknown_type_of_memory_is_an_error_that_is_seen_once(folder):
     assert told.count("Memory type only supports DDR & TCM") == 1
 
 
-def test_the_file_of_backend_extensions_is_for_htp_too(folder):
+def test_the_file_of_backend_extensions_is_for_htp_too(folder) -> None:
     (folder / "htp.conf").write_text('{"htp": {"threads": 2}}')
     (folder / "htp.json").write_text(EXTENSIONS % "htp.conf")
     shell(folder, f"{GENERATE} --config_file htp.json")
@@ -168,7 +168,7 @@ def test_the_file_of_backend_extensions_is_for_htp_too(folder):
     check_results(folder)
 
 
-def test_the_cpu_library_is_generated_for_and_run_on(folder):
+def test_the_cpu_library_is_generated_for_and_run_on(folder) -> None:
     shell(folder, "./qnn-context-binary-generator --model libqnn_model.so --backend libQnnCpu.so --binary_file cpu")
     assert qnn.SystemContext().get_binary_info(folder / "output" / "cpu.bin").backend == "cpu"
     for source in ("--retrieve_context output/cpu.bin", "--model libqnn_model.so"):

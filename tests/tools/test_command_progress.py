@@ -22,7 +22,7 @@ GENERATOR = ["context-binary-generator", "--model", "m.onnx", "--backend", "libQ
         (GENERATOR, "] 1 of 2 stages: prepare the graphs"),
     ],
 )
-def test_a_terminal_shows_a_bar_that_is_erased(tmp_path, arguments, words):
+def test_a_terminal_shows_a_bar_that_is_erased(tmp_path, arguments, words) -> None:
     tiny.wide(tmp_path / "m.onnx")
     (tmp_path / "problem.csv").write_text("id,lower,upper,size\na,0,2,3\nb,1,3,4\n")
     text = shown(tmp_path, arguments)

@@ -31,7 +31,7 @@ def broken(tmp_path, model):
     return faults.damaged(tmp_path / "broken.onnx", model, faults.clipped("w"))
 
 
-def test_a_model_that_agrees_ends_with_0(model, capsys):
+def test_a_model_that_agrees_ends_with_0(model, capsys) -> None:
     assert main(["compare", str(model)]) == 0
     out = capsys.readouterr()
     assert "model.onnx on cpu, compared with ONNX Runtime" in out.out
@@ -39,12 +39,12 @@ def test_a_model_that_agrees_ends_with_0(model, capsys):
     assert not out.err  # no progress bar outside a terminal
 
 
-def test_a_model_that_differs_ends_with_1_and_the_operation(broken, model, capsys):
+def test_a_model_that_differs_ends_with_1_and_the_operation(broken, model, capsys) -> None:
     assert main(["compare", str(broken), "--against", str(model)]) == 1
     assert "DIFFERS first at conv_1 (Conv): wrong by itself" in capsys.readouterr().out
 
 
-def test_the_report_as_json_has_every_tensor(broken, model, capsys):
+def test_the_report_as_json_has_every_tensor(broken, model, capsys) -> None:
     assert main(["compare", str(broken), "--against", str(model), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert (report["agrees"], report["first"], report["reduced"]) == (False, "conv_1", None)
@@ -55,7 +55,7 @@ def test_the_report_as_json_has_every_tensor(broken, model, capsys):
     assert rows["y"]["shape"] == [1, 4, 8, 8]
 
 
-def test_a_reduced_model_differs_again_when_it_is_compared(broken, model, tmp_path, capsys):
+def test_a_reduced_model_differs_again_when_it_is_compared(broken, model, tmp_path, capsys) -> None:
     small = tmp_path / "small.onnx"
     assert main(["compare", str(broken), "--against", str(model), "--reduce", str(small)]) == 1
     assert "reduced to 1 operation: conv_1 (Conv)" in capsys.readouterr().out
@@ -66,7 +66,7 @@ def test_a_reduced_model_differs_again_when_it_is_compared(broken, model, tmp_pa
     assert main(["run", str(small)]) == 0
 
 
-def test_a_model_with_external_data_is_reduced_to_one_without(broken, model, tmp_path, capsys):
+def test_a_model_with_external_data_is_reduced_to_one_without(broken, model, tmp_path, capsys) -> None:
     small = tmp_path / "small" / "small.onnx"
     small.parent.mkdir()
     for path in (broken, model):
@@ -78,7 +78,7 @@ def test_a_model_with_external_data_is_reduced_to_one_without(broken, model, tmp
     assert main([*again, "--inputs", str(small.with_suffix(".npz"))]) == 1
 
 
-def test_parts_that_cannot_be_compared_are_no_parts_that_agree(broken, model, tmp_path, capsys, monkeypatch):
+def test_parts_that_cannot_be_compared_are_no_parts_that_agree(broken, model, tmp_path, capsys, monkeypatch) -> None:
     def extract(*arguments):
         raise isthmus.QnnError(Code.GRAPH_CREATE_FAILED, "tensor 'w'", "its data is missing")
 
@@ -91,7 +91,7 @@ def test_parts_that_cannot_be_compared_are_no_parts_that_agree(broken, model, tm
     assert not small.exists()
 
 
-def test_a_tflite_model_is_reduced_to_a_tflite_model(tmp_path, capsys):
+def test_a_tflite_model_is_reduced_to_a_tflite_model(tmp_path, capsys) -> None:
     from tools.test_split import wake_word_like
 
     source, small = wake_word_like(tmp_path / "two.tflite"), tmp_path / "small.tflite"
@@ -105,7 +105,7 @@ def test_a_tflite_model_is_reduced_to_a_tflite_model(tmp_path, capsys):
     assert main(["compare", str(small), "--inputs", str(small.with_suffix(".npz"))]) == 0
 
 
-def test_from_python_a_report_names_the_first_operation(broken, model):
+def test_from_python_a_report_names_the_first_operation(broken, model) -> None:
     report = isthmus.compare(broken, model)
     assert repr(report) == (
         "<ComparisonReport 'broken.onnx' on cpu and model.onnx in ONNX Runtime differ first at conv_1 (Conv)>"
@@ -114,14 +114,14 @@ def test_from_python_a_report_names_the_first_operation(broken, model):
     assert isthmus.compare(model).first is None
 
 
-def test_inputs_can_be_given(model, tmp_path):
+def test_inputs_can_be_given(model, tmp_path) -> None:
     np.savez(tmp_path / "in.npz", x=np.full((1, 3, 8, 8), 2, np.float32))
     assert main(["compare", str(model), "--inputs", str(tmp_path / "in.npz")]) == 0
     report = isthmus.compare(model, inputs={"x": np.ones((1, 3, 8, 8), np.float32)})
     assert (report.inputs["x"] == 1).all()
 
 
-def test_a_dlc_is_compared_with_another_backend_and_has_no_runtime(tmp_path, capsys):
+def test_a_dlc_is_compared_with_another_backend_and_has_no_runtime(tmp_path, capsys) -> None:
     path = tmp_path / "model.dlc"
     path.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
     assert main(["compare", str(path), "--against", "htp"]) == 0
@@ -129,7 +129,7 @@ def test_a_dlc_is_compared_with_another_backend_and_has_no_runtime(tmp_path, cap
     assert "its format has no runtime to compare with" in capsys.readouterr().err
 
 
-def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path, capsys):
+def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path, capsys) -> None:
     np.savez(tmp_path / "wrong.npz", x=np.ones((1, 3, 8, 9), np.float32))
     np.savez(tmp_path / "unknown.npz", xx=np.ones((1, 3, 8, 8), np.float32))
     (tmp_path / "text.onnx").write_text("this is no model")
@@ -164,20 +164,20 @@ def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path
     ("arguments", "options"),
     [((7,), {}), (("model.onnx", 7), {}), (("model.onnx",), {"inputs": [1]}), (("model.onnx",), {"shapes": {"x": 3}})],
 )
-def test_arguments_of_other_types_are_refused(model, monkeypatch, arguments, options):
+def test_arguments_of_other_types_are_refused(model, monkeypatch, arguments, options) -> None:
     monkeypatch.chdir(model.parent)
     with pytest.raises(isthmus.QnnError, match="must"):
         isthmus.compare(*arguments, **options)
 
 
-def test_a_folder_that_cannot_be_written_leaves_nothing(broken, model, tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_leaves_nothing(broken, model, tmp_path, capsys) -> None:
     out = tmp_path / "none" / "small.onnx"
     assert main(["compare", str(broken), "--against", str(model), "--reduce", str(out)]) == 2
     assert "cannot be written" in capsys.readouterr().err
     assert not out.parent.exists()
 
 
-def test_a_terminal_shows_the_stage_and_erases_it(model, capsys, monkeypatch):
+def test_a_terminal_shows_the_stage_and_erases_it(model, capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "_DELAY", 0)
@@ -188,14 +188,14 @@ def test_a_terminal_shows_the_stage_and_erases_it(model, capsys, monkeypatch):
     assert shown.endswith("\r\x1b[K")
 
 
-def test_help_has_examples(capsys):
+def test_help_has_examples(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--help"])
     assert ended.value.code == 0
     assert "isthmus compare model.onnx --against fp16" in " ".join(capsys.readouterr().out.split())
 
 
-def test_the_times_of_operations_are_a_table_and_in_json(model, capsys):
+def test_the_times_of_operations_are_a_table_and_in_json(model, capsys) -> None:
     assert main(["compare", str(model), "--profile"]) == 0
     text = capsys.readouterr().out
     times = [float(number.replace(",", "")) for number in re.findall(r"([\d.,]+) us +[\d.]+%", text)]
@@ -221,14 +221,14 @@ def refuse_constant(name):
     raise ValueError(f"JSON has no {name}")
 
 
-def test_infinite_values_are_called_so(infinite, capsys):
+def test_infinite_values_are_called_so(infinite, capsys) -> None:
     assert main(infinite) == 1
     assert (
         "5 of 512 values exceed the range of its quantizer, 0 to 0.5, and some are infinite" in capsys.readouterr().out
     )
 
 
-def test_the_report_of_infinite_values_is_strict_json(infinite, capsys):
+def test_the_report_of_infinite_values_is_strict_json(infinite, capsys) -> None:
     assert main([*infinite, "--json", "--profile"]) == 1
     report = json.loads(capsys.readouterr().out, parse_constant=refuse_constant)
     [suspect] = report["suspects"]
@@ -238,7 +238,7 @@ def test_the_report_of_infinite_values_is_strict_json(infinite, capsys):
     )  # fmt: skip
 
 
-def test_the_page_of_infinite_values_says_so(infinite, tmp_path, capsys):
+def test_the_page_of_infinite_values_says_so(infinite, tmp_path, capsys) -> None:
     assert main([*infinite, "--html", str(tmp_path / "page.html")]) == 1
     text = (tmp_path / "page.html").read_text().partition('id="facts">')[2].partition("</script>")[0]
     facts = json.loads(text, parse_constant=refuse_constant)
@@ -248,6 +248,6 @@ def test_the_page_of_infinite_values_says_so(infinite, tmp_path, capsys):
     assert "in the model: infinitely far apart" in [line for point in profile["points"] for line in point["lines"]]
 
 
-def test_a_difference_from_zero_is_no_fraction():
+def test_a_difference_from_zero_is_no_fraction() -> None:
     found = deviation(np.float32([0.5, 0]), np.float32([0, 0]))
     assert apart(vars(found)) == "up to 0.5 apart (the reference is 0)"

@@ -28,7 +28,7 @@ def generate(model, *more, backend="libQnnCpu.so", name="kept", output="output")
 
 
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
-def test_a_context_of_the_old_binary_goes_on_while_a_new_one_takes_its_place(folder, backend):
+def test_a_context_of_the_old_binary_goes_on_while_a_new_one_takes_its_place(folder, backend) -> None:
     path = folder / "output" / "kept.bin"
     assert generate("model.onnx", backend=backend) == 0
     old = path.read_bytes()
@@ -58,7 +58,7 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(writing, "own_fd", on_a_full_disk)
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, capsys):
+def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, capsys) -> None:
     path = folder / "output" / "kept.bin"
     old, number = path.read_bytes(), path.stat().st_ino
     full_disk(monkeypatch)
@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, c
         ("output", "no/such/kept" + "n" * 300, "cannot be written: File name too long"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_refused_and_nothing_changes(folder, capsys, output, name, words):
+def test_a_place_that_cannot_be_written_is_refused_and_nothing_changes(folder, capsys, output, name, words) -> None:
     (folder / "taken" / "folder.bin").mkdir(parents=True)
     old = (folder / "model.onnx").read_bytes(), (folder / "output" / "kept.bin").read_bytes()
     assert generate("other.onnx", output=output, name=name) == 2
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written_is_refused_and_nothing_changes(folder, c
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_a_model_is_not_overwritten_by_its_binary(folder, capsys, link):
+def test_a_model_is_not_overwritten_by_its_binary(folder, capsys, link) -> None:
     content = (folder / "model.onnx").read_bytes()
     os.rename("model.onnx", "model.bin")
     if link:
@@ -103,14 +103,14 @@ def test_a_model_is_not_overwritten_by_its_binary(folder, capsys, link):
     assert (folder / "model.bin").read_bytes() == content
 
 
-def test_the_permissions_of_a_file_that_is_replaced_stay(folder):
+def test_the_permissions_of_a_file_that_is_replaced_stay(folder) -> None:
     path = folder / "output" / "kept.bin"
     path.chmod(0o600)
     assert generate("other.onnx") == 0
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_binary_is_named_after_the_first_model(folder):
+def test_the_binary_is_named_after_the_first_model(folder) -> None:
     assert main(["context-binary-generator", "--model", "other.onnx,model.onnx", "--backend", "libQnnCpu.so"]) == 0
     info = qnn.SystemContext().get_binary_info(folder / "output" / "other.bin")
     assert [graph.name for graph in info.graphs] == ["other", "model"]
@@ -118,7 +118,7 @@ def test_the_binary_is_named_after_the_first_model(folder):
 
 @pytest.mark.parametrize(("name", "reason"), [("", "names no file"), ("folder/", "names no file"),
                                               ("x" * 300, "File name too long")])  # fmt: skip
-def test_a_name_that_is_none_is_refused_in_one_line(folder, capsys, name, reason):
+def test_a_name_that_is_none_is_refused_in_one_line(folder, capsys, name, reason) -> None:
     capsys.readouterr()
     assert generate("model.onnx", name=name) == 2
     [line] = capsys.readouterr().err.splitlines()

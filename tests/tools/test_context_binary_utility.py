@@ -28,7 +28,7 @@ def binary(tmp_path):
     return path
 
 
-def test_a_binary_is_described_with_qnns_names(binary, tmp_path):
+def test_a_binary_is_described_with_qnns_names(binary, tmp_path) -> None:
     file = tmp_path / "info.json"
     assert context_binary_utility(["--context_binary", str(binary), "--json_file", str(file)]) == 0
     info = json.loads(file.read_text())["info"]
@@ -55,13 +55,13 @@ def test_a_binary_is_described_with_qnns_names(binary, tmp_path):
     assert undefined["definition"] == "QNN_DEFINITION_UNDEFINED"
 
 
-def test_without_a_file_the_description_is_printed(binary, capsys):
+def test_without_a_file_the_description_is_printed(binary, capsys) -> None:
     assert context_binary_utility(["--context_binary", str(binary)]) == 0
     assert json.loads(capsys.readouterr().out)["info"]["graphs"][0]["info"]["graphName"] == "bytes"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no binary at all", "cut"])
-def test_what_is_no_binary_is_refused_in_one_line_and_nothing_is_written(binary, tmp_path, capsys, content):
+def test_what_is_no_binary_is_refused_in_one_line_and_nothing_is_written(binary, tmp_path, capsys, content) -> None:
     path = tmp_path / "odd.bin"
     if content is not None:
         path.write_bytes(binary.read_bytes()[:-10] if content == "cut" else content)

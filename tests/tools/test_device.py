@@ -45,7 +45,7 @@ def device(capsys, *arguments, status=0):
     return capsys.readouterr()
 
 
-def test_chips_are_listed_without_the_library(capsys, monkeypatch):
+def test_chips_are_listed_without_the_library(capsys, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     text = device(capsys, "--chips").out
     assert "69  SM8750          v79    8 MB" in text
@@ -54,7 +54,7 @@ def test_chips_are_listed_without_the_library(capsys, monkeypatch):
     assert listed["library"].startswith("v")
 
 
-def test_without_the_library_one_line_says_what_to_install(capsys, monkeypatch, model):
+def test_without_the_library_one_line_says_what_to_install(capsys, monkeypatch, model) -> None:
     monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
     monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
     for command in (["device", str(model)], ["fit", str(model), "--judge", "htp", "--soc", "SM8750"]):
@@ -78,7 +78,7 @@ def test_without_the_library_one_line_says_what_to_install(capsys, monkeypatch, 
         ([], "names no model"),
     ],
 )
-def test_impossible_command_lines_are_refused_in_one_line(capsys, model, arguments, rule):
+def test_impossible_command_lines_are_refused_in_one_line(capsys, model, arguments, rule) -> None:
     models = [model] if arguments else []
     error = device(capsys, *models, *arguments, status=2).err
     assert rule in error
@@ -95,7 +95,7 @@ ROW = {"model": "m.onnx", "chip": "SM8750", "vtcm_mb": 8, "level": 2, "problem":
         ({**ROW, "problem": ""}, 2), ({**ROW, "vtcm_mb": []}, 2), ({**ROW, "plan_scratch": 8}, 2),
     ],
 )  # fmt: skip
-def test_only_rows_of_a_sweep_are_joined(capsys, tmp_path, row, status):
+def test_only_rows_of_a_sweep_are_joined(capsys, tmp_path, row, status) -> None:
     part = {"shard": [1, 1], "sweep": "x", "library": "1", "numbers": [0], "rows": [row]}
     (tmp_path / "part.json").write_text(json.dumps(part))
     error = device(capsys, tmp_path / "part.json", "--merge", "--html", tmp_path / "page.html", status=status).err
@@ -105,7 +105,7 @@ def test_only_rows_of_a_sweep_are_joined(capsys, tmp_path, row, status):
 
 
 @needs_package
-def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path):
+def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path) -> None:
     files = tmp_path / "rows.csv", tmp_path / "rows.html"
     made = device(capsys, model, *TARGETS, "--json", "--csv", files[0], "--html", files[1])
     report = json.loads(made.out)
@@ -130,7 +130,7 @@ def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path
 
 
 @needs_package
-def test_what_was_measured_is_not_measured_again(capsys, cache, model, monkeypatch):
+def test_what_was_measured_is_not_measured_again(capsys, cache, model, monkeypatch) -> None:
     first = json.loads(device(capsys, model, *TARGETS, "--json").out)
     assert len(list(cache.iterdir())) == 4
     asked = []
@@ -140,7 +140,7 @@ def test_what_was_measured_is_not_measured_again(capsys, cache, model, monkeypat
 
 
 @needs_package
-def test_shards_are_joined_to_the_whole(capsys, cache, model, tmp_path):
+def test_shards_are_joined_to_the_whole(capsys, cache, model, tmp_path) -> None:
     whole = json.loads(device(capsys, model, *TARGETS, "--json").out)
     parts = []
     for number in (1, 2, 3):
@@ -155,7 +155,7 @@ def test_shards_are_joined_to_the_whole(capsys, cache, model, tmp_path):
 
 
 @needs_package
-def test_an_operation_that_the_compiler_lacks_is_a_row_with_a_problem(capsys, cache, tmp_path):
+def test_an_operation_that_the_compiler_lacks_is_a_row_with_a_problem(capsys, cache, tmp_path) -> None:
     from onnx import helper
 
     nodes = [helper.make_node("Erf", ["x"], ["y"], name="erf")]
@@ -165,7 +165,7 @@ def test_an_operation_that_the_compiler_lacks_is_a_row_with_a_problem(capsys, ca
 
 
 @needs_package
-def test_a_binary_is_read_and_inspected_by_the_vendors_own_library(capsys, cache, model, tmp_path):
+def test_a_binary_is_read_and_inspected_by_the_vendors_own_library(capsys, cache, model, tmp_path) -> None:
     config = {"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4, "optimization": 2}}
     with qnn.Backend("qnn-htp", config) as backend:
         context = backend.create_context()
@@ -186,7 +186,7 @@ def test_a_binary_is_read_and_inspected_by_the_vendors_own_library(capsys, cache
 
 
 @needs_package
-def test_graphs_of_a_dlc_and_of_a_model_library_are_compiled_in_one_context(capsys, cache, tmp_path):
+def test_graphs_of_a_dlc_and_of_a_model_library_are_compiled_in_one_context(capsys, cache, tmp_path) -> None:
     files = [tmp_path / "two.dlc"]
     files[0].write_bytes(dlc_write.dlc([dlc_graphs.convolution("first"), dlc_graphs.convolution("second")]))
     if shutil.which("cc") or shutil.which("gcc"):
@@ -198,7 +198,7 @@ def test_graphs_of_a_dlc_and_of_a_model_library_are_compiled_in_one_context(caps
         assert row["total_ram"] > row["vtcm"]
 
 
-def test_a_file_that_nothing_reads_says_what_may_read_it(capsys, monkeypatch, tmp_path):
+def test_a_file_that_nothing_reads_says_what_may_read_it(capsys, monkeypatch, tmp_path) -> None:
     (tmp_path / "x.bin").write_bytes(b"\x02\x00\x00\x00 of another maker")
     monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
     monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
@@ -216,7 +216,7 @@ def command() -> str:
 
 @LONG
 @needs_package
-def test_a_progress_bar_is_for_terminals_only(model, tmp_path):
+def test_a_progress_bar_is_for_terminals_only(model, tmp_path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("ISTHMUS_CACHE_DIR", None)
     arguments = ["device", str(model), *TARGETS]
@@ -227,7 +227,7 @@ def test_a_progress_bar_is_for_terminals_only(model, tmp_path):
 
 @LONG
 @needs_package
-def test_an_interrupted_sweep_keeps_what_is_finished_and_ends_its_processes(model, tmp_path):
+def test_an_interrupted_sweep_keeps_what_is_finished_and_ends_its_processes(model, tmp_path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("ISTHMUS_CACHE_DIR", None)
     chips = "SM8750,SM8650,SM8550,SM8450,SM8350,SM8850"
@@ -250,7 +250,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished_and_ends_its_processes(mode
 
 
 @needs_package
-def test_the_report_of_a_run_has_the_figures(capsys, model, tmp_path):
+def test_the_report_of_a_run_has_the_figures(capsys, model, tmp_path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4, "optimization": 2}}))
     capsys.readouterr()

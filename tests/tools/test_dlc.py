@@ -32,20 +32,20 @@ def check_result(folder="."):
 
 
 @pytest.mark.parametrize("backend", ["libQnnCpu.so", "libQnnHtp.so", "libQnnLpai.so"])
-def test_all_graphs_of_a_dlc_are_run(folder, backend):
+def test_all_graphs_of_a_dlc_are_run(folder, backend) -> None:
     assert main(["net-run", "--dlc_path", "two.dlc", "--backend", backend, "--input_list", "list.txt,named.txt"]) == 0
     check_result("first")
     check_result("second")
 
 
-def test_the_library_that_reads_dlcs_may_be_named_beside_it(folder):
+def test_the_library_that_reads_dlcs_may_be_named_beside_it(folder) -> None:
     assert main(["net-run", "--model", "libQnnModelDlc.so", "--dlc_path", "one.dlc", "--backend", "libQnnCpu.so",
                  "--input_list", "named.txt"]) == 0  # fmt: skip
     check_result()
 
 
 @pytest.mark.parametrize("kind", ["raw", "memhandle"])
-def test_dlcs_become_a_context_binary_that_is_run(folder, kind, capsys):
+def test_dlcs_become_a_context_binary_that_is_run(folder, kind, capsys) -> None:
     assert main(["context-binary-generator", "--dlc_path", "two.dlc,one.dlc", "--backend", "libQnnHtp.so",
                  "--binary_file", "all", "--input_output_tensor_mem_type", kind]) == 0  # fmt: skip
     assert "3 graphs for htp" in capsys.readouterr().out
@@ -68,17 +68,17 @@ def test_dlcs_become_a_context_binary_that_is_run(folder, kind, capsys):
         (["--dlc_path", "none.dlc"], "there is no such file"),
     ],
 )
-def test_a_command_line_that_names_none_or_several_is_refused(folder, arguments, words, capsys):
+def test_a_command_line_that_names_none_or_several_is_refused(folder, arguments, words, capsys) -> None:
     assert main(["net-run", *arguments, "--backend", "libQnnCpu.so", "--input_list", "list.txt"]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_binary_needs_models(folder, capsys):
+def test_a_binary_needs_models(folder, capsys) -> None:
     assert main(["context-binary-generator", "--backend", "libQnnHtp.so"]) == 2
     assert "name models by --model or --dlc_path" in capsys.readouterr().err
 
 
-def test_a_graph_of_a_dlc_is_run_and_planned_by_name(folder, capsys):
+def test_a_graph_of_a_dlc_is_run_and_planned_by_name(folder, capsys) -> None:
     assert main(["run", "two.dlc", "--graph", "second", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["inputs"]["in/x:0"]["shape"] == [1, 6, 6, 2]
     assert main(["plan", "two.dlc", "--graph", "second", "--json"]) == 0
@@ -87,7 +87,7 @@ def test_a_graph_of_a_dlc_is_run_and_planned_by_name(folder, capsys):
     assert "it holds 2 graphs: 'first', 'second'" in capsys.readouterr().err
 
 
-def test_inspect_tells_what_a_dlc_holds(folder, capsys):
+def test_inspect_tells_what_a_dlc_holds(folder, capsys) -> None:
     assert main(["inspect", "one.dlc", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["format"], report["version"], report["caches"]) == ("dlc", 4, ["htp.cache.0"])
@@ -100,7 +100,7 @@ def test_inspect_tells_what_a_dlc_holds(folder, capsys):
     assert (graph["constants"], graph["constant_bytes"]) == (2, 4 * (72 + 4))
 
 
-def test_inspect_shows_what_it_cannot_run(folder, capsys):
+def test_inspect_shows_what_it_cannot_run(folder, capsys) -> None:
     (folder / "strange.dlc").write_bytes(dlc([single(node("r", "PyramidPooling", ["x"], ["y"]))]))
     assert main(["inspect", "strange.dlc"]) == 0
     assert "not supported: PyramidPooling" in capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_inspect_shows_what_it_cannot_run(folder, capsys):
     assert "0 graphs" in capsys.readouterr().out
 
 
-def test_a_damaged_dlc_is_refused_in_one_line(tmp_path, capsys):
+def test_a_damaged_dlc_is_refused_in_one_line(tmp_path, capsys) -> None:
     good = dlc([convolution()])
     old = bytearray(good)
     old[good.index(b"\xd5\x0a\x04") + 2] = 2

@@ -16,7 +16,7 @@ def diagnosis(capsys):
     return status, {finding["name"]: finding for finding in report["findings"]}
 
 
-def test_every_backend_is_tried_and_its_results_are_checked(capsys, monkeypatch):
+def test_every_backend_is_tried_and_its_results_are_checked(capsys, monkeypatch) -> None:
     status, findings = diagnosis(capsys)
     assert status == 0
     assert findings.keys() >= {*registry.names(), "processor", "onnx", "shared memory (rpcmem)"}
@@ -28,7 +28,7 @@ def test_every_backend_is_tried_and_its_results_are_checked(capsys, monkeypatch)
     assert "gave [[0.0, 0.0" in findings["cpu"]["text"]
 
 
-def test_a_library_that_is_not_installed_is_missing_and_not_broken(capsys, monkeypatch):
+def test_a_library_that_is_not_installed_is_missing_and_not_broken(capsys, monkeypatch) -> None:
     monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
     monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
     status, findings = diagnosis(capsys)
@@ -36,7 +36,7 @@ def test_a_library_that_is_not_installed_is_missing_and_not_broken(capsys, monke
     assert "isthmus[qnn]" in findings["qnn-htp"]["remedy"]
 
 
-def test_what_is_not_installed_is_listed_with_the_command_that_installs_it(capsys, monkeypatch):
+def test_what_is_not_installed_is_listed_with_the_command_that_installs_it(capsys, monkeypatch) -> None:
     real = doctor.metadata.version
 
     def version(package):
@@ -60,7 +60,7 @@ def test_what_is_not_installed_is_listed_with_the_command_that_installs_it(capsy
         ("ISTHMUS_RPCMEM", "/none/librpcmem.so", "shared memory (rpcmem)", "broken"),
     ],
 )
-def test_what_does_not_work_is_named_with_its_reason(capsys, monkeypatch, variable, value, name, state):
+def test_what_does_not_work_is_named_with_its_reason(capsys, monkeypatch, variable, value, name, state) -> None:
     monkeypatch.setattr(doctor.registry, "names", lambda: ())
     monkeypatch.setenv(variable, value)
     status, findings = diagnosis(capsys)
@@ -78,7 +78,7 @@ def declared(monkeypatch):
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
 
 
-def test_the_pytest_plugin_is_loaded_or_the_reason_why_not_is_named(capsys, monkeypatch, declared):
+def test_the_pytest_plugin_is_loaded_or_the_reason_why_not_is_named(capsys, monkeypatch, declared) -> None:
     loaded = f"pytest {pytest.__version__} loads it"
     found = diagnosis(capsys)[1]["pytest plugin"]
     assert (found["state"], found["text"], found["remedy"]) == ("works", loaded, "")
@@ -92,7 +92,7 @@ def test_the_pytest_plugin_is_loaded_or_the_reason_why_not_is_named(capsys, monk
     assert "pip" in findings["pytest plugin"]["remedy"]
 
 
-def test_commands_are_found_on_the_path_or_named(capsys, monkeypatch, declared, tmp_path):
+def test_commands_are_found_on_the_path_or_named(capsys, monkeypatch, declared, tmp_path) -> None:
     monkeypatch.setattr(doctor.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     found = diagnosis(capsys)[1]["QNN's commands"]
@@ -108,13 +108,13 @@ def test_commands_are_found_on_the_path_or_named(capsys, monkeypatch, declared, 
     assert (found["state"], found["remedy"]) == ("missing", f"Add {tmp_path} to PATH.")
 
 
-def test_the_commands_and_the_plugin_are_those_that_the_package_declares():
+def test_the_commands_and_the_plugin_are_those_that_the_package_declares() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert tuple(re.findall(r"^(qnn-[\w-]+) = ", text, re.MULTILINE)) == doctor.COMMANDS
     assert f'isthmus = "{doctor.PLUGIN}"' in text
 
 
-def test_the_text_ends_with_a_verdict(capsys, monkeypatch):
+def test_the_text_ends_with_a_verdict(capsys, monkeypatch) -> None:
     monkeypatch.setattr(doctor.registry, "names", lambda: ("cpu",))
     assert cli.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -50,7 +50,7 @@ def small(folder):
     return tiny.save(folder / "small.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 2]}, {"y": [1, 2]})
 
 
-def test_completion_offers_the_public_names_before_they_are_imported():
+def test_completion_offers_the_public_names_before_they_are_imported() -> None:
     code = "import isthmus, sys; print(*dir(isthmus)); print('isthmus.session' in sys.modules)"
     names, imported = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -63,14 +63,14 @@ def test_completion_offers_the_public_names_before_they_are_imported():
     assert imported == "False"
 
 
-def test_help_names_what_a_session_has():
+def test_help_names_what_a_session_has() -> None:
     for name in ("inputs", "outputs", "info", "plan", "stats"):
         assert name in Session.__doc__
     for name in ("Session", "qnn", "memory", "QnnError"):
         assert name in isthmus.__doc__
 
 
-def test_objects_say_what_they_are(tmp_path):
+def test_objects_say_what_they_are(tmp_path) -> None:
     with Session(small(tmp_path)) as session:
         assert repr(session) == "<Session 'small.onnx' on cpu: 'x' float32[1, 2] -> 'y' float32[1, 2]>"
         assert repr(session.graph) == "<QnnGraph: graph 'small'>"
@@ -89,7 +89,7 @@ def test_objects_say_what_they_are(tmp_path):
     assert repr(backend) == "<Backend: backend 'cpu', freed>"
 
 
-def test_the_arguments_of_onnx_runtime_are_refused_in_one_line(tmp_path):
+def test_the_arguments_of_onnx_runtime_are_refused_in_one_line(tmp_path) -> None:
     with Session(small(tmp_path)) as session:
         with pytest.raises(QnnError, match="takes feeds only"):
             session.run(None, {"x": np.ones((1, 2), np.float32)})
@@ -106,7 +106,9 @@ def test_the_arguments_of_onnx_runtime_are_refused_in_one_line(tmp_path):
         (["run", "small.onnx", "--backend", "libQnnHtpp.so"], "htp"),
     ],
 )
-def test_a_misspelt_command_option_or_backend_gets_the_nearest(tmp_path, monkeypatch, capsys, arguments, nearest):
+def test_a_misspelt_command_option_or_backend_gets_the_nearest(
+    tmp_path, monkeypatch, capsys, arguments, nearest
+) -> None:
     small(tmp_path)
     monkeypatch.chdir(tmp_path)
     try:
@@ -117,7 +119,7 @@ def test_a_misspelt_command_option_or_backend_gets_the_nearest(tmp_path, monkeyp
     assert f"Did you mean '{nearest}'?" in capsys.readouterr().err
 
 
-def test_a_misspelt_operation_graph_tensor_or_key_gets_the_nearest(tmp_path):
+def test_a_misspelt_operation_graph_tensor_or_key_gets_the_nearest(tmp_path) -> None:
     with qnn.Backend("cpu") as backend:
         graph = backend.create_context().compose(small(tmp_path))
         with pytest.raises(QnnError, match="Did you mean 'small'"):
@@ -131,7 +133,7 @@ def test_a_misspelt_operation_graph_tensor_or_key_gets_the_nearest(tmp_path):
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "g++"])
-def test_a_source_for_the_sdk_finds_its_headers_and_names(tmp_path, compiler):
+def test_a_source_for_the_sdk_finds_its_headers_and_names(tmp_path, compiler) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"needs {compiler}")
     source = tmp_path / ("app.c" if compiler == "gcc" else "app.cpp")
@@ -175,7 +177,7 @@ def saved(path, nodes, constants):
 
 
 @pytest.mark.parametrize("make", [float16_in_any_order, activations_of_16_bits])
-def test_the_usual_formats_of_htp_are_planned_run_and_made_a_binary(tmp_path, monkeypatch, capsys, make):
+def test_the_usual_formats_of_htp_are_planned_run_and_made_a_binary(tmp_path, monkeypatch, capsys, make) -> None:
     make(tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["plan", "model.onnx", "--backend", "htp"]) == 0
@@ -187,7 +189,7 @@ def test_the_usual_formats_of_htp_are_planned_run_and_made_a_binary(tmp_path, mo
     capsys.readouterr()
 
 
-def test_no_document_says_the_same_line_twice():
+def test_no_document_says_the_same_line_twice() -> None:
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         prose = [line.strip() for line in path.read_text().splitlines() if line[:1].isalpha() and len(line) > 60]
         twice = [line for line, count in Counter(prose).items() if count > 1]

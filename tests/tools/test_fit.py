@@ -32,7 +32,7 @@ def called(capsys, *arguments):
     return status, captured.out, captured.err
 
 
-def test_limits_are_measured_and_one_is_advised(model, capsys):
+def test_limits_are_measured_and_one_is_advised(model, capsys) -> None:
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--slower", 5, "--json")
     report = json.loads(out)
     assert status == 0
@@ -44,7 +44,7 @@ def test_limits_are_measured_and_one_is_advised(model, capsys):
     assert advised["scratch_bytes"] == scratch[-1]
 
 
-def test_a_budget_takes_the_mildest_limit_that_fits(model, capsys):
+def test_a_budget_takes_the_mildest_limit_that_fits(model, capsys) -> None:
     _, out, _ = called(capsys, "fit", model, "--rounds", 1, "--json")
     points = json.loads(out)["points"]
     io = (3 + 2) * 64 * 16 * 4
@@ -56,7 +56,7 @@ def test_a_budget_takes_the_mildest_limit_that_fits(model, capsys):
     assert points[1]["scratch_bytes"] <= chosen["scratch_bytes"] <= budget - io
 
 
-def test_a_model_that_no_limit_fits_is_reported(model, capsys):
+def test_a_model_that_no_limit_fits_is_reported(model, capsys) -> None:
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--budget", 1000)
     assert status == 1
     assert "nothing fits: what is beside scratch (state, inputs, outputs) takes 19,480 bytes more" in out
@@ -66,14 +66,14 @@ def test_a_model_that_no_limit_fits_is_reported(model, capsys):
     assert "nothing fits: the budget leaves 1 byte for scratch" in out
 
 
-def test_inputs_and_outputs_inside_scratch_count_once(model, capsys):
+def test_inputs_and_outputs_inside_scratch_count_once(model, capsys) -> None:
     _, out, _ = called(capsys, "fit", model, "--backend", "lpai", "--rounds", 1, "--json")
     least = json.loads(out)["points"][-1]
     options = ("--backend", "lpai", "--rounds", 1, "--budget", least["scratch_bytes"])
     assert called(capsys, "fit", model, *options)[0] == 0
 
 
-def test_a_search_that_ends_at_its_bound_is_reported(model, capsys, monkeypatch):
+def test_a_search_that_ends_at_its_bound_is_reported(model, capsys, monkeypatch) -> None:
     assert not json.loads(called(capsys, "fit", model, "--rounds", 1, "--json")[1])["search_bounded"]
     monkeypatch.setattr(search, "MIN_SHARE", 1)
     monkeypatch.setattr(search, "MAX_GROWTH", 1)
@@ -83,7 +83,7 @@ def test_a_search_that_ends_at_its_bound_is_reported(model, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("wrong", [["--rounds", "0"], ["--slower", "-1"], ["--graph", "none such"]])
-def test_wrong_options_are_refused(model, capsys, wrong):
+def test_wrong_options_are_refused(model, capsys, wrong) -> None:
     status, _, err = called(capsys, "fit", model, *wrong)
     assert status == 2
     assert "isthmus fit:" in err
@@ -91,7 +91,7 @@ def test_wrong_options_are_refused(model, capsys, wrong):
 
 @pytest.mark.parametrize("option", ["--budget", "--tcm"])
 @pytest.mark.parametrize("size", ["25%", "much", "-1", "64KX"])
-def test_what_is_no_size_is_refused(model, capsys, option, size):
+def test_what_is_no_size_is_refused(model, capsys, option, size) -> None:
     with pytest.raises(SystemExit) as ended:
         called(capsys, "fit", model, f"{option}={size}")
     assert ended.value.code == 2
@@ -106,7 +106,7 @@ def tcm_of(capsys, model):
     return json.loads(called(capsys, "plan", model, "--backend", "lpai", "--json")[1])["lpai"]["tcm"]
 
 
-def test_only_what_fits_the_stated_tcm_is_advised(model, capsys):
+def test_only_what_fits_the_stated_tcm_is_advised(model, capsys) -> None:
     tcm = tcm_of(capsys, model)
     lines = ("fit", model, "--backend", "lpai", "--rounds", 1)
     status, out, _ = called(capsys, *lines, "--tcm", tcm["bytes"], "--json")
@@ -122,7 +122,7 @@ def test_only_what_fits_the_stated_tcm_is_advised(model, capsys):
     assert "nothing fits: TCM: binary and IO: does not fit: 1 byte too many" in out
 
 
-def test_a_budget_for_tcm_counts_the_model_binary(model, capsys):
+def test_a_budget_for_tcm_counts_the_model_binary(model, capsys) -> None:
     binary = tcm_of(capsys, model)["binary_bytes"]
     lines = ("fit", model, "--backend", "lpai", "--rounds", 1)
     whole = json.loads(called(capsys, *lines, "--json")[1])["points"][0]
@@ -138,7 +138,7 @@ def test_a_budget_for_tcm_counts_the_model_binary(model, capsys):
     assert "nothing fits: what is beside scratch (state, inputs, outputs, model binary) takes" in out
 
 
-def test_all_stages_of_a_model_must_fit_the_stated_tcm(tmp_path, capsys):
+def test_all_stages_of_a_model_must_fit_the_stated_tcm(tmp_path, capsys) -> None:
     path = tiny.in_stages(tmp_path / "stages.onnx")
     on_lpai = (path, "--backend", "lpai")
     stages = json.loads(called(capsys, "plan", *on_lpai, "--json")[1])["stages"]
@@ -157,7 +157,7 @@ def test_all_stages_of_a_model_must_fit_the_stated_tcm(tmp_path, capsys):
     assert point["beside_bytes"] == without["beside_bytes"] + binaries
 
 
-def test_a_page_says_why_nothing_fits_tcm(model, tmp_path, capsys):
+def test_a_page_says_why_nothing_fits_tcm(model, tmp_path, capsys) -> None:
     page = tmp_path / "fit.html"
     lines = ("fit", model, "--backend", "lpai", "--rounds", 1, "--tcm", 100, "--html", page)
     assert called(capsys, *lines)[0] == 1
@@ -165,7 +165,7 @@ def test_a_page_says_why_nothing_fits_tcm(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("option", ["--tcm", "--budget"])
-def test_sizes_that_a_judge_does_not_use_are_refused(model, capsys, option):
+def test_sizes_that_a_judge_does_not_use_are_refused(model, capsys, option) -> None:
     status, _, err = called(capsys, "fit", model, "--judge", "htp", option, "64KiB")
     assert status == 2
     assert f"{option} 65536: a judge decides by spill-fill" in err
@@ -190,7 +190,7 @@ def points_of(limits, sessions, ratios):
     return sorted(found, key=lambda point: -point.scratch_bytes)
 
 
-def test_differences_within_noise_are_reported_as_such(model, capsys, monkeypatch):
+def test_differences_within_noise_are_reported_as_such(model, capsys, monkeypatch) -> None:
     noisy, clear = [0.9, 0.95, 1.02, 1.1, 1.2], [1.2, 1.2, 1.2, 1.21, 1.21]
     said = measured(capsys, monkeypatch, model, [noisy] * 20)
     assert said == "noise: all differences in time are within it, so no limit is known to be slower or faster than none"
@@ -200,7 +200,7 @@ def test_differences_within_noise_are_reported_as_such(model, capsys, monkeypatc
     assert said == "noise: within it are the differences in time of 75%"
 
 
-def test_noise_cannot_be_measured_with_one_round(model, capsys):
+def test_noise_cannot_be_measured_with_one_round(model, capsys) -> None:
     status, out, _ = called(capsys, "fit", model, "--rounds", 1)
     assert status == 0
     assert out.splitlines()[-1] == "noise: one round of measurement cannot tell it; --rounds 9 does"
@@ -208,7 +208,7 @@ def test_noise_cannot_be_measured_with_one_round(model, capsys):
     assert json.loads(called(capsys, "fit", model, "--rounds", 3, "--json")[1])["points"][1]["noise"] >= 0
 
 
-def test_a_plan_within_a_limit_shows_its_tiles(model, capsys):
+def test_a_plan_within_a_limit_shows_its_tiles(model, capsys) -> None:
     status, out, _ = called(capsys, "plan", model, "--scratch-limit", "30%", "--json")
     report = json.loads(out)
     assert status == 0

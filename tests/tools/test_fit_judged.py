@@ -34,7 +34,7 @@ def chain(path, size: int):
     return tiny.save(path, nodes, {"x": dims}, {"y": dims}, constants)
 
 
-def test_splits_differ_and_their_neighbours_differ_in_one_region(tmp_path):
+def test_splits_differ_and_their_neighbours_differ_in_one_region(tmp_path) -> None:
     path = chain(tmp_path / "chain.onnx", 64)
     network: Network = OnnxFile(path.read_bytes(), path.name, tmp_path, {}).network
     found = list(splits(network, [network.peak * percent // 100 for percent in (90, 80, 70, 60)]))
@@ -46,7 +46,7 @@ def test_splits_differ_and_their_neighbours_differ_in_one_region(tmp_path):
 
 
 @needs_package
-def test_a_model_that_spills_nothing_is_left_alone(tmp_path, capsys):
+def test_a_model_that_spills_nothing_is_left_alone(tmp_path, capsys) -> None:
     model = tiny.convolution(tmp_path / "conv.onnx")
     assert main(["fit", str(model), *JUDGED, "--out", str(tmp_path / "out.onnx")]) == 0
     assert "advised: the model as it is, at level 3; it spills nothing" in capsys.readouterr().out
@@ -55,7 +55,7 @@ def test_a_model_that_spills_nothing_is_left_alone(tmp_path, capsys):
 
 @LONG
 @needs_package
-def test_the_file_that_is_advised_needs_what_the_judge_says(tmp_path, capsys):
+def test_the_file_that_is_advised_needs_what_the_judge_says(tmp_path, capsys) -> None:
     try:
         model, out = zoo.path("pose_detection"), tmp_path / "out.tflite"
     except zoo.Unavailable as reason:
@@ -72,14 +72,14 @@ def test_the_file_that_is_advised_needs_what_the_judge_says(tmp_path, capsys):
 
 
 @needs_package
-def test_a_dlc_cannot_be_split(tmp_path, capsys):
+def test_a_dlc_cannot_be_split(tmp_path, capsys) -> None:
     (tmp_path / "model.dlc").write_bytes(dlc_write.dlc([dlc_graphs.convolution("first")]))
     assert main(["fit", str(tmp_path / "model.dlc"), *JUDGED]) == 2
     assert "only .onnx and .tflite files can be split" in capsys.readouterr().err
 
 
 @needs_package
-def test_one_chip_is_judged_at_a_time(tmp_path, capsys):
+def test_one_chip_is_judged_at_a_time(tmp_path, capsys) -> None:
     model = tiny.convolution(tmp_path / "conv.onnx")
     assert main(["fit", str(model), "--judge", "htp", "--soc", "SM8750,SM8650"]) == 2
     assert "one chip and one VTCM size at a time" in capsys.readouterr().err

@@ -18,7 +18,7 @@ def model(tmp_path):
     return path
 
 
-def test_a_model_runs_as_on_the_cpu(model, tmp_path, capsys):
+def test_a_model_runs_as_on_the_cpu(model, tmp_path, capsys) -> None:
     results = {}
     for backend in ("cpu", "gpu"):
         file = tmp_path / f"{backend}.npz"
@@ -32,7 +32,7 @@ def test_a_model_runs_as_on_the_cpu(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("io", ["raw", "memhandle"])
-def test_inputs_and_outputs_are_raw_or_registered(model, capsys, io):
+def test_inputs_and_outputs_are_raw_or_registered(model, capsys, io) -> None:
     assert main(["run", str(model), "--backend", "gpu", "--io", io, "--json", "--repeat", "2"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["runs"] == 2
@@ -40,11 +40,11 @@ def test_inputs_and_outputs_are_raw_or_registered(model, capsys, io):
         assert report["backend_copied_bytes"] == 2 * report["io_bytes"]
 
 
-def test_a_run_is_bounded_in_time(model, capsys):
+def test_a_run_is_bounded_in_time(model, capsys) -> None:
     assert main(["run", str(model), "--backend", "libQnnGpu.so", "--timeout", "60"]) == 0
 
 
-def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys):
+def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys) -> None:
     assert main(["plan", str(model), "--backend", "gpu", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["gpu"]["launches"] > 0
@@ -53,7 +53,7 @@ def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys):
     assert report["gpu"]["device"] in capsys.readouterr().out
 
 
-def test_a_plan_tells_what_is_kept_as_fp16(model, tmp_path, capsys):
+def test_a_plan_tells_what_is_kept_as_fp16(model, tmp_path, capsys) -> None:
     config, reports = tmp_path / "gpu.json", {}
     for precision in ("fp32", "fp16"):
         config.write_text(json.dumps({"precision_mode": precision}))
@@ -66,7 +66,7 @@ def test_a_plan_tells_what_is_kept_as_fp16(model, tmp_path, capsys):
     assert "bytes of fp16 tensors" in capsys.readouterr().out
 
 
-def test_net_run_takes_the_library_and_the_tools_configuration(model, tmp_path, capsys):
+def test_net_run_takes_the_library_and_the_tools_configuration(model, tmp_path, capsys) -> None:
     (tmp_path / "x.raw").write_bytes(np.ones((1, 3, 8, 8), np.float32).tobytes())
     (tmp_path / "list.txt").write_text("x:=x.raw\n")
     (tmp_path / "gpu.json").write_text(json.dumps({"precision_mode": "fp32", "kernel_repo_path": str(tmp_path / "k")}))
@@ -82,7 +82,7 @@ def test_net_run_takes_the_library_and_the_tools_configuration(model, tmp_path, 
     assert list((tmp_path / "k").glob("*.bin"))
 
 
-def test_without_opencl_a_command_ends_with_one_line(model, capsys, monkeypatch):
+def test_without_opencl_a_command_ends_with_one_line(model, capsys, monkeypatch) -> None:
     monkeypatch.setenv("ISTHMUS_OPENCL_DEVICE", "no such device")
     assert main(["run", str(model), "--backend", "gpu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

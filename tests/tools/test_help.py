@@ -77,7 +77,7 @@ def prepared(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("command", "line"), sampled(LINES, 3))
-def test_an_example_of_the_help_runs(prepared, monkeypatch, capsys, command, line):
+def test_an_example_of_the_help_runs(prepared, monkeypatch, capsys, command, line) -> None:
     monkeypatch.chdir(prepared)
     if command == "device" and "--chips" not in line and not is_installed():
         pytest.skip("needs Qualcomm's library")
@@ -92,7 +92,7 @@ def test_an_example_of_the_help_runs(prepared, monkeypatch, capsys, command, lin
     assert run(line) == 0, capsys.readouterr().err
 
 
-def test_every_command_shows_its_examples_and_the_statuses(capsys):
+def test_every_command_shows_its_examples_and_the_statuses(capsys) -> None:
     assert EXAMPLES.keys() == COMMANDS.keys()
     for command, lines in EXAMPLES.items():
         assert run(f"isthmus {command} --help") == 0
@@ -102,7 +102,7 @@ def test_every_command_shows_its_examples_and_the_statuses(capsys):
         assert "exit status is 0 for success" in shown
 
 
-def test_the_help_groups_the_commands_by_the_question_that_they_answer(capsys, monkeypatch):
+def test_the_help_groups_the_commands_by_the_question_that_they_answer(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert run("isthmus --help") == 0
     shown = capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_the_help_groups_the_commands_by_the_question_that_they_answer(capsys, m
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_our_options_have_hyphens():
+def test_our_options_have_hyphens() -> None:
     qnns = {"context-binary-generator", "net-run", "throughput-net-run", "context-binary-utility", "profile-viewer"}
     known_to_qnn = {name for command in qnns for name in parser_of(command, "isthmus")._option_string_actions}
     for command in COMMANDS.keys() - qnns:
@@ -123,7 +123,7 @@ def test_our_options_have_hyphens():
             assert name.replace("_", "-") in parser_of(command, "isthmus")._option_string_actions
 
 
-def test_the_help_says_once_what_a_size_is(capsys):
+def test_the_help_says_once_what_a_size_is(capsys) -> None:
     for command in COMMANDS:
         assert run(f"isthmus {command} --help") == 0
         shown = " ".join(capsys.readouterr().out.split())
@@ -132,7 +132,7 @@ def test_the_help_says_once_what_a_size_is(capsys):
         assert "BYTES" not in shown
 
 
-def test_every_size_has_the_same_units(prepared, monkeypatch, capsys):
+def test_every_size_has_the_same_units(prepared, monkeypatch, capsys) -> None:
     monkeypatch.chdir(prepared)
     for size in ("2000", "2KB", "2kB", "2k"):
         assert run(f"isthmus plan model.onnx --scratch-limit {size} --json") == 0
@@ -145,13 +145,13 @@ def test_every_size_has_the_same_units(prepared, monkeypatch, capsys):
         assert json.loads(capsys.readouterr().out)["lpai"]["tcm"]["pool_bytes"] == 2000
 
 
-def test_a_limit_on_scratch_is_echoed_in_bytes(prepared, monkeypatch, capsys):
+def test_a_limit_on_scratch_is_echoed_in_bytes(prepared, monkeypatch, capsys) -> None:
     monkeypatch.chdir(prepared)
     assert run("isthmus plan model.onnx --scratch-limit 3KiB") == 0
     assert "limit             3,072  of scratch" in capsys.readouterr().out
 
 
-def test_every_command_that_reports_figures_has_json():
+def test_every_command_that_reports_figures_has_json() -> None:
     others = {"capi", "completion", "context-binary-utility", "view"}  # paths, a script, JSON anyway, a page
     for command in COMMANDS.keys() - others:
         assert "--json" in parser_of(command, "isthmus")._option_string_actions, command
@@ -166,14 +166,14 @@ def test_every_command_that_reports_figures_has_json():
         (EXAMPLES["profile-viewer"][0], {"logs"}),
     ],
 )
-def test_qnns_tools_print_json_alone(prepared, monkeypatch, capsys, line, keys):
+def test_qnns_tools_print_json_alone(prepared, monkeypatch, capsys, line, keys) -> None:
     monkeypatch.chdir(prepared)
     assert run(f"{line} --json") == 0
     assert json.loads(capsys.readouterr().out).keys() == keys
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "split"])
-def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, monkeypatch, capsys, command):
+def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, monkeypatch, capsys, command) -> None:
     monkeypatch.chdir(prepared)
     limit = "--live-limit" if command == "split" else "--scratch-limit"
     assert run(f"isthmus {command} model.onnx {limit} 1") == 1
@@ -205,7 +205,7 @@ def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, mon
         ("isthmus completion bsh", "bash"),
     ],
 )
-def test_a_misspelt_value_gets_the_nearest(prepared, monkeypatch, capsys, line, nearest):
+def test_a_misspelt_value_gets_the_nearest(prepared, monkeypatch, capsys, line, nearest) -> None:
     monkeypatch.chdir(prepared)
     assert run(line) == 2
     assert f"Did you mean '{nearest}'?" in capsys.readouterr().err.splitlines()[-1]
@@ -238,7 +238,7 @@ def completed(words, folder):
         (["isthmus", "run", "--inputs", "zzz"], []),
     ],
 )
-def test_bash_completes_commands_options_and_values(tmp_path, words, offered):
+def test_bash_completes_commands_options_and_values(tmp_path, words, offered) -> None:
     assert completed(words, tmp_path) == offered
 
 
@@ -262,7 +262,7 @@ STARTS = {
         ("qnn-net-run --input_list my-l\t", "--input_list my-list.txt"),
     ],
 )
-def test_a_shell_completes_what_is_typed(tmp_path, shell, typed, offered):
+def test_a_shell_completes_what_is_typed(tmp_path, shell, typed, offered) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}")
     for name in ("my-model.onnx", "my-arrays.npz", "my-list.txt"):
@@ -294,7 +294,7 @@ def wait_for_text(terminal, text):
         seen += os.read(terminal, 65536).decode(errors="replace")
 
 
-def test_every_option_of_every_command_is_completed_in_every_shell():
+def test_every_option_of_every_command_is_completed_in_every_shell() -> None:
     scripts = {"bash": completion.bash(), "zsh": completion.zsh(), "fish": completion.fish()}
     for command in COMMANDS:
         for action in parser_of(command, f"isthmus {command}")._actions:

@@ -39,7 +39,7 @@ def bars(found, title):
     return {each["label"]: each for each in section(found, "bars", title)["bars"]}
 
 
-def test_the_page_of_a_plan_has_what_json_prints(folder, capsys):
+def test_the_page_of_a_plan_has_what_json_prints(folder, capsys) -> None:
     assert main(["plan", "large.onnx", "--html", "plan.html", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     found = facts(folder / "plan.html")
@@ -53,7 +53,7 @@ def test_the_page_of_a_plan_has_what_json_prints(folder, capsys):
     assert printed["peak"]["name"] in section(found, "figures")["note"]
 
 
-def test_limits_are_marked_and_what_does_not_fit_has_its_remedies(folder, capsys):
+def test_limits_are_marked_and_what_does_not_fit_has_its_remedies(folder, capsys) -> None:
     assert main(["plan", "large.onnx", "--html", "plan.html", "--scratch-limit", "90%", "--backend", "lpai"]) == 0
     assert main(["plan", "large.onnx", "--html", "limited.html", "--scratch-limit", "1MiB"]) == 0
     capsys.readouterr()
@@ -76,7 +76,7 @@ def test_limits_are_marked_and_what_does_not_fit_has_its_remedies(folder, capsys
 
 @pytest.mark.parametrize("backend", ["cpu", "htp", "lpai"])
 @pytest.mark.parametrize("model", ["small.onnx", "large.onnx", "state.tflite"])
-def test_the_figures_of_a_page_add_up(folder, capsys, model, backend):
+def test_the_figures_of_a_page_add_up(folder, capsys, model, backend) -> None:
     (folder / "state.tflite").write_bytes(networks.wake_word_tflite())
     assert main(["plan", model, "--backend", backend, "--html", "plan.html"]) == 0
     found = facts(folder / "plan.html")
@@ -91,7 +91,7 @@ def test_the_figures_of_a_page_add_up(folder, capsys, model, backend):
     assert sum(each["bytes"] for each in report["peak"]["live"]) == report["peak"]["live_bytes"]
 
 
-def test_too_many_buffers_for_tcm_are_in_the_advice(folder, capsys):
+def test_too_many_buffers_for_tcm_are_in_the_advice(folder, capsys) -> None:
     names = [f"{kind}{number}" for kind in "xy" for number in range(16)]
     nodes = [helper.make_node("Relu", [f"x{number}"], [f"y{number}"]) for number in range(16)]
     shapes = {name: [1, 4] for name in names}
@@ -104,7 +104,7 @@ def test_too_many_buffers_for_tcm_are_in_the_advice(folder, capsys):
 
 
 @pytest.mark.parametrize("other", ["small.onnx", "saved.html", "saved.json"])
-def test_two_models_are_shown_side_by_side(folder, capsys, other):
+def test_two_models_are_shown_side_by_side(folder, capsys, other) -> None:
     assert main(["plan", "small.onnx", "--html", "saved.html", "--json"]) == 0
     small = capsys.readouterr().out
     (folder / "saved.json").write_text(small)
@@ -121,7 +121,7 @@ def test_two_models_are_shown_side_by_side(folder, capsys, other):
 
 
 @pytest.mark.parametrize(("io", "copied"), [("memhandle", False), ("raw", True)])
-def test_the_page_of_a_run_has_times_copies_and_the_audit(folder, capsys, io, copied):
+def test_the_page_of_a_run_has_times_copies_and_the_audit(folder, capsys, io, copied) -> None:
     command = ["run", "large.onnx", "--backend", "htp", "--io", io, "--repeat", "3", "--html", "run.html", "--json"]
     assert main(command) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -141,14 +141,14 @@ def test_the_page_of_a_run_has_times_copies_and_the_audit(folder, capsys, io, co
     assert [note["text"] for note in section(found, "notes", "Mistakes")["notes"]] == ["None."]
 
 
-def test_runs_of_two_models_are_compared(folder, capsys):
+def test_runs_of_two_models_are_compared(folder, capsys) -> None:
     assert main(["run", "large.onnx", "--html", "run.html", "--compare", "small.onnx"]) == 0
     titles = [each.get("title") for each in facts(folder / "run.html")["sections"]]
     assert titles.count("Time per operation") == 2
     assert "Scratch over time, on one scale" in titles
 
 
-def test_the_page_of_net_run_has_every_graph(folder, capsys):
+def test_the_page_of_net_run_has_every_graph(folder, capsys) -> None:
     lists = ["--input_list", "list.txt", "--backend", "libQnnHtp.so"]
     assert main(["net-run", "--model", "small.onnx", *lists, "--html", "net.html"]) == 0
     found = facts(folder / "net.html")
@@ -160,7 +160,7 @@ def test_the_page_of_net_run_has_every_graph(folder, capsys):
     assert not list((folder / "output").glob("*.log"))
 
 
-def test_a_net_run_is_compared_with_a_saved_page(folder, capsys):
+def test_a_net_run_is_compared_with_a_saved_page(folder, capsys) -> None:
     command = ["net-run", "--model", "small.onnx", "--input_list", "list.txt", "--backend", "libQnnHtp.so"]
     assert main(["run", "large.onnx", "--backend", "htp", "--html", "large.html"]) == 0
     assert main([*command, "--html", "both.html", "--compare", "large.html"]) == 0
@@ -173,7 +173,7 @@ def test_a_net_run_is_compared_with_a_saved_page(folder, capsys):
     assert "a saved report has one graph, 2 are to run. __ in --input_list skips a graph." in capsys.readouterr().err
 
 
-def test_the_page_of_fit_has_the_plans_without_a_limit_and_as_advised(folder, capsys):
+def test_the_page_of_fit_has_the_plans_without_a_limit_and_as_advised(folder, capsys) -> None:
     assert main(["fit", "large.onnx", "--rounds", "1", "--html", "fit.html", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     found = facts(folder / "fit.html")
@@ -188,7 +188,7 @@ def broken(folder):
     return faults.damaged(folder / "broken.onnx", folder / "small.onnx", faults.clipped("w"))
 
 
-def test_the_page_of_a_comparison_has_what_json_prints(folder, broken, capsys):
+def test_the_page_of_a_comparison_has_what_json_prints(folder, broken, capsys) -> None:
     command = ["compare", "broken.onnx", "--against", "small.onnx", "--html", "compare.html", "--json"]
     assert main([*command, "--reduce", "least.onnx"]) == 1
     printed = json.loads(capsys.readouterr().out)
@@ -213,7 +213,7 @@ def test_the_page_of_a_comparison_has_what_json_prints(folder, broken, capsys):
     assert "conv_1" in section(found, "notes", "Reduced model")["notes"][0]["text"]
 
 
-def test_the_page_of_a_model_that_agrees_says_so(folder, capsys):
+def test_the_page_of_a_model_that_agrees_says_so(folder, capsys) -> None:
     assert main(["compare", "small.onnx", "--html", "compare.html"]) == 0
     found = facts(folder / "compare.html")
     assert section(found, "figures")["note"] == "Every operation alone computes what the reference computes."
@@ -221,7 +221,7 @@ def test_the_page_of_a_model_that_agrees_says_so(folder, capsys):
     assert set(section(found, "table", "Tensors")["tones"]) == {""}
 
 
-def test_the_page_of_a_comparison_says_what_saturates_as_its_text_does(folder, capsys):
+def test_the_page_of_a_comparison_says_what_saturates_as_its_text_does(folder, capsys) -> None:
     path, source = faults.quantized_relu(folder / "quantized.onnx", 0.0, 0.5)
     x = np.full((1, 8, 64), 0.25, np.float32)
     x[0, 0, :3] = 1
@@ -240,7 +240,7 @@ def test_the_page_of_a_comparison_says_what_saturates_as_its_text_does(folder, c
     assert [row[place] for row in table["rows"] if row[place]] == [3]
 
 
-def test_the_page_of_a_comparison_notes_what_saturates_on_random_inputs(folder):
+def test_the_page_of_a_comparison_notes_what_saturates_on_random_inputs(folder) -> None:
     rows = [row_that_saturates(number) for number in range(12)]
     data = {"model": "m", "suspects": [], "tensors": rows, "fused": 0, "compared": 12, "random_inputs": ["x"]}
     [notes] = [each for each in comparison_sections(data) if getattr(each, "title", "") == "Operations that saturate"]
@@ -263,7 +263,7 @@ def row_that_saturates(number):
     }  # fmt: skip
 
 
-def test_the_page_of_a_comparison_has_the_times_of_operations(folder, capsys):
+def test_the_page_of_a_comparison_has_the_times_of_operations(folder, capsys) -> None:
     assert main(["compare", "small.onnx", "--profile", "--html", "compare.html", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     rows = section(facts(folder / "compare.html"), "table", "Time per operation")["rows"]
@@ -282,13 +282,13 @@ def test_the_page_of_a_comparison_has_the_times_of_operations(folder, capsys):
         (["--html", "least.npz", "--reduce", "least.onnx"], "--html names the same file"),
     ],
 )
-def test_a_comparison_writes_no_page_over_another_file(folder, capsys, more, words):
+def test_a_comparison_writes_no_page_over_another_file(folder, capsys, more, words) -> None:
     assert main(["compare", "small.onnx", *more]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert words in line
 
 
-def test_the_viewer_has_no_data_and_is_written_whole_or_not_at_all(folder, capsys):
+def test_the_viewer_has_no_data_and_is_written_whole_or_not_at_all(folder, capsys) -> None:
     assert main(["view", "view.html"]) == 0
     assert capsys.readouterr().err == "written: view.html\n"
     found = facts(folder / "view.html")
@@ -301,7 +301,7 @@ def test_the_viewer_has_no_data_and_is_written_whole_or_not_at_all(folder, capsy
     assert not (folder / "none").exists()
 
 
-def test_a_picture_is_xml_with_every_block(folder, capsys):
+def test_a_picture_is_xml_with_every_block(folder, capsys) -> None:
     assert main(["plan", "large.onnx", "--svg", "plan.svg", "--json"]) == 0
     tensors = json.loads(capsys.readouterr().out)["tensors"]
     tree = ElementTree.fromstring((folder / "plan.svg").read_text())
@@ -325,7 +325,7 @@ def test_a_picture_is_xml_with_every_block(folder, capsys):
         (["--svg", "none/plan.svg"], "cannot be written"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(folder, capsys, more, words):
+def test_bad_input_is_one_line_and_writes_nothing(folder, capsys, more, words) -> None:
     (folder / "wrong.json").write_text("[1, 2")
     (folder / "other.json").write_text('{"model": "x"}')
     sizes = {f"{name}_bytes": "few" for name in ("scratch", "state", "io", "constant")}

@@ -66,7 +66,7 @@ def answers(folder, commands, odd):
 
 @pytest.mark.parametrize("odd", only(("pipe",), ("/dev/zero", "pipe", "folder")))
 @pytest.mark.parametrize("commands", [COMMANDS, CONFIGURATIONS], ids=["files", "configurations"])
-def test_what_is_no_file_is_refused_with_a_sentence(tmp_path, odd, commands):
+def test_what_is_no_file_is_refused_with_a_sentence(tmp_path, odd, commands) -> None:
     for what, (status, told) in answers(tmp_path, commands, odd).items():
         assert status == 2, what
         # Kernels may have to be compiled first, which is said.
@@ -75,7 +75,7 @@ def test_what_is_no_file_is_refused_with_a_sentence(tmp_path, odd, commands):
         assert "Traceback" not in told, what
 
 
-def test_arrays_that_unpack_to_more_than_any_input_are_refused(tmp_path, monkeypatch):
+def test_arrays_that_unpack_to_more_than_any_input_are_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(run, "MAX_INPUT_BYTES", 1 << 16)
     np.savez_compressed(tmp_path / "small.npz", x=np.zeros(1 << 17, np.uint8))
     assert (tmp_path / "small.npz").stat().st_size < 1 << 10

@@ -19,7 +19,7 @@ def binary(request, tmp_path):
     return tmp_path / "conv.bin", request.param
 
 
-def test_json_is_what_the_system_context_says(binary, capsys):
+def test_json_is_what_the_system_context_says(binary, capsys) -> None:
     path, backend = binary
     capsys.readouterr()
     assert main(["inspect", str(path), "--json"]) == 0
@@ -41,7 +41,7 @@ def test_json_is_what_the_system_context_says(binary, capsys):
             ]
 
 
-def test_people_read_the_same(binary, capsys):
+def test_people_read_the_same(binary, capsys) -> None:
     path, backend = binary
     capsys.readouterr()
     assert main(["inspect", str(path)]) == 0
@@ -51,7 +51,7 @@ def test_people_read_the_same(binary, capsys):
         assert words in text
 
 
-def test_quantization_is_shown(tmp_path, capsys):
+def test_quantization_is_shown(tmp_path, capsys) -> None:
     from isthmus.graph import DataType, Quantization, TensorType
 
     with qnn.Backend("cpu") as backend:
@@ -72,7 +72,7 @@ def test_quantization_is_shown(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("content", [b"", b"no binary at all", b"ISTHMCTX" + bytes(64)])
-def test_what_is_no_binary_is_one_clear_line(tmp_path, capsys, content):
+def test_what_is_no_binary_is_one_clear_line(tmp_path, capsys, content) -> None:
     path = tmp_path / "odd.bin"
     path.write_bytes(content)
     assert main(["inspect", str(path)]) == 2

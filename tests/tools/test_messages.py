@@ -28,13 +28,13 @@ def say_everything():
         ("debug", ["ERROR", "WARN", "INFO", "VERBOSE", "DEBUG"]),
     ],
 )
-def test_each_message_up_to_the_level_appears_once(capsys, level, heard):
+def test_each_message_up_to_the_level_appears_once(capsys, level, heard) -> None:
     with messages.shown(level):
         say_everything()
     assert capsys.readouterr().err.splitlines() == [f"[{name}] message of {name}" for name in heard]
 
 
-def test_handlers_of_others_hear_what_they_did_before_and_logging_is_then_set_up_as_it_was(caplog):
+def test_handlers_of_others_hear_what_they_did_before_and_logging_is_then_set_up_as_it_was(caplog) -> None:
     logger = logging.getLogger("isthmus")
     with caplog.at_level(logging.ERROR, "isthmus"):
         before = logger.level, list(logger.handlers)
@@ -61,7 +61,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("options", [(), long(("--log_level", "warn")), long(("--log_level", "info"))])
-def test_a_command_whose_process_has_no_logging_shows_errors_and_warnings_exactly_once(tmp_path, options):
+def test_a_command_whose_process_has_no_logging_shows_errors_and_warnings_exactly_once(tmp_path, options) -> None:
     model = tiny.gate(tmp_path / "gate.onnx", 4)
     command = [sys.executable, "-c", SCRIPT, "run", str(model), "--backend", "htp", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -70,7 +70,7 @@ def test_a_command_whose_process_has_no_logging_shows_errors_and_warnings_exactl
     assert "[ERROR] an error" in done.stderr
 
 
-def test_an_unknown_level_is_refused(capsys):
+def test_an_unknown_level_is_refused(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "model.onnx", "--log_level", "chatty"])
     assert ended.value.code == 2

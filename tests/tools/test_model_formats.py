@@ -43,7 +43,7 @@ def refused(capsys, *arguments):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("command", ["run", "plan", "inspect"])
-def test_every_kind_is_run_planned_and_inspected(capsys, command, model):
+def test_every_kind_is_run_planned_and_inspected(capsys, command, model) -> None:
     assert main([command, model, *MODELS[model], "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     if command == "inspect":
@@ -56,13 +56,13 @@ def test_every_kind_is_run_planned_and_inspected(capsys, command, model):
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "camera.bin"])
-def test_every_kind_that_is_not_prepared_is_fitted(capsys, model):
+def test_every_kind_that_is_not_prepared_is_fitted(capsys, model) -> None:
     assert main(["fit", model, *MODELS[model], "--rounds", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advised"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_all_commands_have_the_same_options(command):
+def test_all_commands_have_the_same_options(command) -> None:
     def options_of(add):
         parser = argparse.ArgumentParser()
         add(parser)
@@ -74,7 +74,7 @@ def test_all_commands_have_the_same_options(command):
 
 
 @pytest.mark.parametrize("command", ["run", "fit"])
-def test_commands_that_execute_a_model_can_be_audited(capsys, command):
+def test_commands_that_execute_a_model_can_be_audited(capsys, command) -> None:
     assert main([command, "camera.tflite", "--audit", *(["--rounds", "1"] if command == "fit" else [])]) == 0
     assert "copied" in capsys.readouterr().err
 
@@ -94,25 +94,25 @@ def test_commands_that_execute_a_model_can_be_audited(capsys, command):
         (["--graph", "camra"], "'camera.bin' has 'camera'"),
     ],
 )
-def test_what_would_need_another_preparation_is_refused(capsys, command, arguments, words):
+def test_what_would_need_another_preparation_is_refused(capsys, command, arguments, words) -> None:
     assert words in refused(capsys, command, "camera.bin", *arguments)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_shapes_of_a_model_library_are_those_it_was_compiled_for(capsys, command):
+def test_the_shapes_of_a_model_library_are_those_it_was_compiled_for(capsys, command) -> None:
     words = "shapes and inputs of a model library are what it was compiled for"
     assert words in refused(capsys, command, "libqnn_model.so", "--shape", "x=1,4,4,3")
 
 
-def test_a_limit_that_its_plan_keeps_is_accepted(capsys):
+def test_a_limit_that_its_plan_keeps_is_accepted(capsys) -> None:
     assert main(["run", "camera.bin", "--scratch-limit", "655360"]) == 0
 
 
-def test_fit_refuses_a_plan_that_is_fixed(capsys):
+def test_fit_refuses_a_plan_that_is_fixed(capsys) -> None:
     assert "its plan is fixed. Fit the model that it was made from." in refused(capsys, "fit", "camera.bin")
 
 
-def test_a_binary_gives_the_results_of_its_model(capsys, tmp_path):
+def test_a_binary_gives_the_results_of_its_model(capsys, tmp_path) -> None:
     outputs = []
     for model in ("camera.tflite", "camera.bin"):
         assert main(["run", model, "--backend", "htp", "--outputs", str(tmp_path / "out.npz")]) == 0
@@ -124,14 +124,14 @@ def test_a_binary_gives_the_results_of_its_model(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
-def test_inspect_tells_the_memory_that_plan_reports(capsys, backend):
+def test_inspect_tells_the_memory_that_plan_reports(capsys, backend) -> None:
     assert main(["inspect", "net.dlc", "--backend", backend, "--json"]) == 0
     for graph in json.loads(capsys.readouterr().out)["graphs"]:
         assert main(["plan", "net.dlc", "--graph", graph["name"], "--backend", backend, "--json"]) == 0
         assert graph["scratch_bytes"] == json.loads(capsys.readouterr().out)["scratch_bytes"]
 
 
-def test_a_limit_of_fit_is_the_most_that_it_advises(capsys):
+def test_a_limit_of_fit_is_the_most_that_it_advises(capsys) -> None:
     assert main(["fit", "camera.tflite", "--scratch-limit", "50%", "--rounds", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     [advised] = [point for point in report["points"] if point["limit"] == report["advised"]]
@@ -147,7 +147,7 @@ def test_a_limit_of_fit_is_the_most_that_it_advises(capsys):
          ["--scratch-limit", "50%", "--backend", "lpai"]),
     ],
 )  # fmt: skip
-def test_a_setting_does_what_its_option_does(capsys, given, equal):
+def test_a_setting_does_what_its_option_does(capsys, given, equal) -> None:
     reports = []
     for arguments in (given, equal, equal[2:]):
         assert main(["plan", "camera.tflite", *arguments, "--json"]) in (0, 1)
@@ -166,5 +166,5 @@ def test_a_setting_does_what_its_option_does(capsys, given, equal):
         ("htp.precisoin=float16", "precision"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_what_there_is(capsys, setting, words):
+def test_a_wrong_setting_is_refused_with_what_there_is(capsys, setting, words) -> None:
     assert words in refused(capsys, "plan", "camera.tflite", "--backend", "htp", "--set", setting)

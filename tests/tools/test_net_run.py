@@ -50,7 +50,7 @@ RETRIEVE = ("--retrieve_context", "output/qnngraph.serialized.bin")
 
 
 @pytest.mark.parametrize("mem_type", ["raw", "memhandle"])
-def test_htp_from_model_to_results(folder, mem_type, capsys):
+def test_htp_from_model_to_results(folder, mem_type, capsys) -> None:
     assert generate("--input_output_tensor_mem_type", mem_type) == 0
     [graph] = binary.inspect(folder / "output" / "qnngraph.serialized.bin").graphs
     assert {info.mem_type for info in graph.tensors} == {TensorMemType[mem_type.upper()]}
@@ -59,7 +59,7 @@ def test_htp_from_model_to_results(folder, mem_type, capsys):
     check_results(folder)
 
 
-def test_without_shared_buffers_every_byte_is_copied(folder, capsys):
+def test_without_shared_buffers_every_byte_is_copied(folder, capsys) -> None:
     generate()
     assert run(*RETRIEVE, "--output_dir", "raw") == 0
     moved = 3 * 4 * (3 * 8 * 8 + 4 * 8 * 8)
@@ -67,7 +67,7 @@ def test_without_shared_buffers_every_byte_is_copied(folder, capsys):
     check_results(folder, "raw")
 
 
-def test_lpai_in_direct_mode_shows_the_messages_of_tcm(folder, capsys, fresh_tcm):
+def test_lpai_in_direct_mode_shows_the_messages_of_tcm(folder, capsys, fresh_tcm) -> None:
     (folder / "eaiParams_direct.conf").write_text(json.dumps({"lpai_graph": {"execute": {"mem_type": "tcm"}}}))
     (folder / "eaiParams_direct.json").write_text(
         json.dumps(
@@ -91,12 +91,12 @@ def test_lpai_in_direct_mode_shows_the_messages_of_tcm(folder, capsys, fresh_tcm
 
 
 @pytest.mark.parametrize("backend", ["libQnnCpu.so", "libQnnHtp.so", "libQnnLpai.so", "cpu"])
-def test_a_model_runs_without_a_binary(folder, backend):
+def test_a_model_runs_without_a_binary(folder, backend) -> None:
     assert run("--model", "model.onnx", backend=backend) == 0
     check_results(folder)
 
 
-def test_several_models_become_several_graphs(folder):
+def test_several_models_become_several_graphs(folder) -> None:
     tiny.gate(folder / "gate.onnx", 4)
     np.ones(4, np.float32).tofile("ones.raw")
     (folder / "gate_list.txt").write_text("#y\nones.raw ones.raw\n")
@@ -110,7 +110,7 @@ def test_several_models_become_several_graphs(folder):
 NAMES = ("a/b", "a_b", "a:b", "a%2Fb", "a~b", "..", "größe", "long/" * 60 + "1", "long/" * 60 + "2")
 
 
-def test_every_output_has_a_file_of_its_own_and_plain_names_stay(folder):
+def test_every_output_has_a_file_of_its_own_and_plain_names_stay(folder) -> None:
     nodes = [helper.make_node("Mul", ["x", f"factor{i}"], [name]) for i, name in enumerate(NAMES)]
     factors = {f"factor{i}": np.float32([i + 2]) for i in range(len(NAMES))}
     tiny.save(folder / "names.onnx", nodes, {"x": [2]}, dict.fromkeys(NAMES, (2,)), factors)
@@ -131,7 +131,7 @@ def test_every_output_has_a_file_of_its_own_and_plain_names_stay(folder):
     ("name", "file"), [("y", "y"), ("Identity_1", "Identity_1"), ("dense-2.out", "dense_2_out"), ("9", "_9"),
                        ("x:0", "x_0"), ("conv/Relu:0", "conv_Relu_0")],
 )  # fmt: skip
-def test_files_are_named_as_qnn_names_tensors(name, file):
+def test_files_are_named_as_qnn_names_tensors(name, file) -> None:
     assert file_names([name]) == {name: file}
 
 
@@ -146,7 +146,7 @@ def test_files_are_named_as_qnn_names_tensors(name, file):
         ("#z\nin0.raw\n", "output 'z'"),
     ],
 )
-def test_bad_input_lists_are_refused_by_name(folder, capsys, content, words):
+def test_bad_input_lists_are_refused_by_name(folder, capsys, content, words) -> None:
     (folder / "bad.txt").write_text(content)
     assert run("--model", "model.onnx", lists="bad.txt", backend="cpu") == 2
     assert words in capsys.readouterr().err
@@ -161,12 +161,12 @@ def test_bad_input_lists_are_refused_by_name(folder, capsys, content, words):
         (("--model", "model.onnx", "--direct_mode", "adsp"), "no such mode"),
     ],
 )
-def test_invalid_options_are_refused(folder, capsys, arguments, words):
+def test_invalid_options_are_refused(folder, capsys, arguments, words) -> None:
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err
 
 
-def test_unknown_backends_are_refused(folder, capsys):
+def test_unknown_backends_are_refused(folder, capsys) -> None:
     assert run("--model", "model.onnx", backend="libQnnAbacus.so") == 2
     assert generate("--input_output_tensor_mem_type", "memhandle", backend="libQnnCpu.so") == 2
     error = capsys.readouterr().err

@@ -29,7 +29,7 @@ def result(number, name="y", folder="output"):
     return np.fromfile(f"{folder}/Result_{number}/{name}.raw", np.float32)[0]
 
 
-def test_each_of_three_graphs_has_a_folder_of_results_and_may_be_skipped(folder):
+def test_each_of_three_graphs_has_a_folder_of_results_and_may_be_skipped(folder) -> None:
     models = ",".join(f"add{number}.onnx" for number in (1, 2, 3))
     assert main(["context-binary-generator", "--model", models, "--backend", "libQnnHtp.so", "--binary_file", "all",
                  "--output_dir", "output"]) == 0  # fmt: skip
@@ -47,7 +47,7 @@ def test_each_of_three_graphs_has_a_folder_of_results_and_may_be_skipped(folder)
 
 
 @pytest.mark.parametrize("mark", ["#", "%"])
-def test_a_marked_line_names_the_outputs_to_write(folder, mark):
+def test_a_marked_line_names_the_outputs_to_write(folder, mark) -> None:
     (folder / "list.txt").write_text(f"{mark}z\nin1.raw\nin2.raw\n")
     assert net_run("list.txt", "--model", "add1.onnx") == 0
     assert [result(n, "z") for n in (0, 1)] == [9, 19]
@@ -56,7 +56,7 @@ def test_a_marked_line_names_the_outputs_to_write(folder, mark):
 
 
 @pytest.mark.parametrize("mark", ["#", "%"])
-def test_a_marked_line_may_name_several_outputs(folder, mark):
+def test_a_marked_line_may_name_several_outputs(folder, mark) -> None:
     (folder / "list.txt").write_text(f"{mark}z y\nin1.raw\n")
     assert net_run("list.txt", "--model", "add1.onnx") == 0
     assert (result(0, "y"), result(0, "z")) == (11, 9)

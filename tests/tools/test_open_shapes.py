@@ -40,7 +40,7 @@ COMMANDS = ("plan", "run", "fit", "compare", "sweep", "context-binary-generator"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_open_dimensions_are_named_once_with_the_option_to_type(name, model, tmp_path, capsys):
+def test_open_dimensions_are_named_once_with_the_option_to_type(name, model, tmp_path, capsys) -> None:
     line = command(name, model, tmp_path / "out")
     _, out, err = called(capsys, *line, "--json")
     assert err.count("leaves dimensions open, which are taken as 1") == 1
@@ -55,7 +55,7 @@ def test_open_dimensions_are_named_once_with_the_option_to_type(name, model, tmp
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_strict_refuses_open_dimensions_with_status_1_and_writes_nothing(name, model, tmp_path, capsys):
+def test_strict_refuses_open_dimensions_with_status_1_and_writes_nothing(name, model, tmp_path, capsys) -> None:
     status, out, err = called(capsys, *command(name, model, tmp_path / "out"), "--strict")
     assert (status, out) == (1, "")
     assert "refused by --strict" in err
@@ -63,7 +63,9 @@ def test_strict_refuses_open_dimensions_with_status_1_and_writes_nothing(name, m
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dimension_that_another_input_gives_is_not_open_and_one_without_a_name_is_a_question_mark(tmp_path, capsys):
+def test_a_dimension_that_another_input_gives_is_not_open_and_one_without_a_name_is_a_question_mark(
+    tmp_path, capsys
+) -> None:
     add = helper.make_node("Add", ["a", "b"], ["sum"])
     use = helper.make_node("MatMul", ["sum", "c"], ["y"])
     inputs = {"a": ["rows", 4], "b": ["rows", 4], "c": [4, None]}
@@ -74,7 +76,7 @@ def test_a_dimension_that_another_input_gives_is_not_open_and_one_without_a_name
     assert "b=" not in err
 
 
-def test_an_initializer_that_is_also_an_input_and_fixed_shapes_are_no_reason_to_warn(tmp_path, capsys):
+def test_an_initializer_that_is_also_an_input_and_fixed_shapes_are_no_reason_to_warn(tmp_path, capsys) -> None:
     weights = np.ones((4, 2), np.float32)
     use = helper.make_node("MatMul", ["x", "w"], ["y"])
     model = tiny.save(tmp_path / "fixed.onnx", [use], {"x": [1, 4], "w": ["k", 2]}, {"y": [1, 2]}, {"w": weights})
@@ -82,7 +84,7 @@ def test_an_initializer_that_is_also_an_input_and_fixed_shapes_are_no_reason_to_
     assert (status, err, json.loads(out)["open_shapes"]) == (0, "", {})
 
 
-def test_a_model_that_runs_in_stages_is_warned_of_too(tmp_path, capsys):
+def test_a_model_that_runs_in_stages_is_warned_of_too(tmp_path, capsys) -> None:
     nodes = [helper.make_node("NonZero", ["x"], ["where"]), helper.make_node("Cast", ["where"], ["y"], to=1)]
     model = tiny.save(tmp_path / "stages.onnx", nodes, {"x": ["n"]}, {"y": [1, "k"]})
     status, out, err = called(capsys, "plan", model, "--json")
@@ -93,6 +95,6 @@ def test_a_model_that_runs_in_stages_is_warned_of_too(tmp_path, capsys):
     assert "--shape x=n" in err
 
 
-def test_a_refusal_stays_one_line(model, capsys):
+def test_a_refusal_stays_one_line(model, capsys) -> None:
     status, _, err = called(capsys, "plan", model, "--shape", "z=1")
     assert (status, err.count("\n")) == (2, 1)

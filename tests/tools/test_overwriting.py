@@ -53,7 +53,7 @@ def folder(tmp_path, monkeypatch):
         ("profile-viewer --input_log log --output log", "log"),
     ],
 )
-def test_an_output_that_is_an_input_is_refused_in_one_line(folder, capsys, arguments, source):
+def test_an_output_that_is_an_input_is_refused_in_one_line(folder, capsys, arguments, source) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert main(arguments.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -61,7 +61,7 @@ def test_an_output_that_is_an_input_is_refused_in_one_line(folder, capsys, argum
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_the_arrays_of_a_reduction_do_not_overwrite_the_inputs(folder, capsys):
+def test_the_arrays_of_a_reduction_do_not_overwrite_the_inputs(folder, capsys) -> None:
     tiny.convolution(folder / "model.onnx", 8, 8)
     (folder / "small.npz").write_text("{}")
     assert main(["compare", "model.onnx", "--inputs", "small.npz", "--reduce", "small.onnx"]) == 2
@@ -81,7 +81,7 @@ def test_the_arrays_of_a_reduction_do_not_overwrite_the_inputs(folder, capsys):
         (f"context-binary-generator {QNN} --binary_file new --backend_binary new", "--binary_file", "--backend_binary"),
     ],
 )
-def test_two_outputs_in_one_file_are_refused_in_one_line(folder, capsys, arguments, first, second):
+def test_two_outputs_in_one_file_are_refused_in_one_line(folder, capsys, arguments, first, second) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert main(arguments.format(folder=folder.name).split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -90,7 +90,7 @@ def test_two_outputs_in_one_file_are_refused_in_one_line(folder, capsys, argumen
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_device_takes_two_outputs(folder):
+def test_a_device_takes_two_outputs(folder) -> None:
     assert main(["plan", "m.onnx", "--html", "/dev/null", "--svg", "/dev/null"]) == 0
 
 
@@ -109,7 +109,7 @@ DROP = "isthmus view view.html, then drop {} on it"
         ("view.html", "would overwrite 'view.html'", "isthmus view other.html, then drop view.html on it"),
     ],
 )
-def test_view_writes_over_no_file_that_may_be_meant_to_be_opened(folder, capsys, name, rule, hint):
+def test_view_writes_over_no_file_that_may_be_meant_to_be_opened(folder, capsys, name, rule, hint) -> None:
     assert main(["plan", "m.onnx", "--html", "plan.html"]) == 0
     for foreign in ("foreign.htm", "view.html"):
         (folder / foreign).write_text("<!doctype html><p>Notes")
@@ -122,7 +122,7 @@ def test_view_writes_over_no_file_that_may_be_meant_to_be_opened(folder, capsys,
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_view_writes_its_own_page_again(folder):
+def test_view_writes_its_own_page_again(folder) -> None:
     for path in ("view.html", "view.html", "VIEW.HTM", "/dev/null"):
         assert main(["view", path]) == 0
     assert (folder / "view.html").read_bytes() == (folder / "VIEW.HTM").read_bytes()

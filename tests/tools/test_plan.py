@@ -47,7 +47,7 @@ def plan(capsys, *arguments):
     return status, captured.out, captured.err
 
 
-def test_json_is_one_object_with_all_that_is_promised(model, capsys):
+def test_json_is_one_object_with_all_that_is_promised(model, capsys) -> None:
     status, out, _ = plan(capsys, model, "--shape", "x=16,8", "--json")
     report = json.loads(out)
     assert status == 0
@@ -64,7 +64,7 @@ def test_json_is_one_object_with_all_that_is_promised(model, capsys):
     assert max(r["offset"] + r["bytes"] for r in report["tensors"]) == report["scratch_bytes"]
 
 
-def test_the_peak_names_its_step_and_what_is_live_there(model, capsys):
+def test_the_peak_names_its_step_and_what_is_live_there(model, capsys) -> None:
     report = json.loads(plan(capsys, model, "--shape", "x=16,8", "--json")[1])
     peak = report["peak"]
     live = [r for r in report["tensors"] if r["first"] <= peak["step"] <= r["last"]]
@@ -73,7 +73,7 @@ def test_the_peak_names_its_step_and_what_is_live_there(model, capsys):
     assert peak["op"]
 
 
-def test_the_report_for_people_has_figures_and_a_picture_that_fits(model, capsys, monkeypatch):
+def test_the_report_for_people_has_figures_and_a_picture_that_fits(model, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     status, out, _ = plan(capsys, model, "--shape", "x=16,8")
     assert status == 0
@@ -84,19 +84,19 @@ def test_the_report_for_people_has_figures_and_a_picture_that_fits(model, capsys
     assert "\x1b" not in out
 
 
-def test_the_table_lists_every_block(model, capsys):
+def test_the_table_lists_every_block(model, capsys) -> None:
     status, out, _ = plan(capsys, model, "--shape", "x=16,8", "--table")
     rows = json.loads(plan(capsys, model, "--shape", "x=16,8", "--json")[1])["tensors"]
     assert status == 0
     assert len(out[out.index("offset") :].splitlines()) == 1 + len(rows)
 
 
-def test_more_threads_may_need_more_work_space_and_never_less(model, capsys):
+def test_more_threads_may_need_more_work_space_and_never_less(model, capsys) -> None:
     one, four = (json.loads(plan(capsys, model, "--threads", n, "--json")[1])["scratch_bytes"] for n in (1, 4))
     assert one <= four
 
 
-def test_lpai_plans_inputs_and_outputs_into_scratch(model, capsys):
+def test_lpai_plans_inputs_and_outputs_into_scratch(model, capsys) -> None:
     cpu, lpai = (
         json.loads(plan(capsys, model, "--shape", "x=16,8", "--backend", b, "--json")[1]) for b in ("cpu", "lpai")
     )
@@ -105,7 +105,7 @@ def test_lpai_plans_inputs_and_outputs_into_scratch(model, capsys):
     assert "inside scratch" in plan(capsys, model, "--backend", "lpai")[1]
 
 
-def test_a_model_that_needs_no_scratch_says_so(tmp_path, capsys):
+def test_a_model_that_needs_no_scratch_says_so(tmp_path, capsys) -> None:
     path = tiny.save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}, {"y": [1, 4]})
     status, out, _ = plan(capsys, path)
     assert status == 0
@@ -113,7 +113,7 @@ def test_a_model_that_needs_no_scratch_says_so(tmp_path, capsys):
     assert json.loads(plan(capsys, path, "--json")[1])["peak"] is None
 
 
-def test_planning_loads_no_compiler(model):
+def test_planning_loads_no_compiler(model) -> None:
     script = (
         "import sys; from isthmus.tools.cli import main; main(['plan', sys.argv[1]]);"
         "print([m for m in ('numba', 'llvmlite', 'rich') if m in sys.modules])"
@@ -123,7 +123,7 @@ def test_planning_loads_no_compiler(model):
 
 
 @pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="LiteRT is not installed")
-def test_embed_writes_a_copy_and_reports_its_arena(wake_word, tmp_path, capsys):
+def test_embed_writes_a_copy_and_reports_its_arena(wake_word, tmp_path, capsys) -> None:
     out = tmp_path / "planned.tflite"
     before = wake_word.read_bytes()
     report = json.loads(plan(capsys, wake_word, "--embed", out, "--json")[1])["embedded"]
@@ -154,7 +154,7 @@ def test_embed_writes_a_copy_and_reports_its_arena(wake_word, tmp_path, capsys):
         (["WAKE", "--embed", "no/such/folder/out.tflite"], "cannot be written"),
     ],
 )
-def test_bad_input_is_one_clear_line_and_status_two(model, wake_word, capsys, arguments, words):
+def test_bad_input_is_one_clear_line_and_status_two(model, wake_word, capsys, arguments, words) -> None:
     names = {"MODEL": str(model), "WAKE": str(wake_word)}
     status, out, err = plan(capsys, *[names.get(a, a) for a in arguments])
     assert status == 2
@@ -163,7 +163,7 @@ def test_bad_input_is_one_clear_line_and_status_two(model, wake_word, capsys, ar
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_file_with_open_shapes_gets_no_plan_and_nothing_is_written(tmp_path, capsys):
+def test_a_file_with_open_shapes_gets_no_plan_and_nothing_is_written(tmp_path, capsys) -> None:
     path = MODELS / "precise_vad.tflite"
     if not path.exists():
         pytest.skip(f"{path.name} has not been fetched")
@@ -173,7 +173,7 @@ def test_a_file_with_open_shapes_gets_no_plan_and_nothing_is_written(tmp_path, c
     assert not any(tmp_path.iterdir())
 
 
-def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys):
+def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys) -> None:
     from frontends.tflite.build import T, options, single
 
     images = [[T("i8", (1, 8, 8, 4), scale=scale, zero=3, name=name)] for name, scale in (("x", 0.1), ("length", 0.01))]
@@ -186,7 +186,7 @@ def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys):
     assert "L2Norm length has no integer kernel" in capsys.readouterr().out
 
 
-def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, monkeypatch, tmp_path):
+def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, monkeypatch, tmp_path) -> None:
     from isthmus.tools import plan as command
 
     describe = command.describe
@@ -210,7 +210,9 @@ def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, m
     ],
 )
 @pytest.mark.parametrize("json_too", [False, True])
-def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, mem_type, status, verdict, json_too):
+def test_a_model_that_does_not_fit_ends_with_status_1(
+    tmp_path, capsys, side, mem_type, status, verdict, json_too
+) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     constants = {"w": np.ones((side, side), np.float32)}
     path = tiny.save(tmp_path / "dense.onnx", nodes, {"x": [1, side]}, {"y": [1, side]}, constants)
@@ -227,7 +229,7 @@ def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, me
 # -- the size of TCM ---------------------------------------------------------------------------------------------------
 
 
-def test_a_stated_size_of_tcm_has_verdict_and_exit_status(tmp_path, capsys):
+def test_a_stated_size_of_tcm_has_verdict_and_exit_status(tmp_path, capsys) -> None:
     path = tiny.convolution(tmp_path / "model.onnx")
     need = json.loads(plan(capsys, path, "--backend", "lpai", "--json")[1])["lpai"]["tcm"]["bytes"]
     assert plan(capsys, path, "--backend", "lpai", "--tcm", need)[0] == 0
@@ -244,7 +246,7 @@ def test_a_stated_size_of_tcm_has_verdict_and_exit_status(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
-def test_a_backend_without_tcm_refuses_its_size(tmp_path, capsys, backend):
+def test_a_backend_without_tcm_refuses_its_size(tmp_path, capsys, backend) -> None:
     status, _, err = plan(capsys, tiny.convolution(tmp_path / "model.onnx"), "--backend", backend, "--tcm", "64KiB")
     assert status == 2
     assert f"--tcm 65536: backend '{backend}' has no TCM. These backends have it: lpai." in err
@@ -252,7 +254,7 @@ def test_a_backend_without_tcm_refuses_its_size(tmp_path, capsys, backend):
 
 @pytest.mark.parametrize("size", ["0", "4MiB"])
 @pytest.mark.parametrize("command", ["plan", "fit", "run", "sweep"])
-def test_a_size_that_no_tcm_has_is_refused_by_the_name_of_the_option(tmp_path, capsys, command, size):
+def test_a_size_that_no_tcm_has_is_refused_by_the_name_of_the_option(tmp_path, capsys, command, size) -> None:
     path = tiny.convolution(tmp_path / "model.onnx")
     assert main([command, str(path), "--backend", "lpai", "--tcm", size]) == 2
     err = capsys.readouterr().err
@@ -270,13 +272,13 @@ def test_a_size_that_no_tcm_has_is_refused_by_the_name_of_the_option(tmp_path, c
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "sweep"])
-def test_two_sizes_of_tcm_are_refused(tmp_path, capsys, command, given, refused):
+def test_two_sizes_of_tcm_are_refused(tmp_path, capsys, command, given, refused) -> None:
     path = tiny.convolution(tmp_path / "model.onnx")
     assert main([command, str(path), "--backend", "lpai", *given]) == 2
     assert refused in capsys.readouterr().err
 
 
-def test_a_size_of_tcm_may_be_stated_twice_and_holds_for_the_model_to_compare_with(tmp_path, capsys):
+def test_a_size_of_tcm_may_be_stated_twice_and_holds_for_the_model_to_compare_with(tmp_path, capsys) -> None:
     path = tiny.convolution(tmp_path / "model.onnx")
     sizes = ["--set", "tcm=64KiB", "--set", "lpai_backend.tcm_size=65536"]
     pages = ["--html", tmp_path / "page.html", "--compare", path]
@@ -284,7 +286,7 @@ def test_a_size_of_tcm_may_be_stated_twice_and_holds_for_the_model_to_compare_wi
 
 
 @pytest.mark.parametrize(("size", "status", "verdict"), [("64", 1, "does not fit: "), ("1MiB", 0, "fits, ")])
-def test_a_plan_in_stages_has_the_verdict_of_each_stage(tmp_path, capsys, size, status, verdict):
+def test_a_plan_in_stages_has_the_verdict_of_each_stage(tmp_path, capsys, size, status, verdict) -> None:
     path = tiny.in_stages(tmp_path / "stages.onnx")
     ended, out, _ = plan(capsys, path, "--backend", "lpai", "--tcm", size)
     assert ended == status
@@ -299,7 +301,7 @@ def test_a_plan_in_stages_has_the_verdict_of_each_stage(tmp_path, capsys, size, 
     assert "judged" not in plan(capsys, path, "--backend", "htp")[1]
 
 
-def test_the_size_of_tcm_is_no_question_to_a_context_binary(tmp_path, capsys):
+def test_the_size_of_tcm_is_no_question_to_a_context_binary(tmp_path, capsys) -> None:
     model = str(tiny.convolution(tmp_path / "model.onnx"))
     made = ["--model", model, "--backend", "libQnnLpai.so", "--output_dir", str(tmp_path), "--binary_file", "model"]
     assert main(["context-binary-generator", *made]) == 0

@@ -149,7 +149,7 @@ ONE_GRAPH = [
 
 
 @pytest.mark.parametrize("arguments", ONE_GRAPH)
-def test_net_run_writes_a_result_for_each_line(folder, arguments):
+def test_net_run_writes_a_result_for_each_line(folder, arguments) -> None:
     assert execute(f"qnn-net-run {arguments}") == 0
     check(folder / "output", 1, INPUTS)
 
@@ -165,7 +165,7 @@ def test_net_run_writes_a_result_for_each_line(folder, arguments):
         (f"{RUN} --duration 1000 --num_inferences 4", 4),
     ],
 )
-def test_net_run_repeats_the_list_and_keeps_so_many_results(folder, arguments, results):
+def test_net_run_repeats_the_list_and_keeps_so_many_results(folder, arguments, results) -> None:
     assert execute(f"qnn-net-run {arguments}") == 0
     check(folder / "output", 1, results)
 
@@ -181,7 +181,7 @@ def test_net_run_repeats_the_list_and_keeps_so_many_results(folder, arguments, r
         (f"--retrieve_context two.cpu.bin {CPU} --input_list input_list.txt,__", {"model": (1, 3)}),
     ],
 )  # fmt: skip
-def test_each_of_several_graphs_has_a_folder(folder, arguments, graphs):
+def test_each_of_several_graphs_has_a_folder(folder, arguments, graphs) -> None:
     assert execute(f"qnn-net-run {arguments}") == 0
     assert {path.name for path in (folder / "output").iterdir()} == set(graphs)
     for name, (added, results) in graphs.items():
@@ -189,14 +189,14 @@ def test_each_of_several_graphs_has_a_folder(folder, arguments, graphs):
 
 
 @pytest.mark.parametrize("arguments", ["--debug", "--set_output_tensors sum", "--set_output_tensors libqnn_model:sum"])
-def test_intermediate_tensors_are_written_too(folder, arguments):
+def test_intermediate_tensors_are_written_too(folder, arguments) -> None:
     assert execute(f"qnn-net-run {RUN} {arguments}") == 0
     check(folder / "output", 1, INPUTS)
     np.testing.assert_array_equal(np.fromfile("output/Result_2/sum.raw", np.float32), np.full(4, 3, np.float32))
 
 
 @pytest.mark.parametrize("tool", ["qnn-net-run --input_list list.txt,list.txt", "qnn-context-binary-generator"])
-def test_a_library_whose_functions_have_another_prefix_is_composed(folder, capsys, tool):
+def test_a_library_whose_functions_have_another_prefix_is_composed(folder, capsys, tool) -> None:
     library = model_libraries.build(folder / "mine", QnnModel_composeGraphs="Mine_composeGraphs")
     model_libraries.IMAGE.tofile(folder / "image.raw")
     np.zeros((1, 16), np.float32).tofile(folder / "bytes.raw")
@@ -237,14 +237,14 @@ GENERATED = [
 @pytest.mark.parametrize(
     ("arguments", "file", "graphs", "outputs"), sampled([pytest.param(*case) for case in GENERATED], 4)
 )
-def test_the_generator_writes_a_binary(folder, arguments, file, graphs, outputs):
+def test_the_generator_writes_a_binary(folder, arguments, file, graphs, outputs) -> None:
     assert execute(f"qnn-context-binary-generator {arguments}") == 0
     info = qnn.SystemContext().get_binary_info(folder / "output" / f"{file}.bin")
     assert [graph.name for graph in info.graphs] == graphs
     assert {tensor.name for tensor in info.graphs[0].outputs} == set(outputs)
 
 
-def test_a_profile_log_is_shown_as_text_and_csv(folder, capsys):
+def test_a_profile_log_is_shown_as_text_and_csv(folder, capsys) -> None:
     assert execute(f"qnn-net-run {RUN} --profiling_level detailed") == 0
     capsys.readouterr()
     assert execute("qnn-profile-viewer --input_log output/qnn-profiling-data_0.log --output profile.csv") == 0
@@ -256,7 +256,7 @@ def test_a_profile_log_is_shown_as_text_and_csv(folder, capsys):
     assert sum(",execute," in row and row.endswith(",us") for row in rows) == INPUTS
 
 
-def test_a_profile_log_takes_each_event_from_the_profile_once(folder, monkeypatch):
+def test_a_profile_log_takes_each_event_from_the_profile_once(folder, monkeypatch) -> None:
     taken = []
     get_events = qnn.Profile.get_events
 
@@ -272,7 +272,7 @@ def test_a_profile_log_takes_each_event_from_the_profile_once(folder, monkeypatc
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "isthmus profile log 1"}', "[1]", "\x00", None])
-def test_what_is_no_profile_log_is_refused_in_one_line(folder, capsys, content):
+def test_what_is_no_profile_log_is_refused_in_one_line(folder, capsys, content) -> None:
     if content is not None:
         (folder / "log").write_text(content)
     assert execute("qnn-profile-viewer --input_log log") == 2
@@ -286,7 +286,7 @@ def test_what_is_no_profile_log_is_refused_in_one_line(folder, capsys, content):
      ("--batch_multiplier 2", "batch_multiplier"), ("--platform_options a:b", "platform_options"),
      ("--max_input_cache_tensor_sets 1", "max_input_cache_tensor_sets")],
 )  # fmt: skip
-def test_an_option_without_effect_is_logged_once_by_name(folder, capsys, option, name):
+def test_an_option_without_effect_is_logged_once_by_name(folder, capsys, option, name) -> None:
     assert execute(f"qnn-net-run {RUN} {option}") == 0
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"[WARN] --{name}: accepted, but without effect here: ")
@@ -297,7 +297,7 @@ def test_an_option_without_effect_is_logged_once_by_name(folder, capsys, option,
     [("--extract_opaque_objects", "extract_opaque_objects"), ("--reader r.so", "reader"),
      ("--schematic s", "schematic"), ("--config c", "config")],
 )  # fmt: skip
-def test_an_option_of_the_viewer_without_effect_is_logged_once_by_name(folder, capsys, option, name):
+def test_an_option_of_the_viewer_without_effect_is_logged_once_by_name(folder, capsys, option, name) -> None:
     assert execute(f"qnn-net-run {RUN} --profiling_level basic") == 0
     capsys.readouterr()
     assert execute(f"qnn-profile-viewer --input_log output/qnn-profiling-data_0.log {option}") == 0
@@ -324,7 +324,7 @@ def test_an_option_of_the_viewer_without_effect_is_logged_once_by_name(folder, c
          "it names no graph"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_written(folder, capsys, arguments, words):
+def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_written(folder, capsys, arguments, words) -> None:
     assert execute(f"qnn-net-run {arguments}") == 2
     [line] = capsys.readouterr().err.splitlines()
     assert words in line
@@ -341,7 +341,7 @@ def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_written(folde
         ("--num_inference_s 3", "Did you mean '--num_inferences'?"),
     ],
 )
-def test_a_wrong_value_or_a_misspelt_option_is_refused_with_the_rule(folder, capsys, arguments, words):
+def test_a_wrong_value_or_a_misspelt_option_is_refused_with_the_rule(folder, capsys, arguments, words) -> None:
     with pytest.raises(SystemExit) as end:
         execute(f"qnn-net-run {RUN} {arguments}")
     assert end.value.code == 2

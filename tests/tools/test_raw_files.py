@@ -57,7 +57,7 @@ def files(folder):
     return {str(path.relative_to(folder)) for path in (folder / "output").rglob("*.raw")}
 
 
-def test_files_hold_floats_by_default_whatever_the_type(folder):
+def test_files_hold_floats_by_default_whatever_the_type(folder) -> None:
     assert execute("real.txt,floats.txt") == 0
     np.testing.assert_array_equal(np.fromfile("output/bytes/Result_0/y.raw", np.float32), REAL)
     np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y.raw", np.float32), [1, -2, 3, 4])
@@ -66,26 +66,26 @@ def test_files_hold_floats_by_default_whatever_the_type(folder):
 @pytest.mark.parametrize("option", [["--use_native_input_files"], ["--input_data_type", "native"],
                                     ["--native_input_tensor_names", "bytes:x;numbers:x"],
                                     ["--native_input_tensor_names", "bytes:x,numbers:x"]])  # fmt: skip
-def test_input_files_may_hold_elements_as_stored(folder, option):
+def test_input_files_may_hold_elements_as_stored(folder, option) -> None:
     assert execute("stored.txt,integers.txt", *option) == 0
     np.testing.assert_array_equal(np.fromfile("output/bytes/Result_0/y.raw", np.float32), REAL)
     np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y.raw", np.float32), [1, -2, 3, 4])
 
 
-def test_native_inputs_are_chosen_by_graph(folder):
+def test_native_inputs_are_chosen_by_graph(folder) -> None:
     assert execute("stored.txt,floats.txt", "--native_input_tensor_names", "bytes:x") == 0
     np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y.raw", np.float32), [1, -2, 3, 4])
 
 
 @pytest.mark.parametrize("option", [["--use_native_output_files"], ["--output_data_type", "native_only"]])
-def test_outputs_as_stored_have_names_of_their_own(folder, option):
+def test_outputs_as_stored_have_names_of_their_own(folder, option) -> None:
     assert execute("real.txt,floats.txt", *option) == 0
     np.testing.assert_array_equal(np.fromfile("output/bytes/Result_0/y_native.raw", np.uint8), STORED)
     np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y_native.raw", np.int32), [1, -2, 3, 4])
     assert files(folder) == {"output/bytes/Result_0/y_native.raw", "output/numbers/Result_0/y_native.raw"}
 
 
-def test_both_kinds_of_outputs_are_written_on_request(folder):
+def test_both_kinds_of_outputs_are_written_on_request(folder) -> None:
     assert execute("real.txt,__", "--output_data_type", "float_and_native") == 0
     assert files(folder) == {"output/bytes/Result_0/y_native.raw", "output/bytes/Result_0/y.raw"}
 
@@ -103,7 +103,7 @@ def test_both_kinds_of_outputs_are_written_on_request(folder):
         ("#z\nreal.raw\n", "line 1: output 'z': the graph has no such output; it has 'y'"),
     ],
 )  # fmt: skip
-def test_a_bad_line_is_refused_by_its_number_before_anything_is_written(folder, capsys, lines, words):
+def test_a_bad_line_is_refused_by_its_number_before_anything_is_written(folder, capsys, lines, words) -> None:
     (folder / "list.txt").write_text(lines)
     assert execute("list.txt,floats.txt") == 2
     [line] = capsys.readouterr().err.splitlines()
@@ -111,7 +111,7 @@ def test_a_bad_line_is_refused_by_its_number_before_anything_is_written(folder, 
     assert not (folder / "output").exists()
 
 
-def test_a_full_disk_leaves_no_part_of_an_inference(folder, monkeypatch, capsys):
+def test_a_full_disk_leaves_no_part_of_an_inference(folder, monkeypatch, capsys) -> None:
     (folder / "list.txt").write_text("real.raw\nreal.raw\n")
     opened = []
 
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_no_part_of_an_inference(folder, monkeypatch, capsys)
     assert [path.name for path in (folder / "output" / "bytes").iterdir()] == ["Result_0"]
 
 
-def test_a_failed_inference_leaves_the_results_of_the_one_before(folder, capsys):
+def test_a_failed_inference_leaves_the_results_of_the_one_before(folder, capsys) -> None:
     assert execute("real.txt,__", "--output_data_type", "float_and_native") == 0
     results = folder / "output" / "bytes" / "Result_0"
     (results / "y_native.raw").write_bytes(b"old")
@@ -142,14 +142,14 @@ def test_a_failed_inference_leaves_the_results_of_the_one_before(folder, capsys)
     assert (results / "y_native.raw").read_bytes() == b"old"
 
 
-def test_a_folder_that_cannot_be_written_is_refused_in_one_line(folder, capsys):
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(folder, capsys) -> None:
     (folder / "taken").write_text("")
     assert execute("real.txt,__", "--output_dir", "taken") == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "cannot be written: Not a directory" in line
 
 
-def test_results_of_half_precision_are_floats(tmp_path):
+def test_results_of_half_precision_are_floats(tmp_path) -> None:
     values = np.float32([1.5, -2])
     for dtype in (DataType.FLOAT_16, DataType.BFLOAT_16):
         info = TensorInfo("y", dtype, (2,), None, 4)
@@ -159,7 +159,7 @@ def test_results_of_half_precision_are_floats(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["run", "net-run"])
-def test_an_interrupted_command_says_how_far_it_came_and_shows_progress_on_a_terminal(tmp_path, command):
+def test_an_interrupted_command_says_how_far_it_came_and_shows_progress_on_a_terminal(tmp_path, command) -> None:
     nodes = [helper.make_node("Add", ["x", "k"], ["y"])]
     tiny.save(tmp_path / "m.onnx", nodes, {"x": [1, 4]}, {"y": [1, 4]}, {"k": np.float32([1])})
     np.zeros(4, np.float32).tofile(tmp_path / "x.raw")
@@ -190,7 +190,7 @@ def test_an_interrupted_command_says_how_far_it_came_and_shows_progress_on_a_ter
 
 
 @pytest.mark.parametrize("command", ["run", "generator"])
-def test_the_limit_that_fit_advises_is_an_option_of_run_and_the_generator(tmp_path, command, capsys):
+def test_the_limit_that_fit_advises_is_an_option_of_run_and_the_generator(tmp_path, command, capsys) -> None:
     tiny.convolution(tmp_path / "m.onnx")
     arguments = ["run", str(tmp_path / "m.onnx")]
     if command == "generator":

@@ -104,27 +104,27 @@ NET_RUN = "net-run --backend libQnnCpu.so --input_list input_list.txt --retrieve
         "sweep model.onnx --limit 3": ("--row-timeout limits the time of a row.",),
     }.items(),
 )  # fmt: skip
-def test_a_refusal_says_what_is_wrong_and_what_would_be_right(refused, line, words):
+def test_a_refusal_says_what_is_wrong_and_what_would_be_right(refused, line, words) -> None:
     message = refused(line)
     assert all(each in message for each in words), message
     assert len(message) < 500
 
 
-def test_a_backend_without_a_configuration_says_which_have_one(refused):
+def test_a_backend_without_a_configuration_says_which_have_one(refused) -> None:
     message = refused("run model.onnx --config eaiParams.conf")
     assert "backend 'cpu': it has no configuration. These backends have one: " in message
     listed = message.rpartition(": ")[2].rstrip(".").split(", ")
     assert {"htp", "lpai", "gpu"} <= set(listed) < set(registry.names())
 
 
-def test_a_model_without_a_suffix_is_recognized_by_every_command(samples, monkeypatch, capsys):
+def test_a_model_without_a_suffix_is_recognized_by_every_command(samples, monkeypatch, capsys) -> None:
     monkeypatch.chdir(samples)
     for command in ("run", "plan", "inspect", "compare", "fit --rounds 1"):
         assert cli.main([*command.split(), "whole"]) == 0
     capsys.readouterr()
 
 
-def test_a_reference_may_leave_dimensions_open_that_the_model_fixes(samples, monkeypatch, capsys):
+def test_a_reference_may_leave_dimensions_open_that_the_model_fixes(samples, monkeypatch, capsys) -> None:
     monkeypatch.chdir(samples)
     assert cli.main(["compare", "model.onnx", "--against", "text.onnx"]) == 0
     assert "agrees" in capsys.readouterr().out
@@ -149,7 +149,7 @@ HOSTILE = "m\x1b[31m\nforged"
         ("run", "model.onnx", "--max-copied", HOSTILE),
     ],
 )
-def test_names_neither_end_a_line_nor_control_the_terminal(samples, tmp_path, monkeypatch, capsys, line):
+def test_names_neither_end_a_line_nor_control_the_terminal(samples, tmp_path, monkeypatch, capsys, line) -> None:
     (tmp_path / f"{HOSTILE}.onnx").write_bytes((samples / "model.onnx").read_bytes())
     for name in ("model.onnx", "input_list.txt", "x.raw"):
         (tmp_path / name).symlink_to(samples / name)

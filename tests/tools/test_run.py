@@ -26,7 +26,7 @@ def run(capsys, *arguments):
     return status, captured.out, captured.err
 
 
-def test_json_is_one_object_with_all_that_is_promised(model, capsys):
+def test_json_is_one_object_with_all_that_is_promised(model, capsys) -> None:
     status, out, _ = run(capsys, model, "--shape", "x=1,3,6,8", "--repeat", 5, "--threads", 2, "--json")
     report = json.loads(out)
     assert status == 0
@@ -39,7 +39,7 @@ def test_json_is_one_object_with_all_that_is_promised(model, capsys):
     assert report["runs"] == 5
 
 
-def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys):
+def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys) -> None:
     x = np.random.default_rng(3).standard_normal((1, 3, 1, 8)).astype(np.float32)
     np.savez(tmp_path / "in.npz", x=x)
     status, out, _ = run(capsys, model, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz")
@@ -50,7 +50,7 @@ def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys):
         assert written["y"].any()
 
 
-def test_names_of_a_model_do_not_steer_the_terminal(tmp_path, capsys):
+def test_names_of_a_model_do_not_steer_the_terminal(tmp_path, capsys) -> None:
     name = "a\x1b[31m\nb"
     path = tiny.save(tmp_path / "m.onnx", [helper.make_node("Relu", [name], ["y\r"])], {name: [2]}, {"y\r": [2]})
     status, out, _ = run(capsys, path)
@@ -61,7 +61,7 @@ def test_names_of_a_model_do_not_steer_the_terminal(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "fit", "inspect", "tflite-benchmark"])
-def test_an_empty_name_is_not_taken_for_the_working_folder(capsys, command):
+def test_an_empty_name_is_not_taken_for_the_working_folder(capsys, command) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, ""])
     assert ended.value.code == 2
@@ -69,7 +69,7 @@ def test_an_empty_name_is_not_taken_for_the_working_folder(capsys, command):
 
 
 @pytest.mark.parametrize("name", ["file", "allow_pickle", "args", "a/b", "größe"])
-def test_an_output_may_have_any_name(tmp_path, capsys, name):
+def test_an_output_may_have_any_name(tmp_path, capsys, name) -> None:
     path = tiny.save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], [name])], {"x": [2]}, {name: [2]})
     assert run(capsys, path, "--outputs", tmp_path / "out.npz")[0] == 0
     with np.load(tmp_path / "out.npz") as written:
@@ -77,18 +77,18 @@ def test_an_output_may_have_any_name(tmp_path, capsys, name):
         assert written[name].shape == (2,)
 
 
-def test_raw_bytes_are_refused_as_inputs_without_advice_on_pickles(model, tmp_path, capsys):
+def test_raw_bytes_are_refused_as_inputs_without_advice_on_pickles(model, tmp_path, capsys) -> None:
     (tmp_path / "x.raw").write_bytes(bytes(96))
     status, _, err = run(capsys, model, "--inputs", tmp_path / "x.raw")
     assert status == 2
     assert "cannot be read as .npz: it is no archive of arrays" in err
 
 
-def test_outputs_may_go_to_a_device(model, capsys):
+def test_outputs_may_go_to_a_device(model, capsys) -> None:
     assert run(capsys, model, "--outputs", "/dev/null")[0] == 0
 
 
-def test_a_plain_npy_file_is_refused_as_inputs(model, tmp_path, capsys):
+def test_a_plain_npy_file_is_refused_as_inputs(model, tmp_path, capsys) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 1, 8), np.float32))
     status, _, err = run(capsys, model, "--inputs", tmp_path / "x.npy")
     assert status == 2
@@ -97,7 +97,7 @@ def test_a_plain_npy_file_is_refused_as_inputs(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_outputs_that_cannot_be_written_whole_leave_all_as_it_was(tmp_path, monkeypatch, problem):
+def test_outputs_that_cannot_be_written_whole_leave_all_as_it_was(tmp_path, monkeypatch, problem) -> None:
     write_array = np.lib.format.write_array
 
     def fail_after_the_first(stream, array, **more):
@@ -114,7 +114,7 @@ def test_outputs_that_cannot_be_written_whole_leave_all_as_it_was(tmp_path, monk
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("out.npz", b"from before")]
 
 
-def test_outputs_are_written_through_a_link_and_with_the_usual_permissions(tmp_path):
+def test_outputs_are_written_through_a_link_and_with_the_usual_permissions(tmp_path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (tmp_path / "out.npz").symlink_to(folder / "real.npz")
@@ -143,7 +143,7 @@ def test_outputs_are_written_through_a_link_and_with_the_usual_permissions(tmp_p
         (["MODEL", "--outputs", "."], "cannot be written"),
     ],
 )
-def test_bad_input_is_one_clear_line_and_status_two(model, capsys, arguments, words):
+def test_bad_input_is_one_clear_line_and_status_two(model, capsys, arguments, words) -> None:
     status, out, err = run(capsys, *[str(model) if a == "MODEL" else a for a in arguments])
     assert status == 2
     assert out == ""
@@ -152,7 +152,7 @@ def test_bad_input_is_one_clear_line_and_status_two(model, capsys, arguments, wo
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"hello, this is not a model", bytes(range(256)) * 8])
-def test_files_that_are_no_models_are_refused(tmp_path, capsys, content):
+def test_files_that_are_no_models_are_refused(tmp_path, capsys, content) -> None:
     path = tmp_path / "bad.onnx"
     path.write_bytes(content)
     status, _, err = run(capsys, path)
@@ -160,7 +160,7 @@ def test_files_that_are_no_models_are_refused(tmp_path, capsys, content):
     assert "bad.onnx" in err
 
 
-def test_the_module_is_the_command():
+def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "isthmus", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("isthmus ")
     missing = subprocess.run([sys.executable, "-m", "isthmus"], capture_output=True, text=True, check=False)
@@ -168,7 +168,7 @@ def test_the_module_is_the_command():
     assert "usage" in missing.stderr
 
 
-def test_a_run_loads_nothing_that_takes_long_to_load():
+def test_a_run_loads_nothing_that_takes_long_to_load() -> None:
     """Runs a graph, since a frontend may load more."""
     script = """
 import sys
@@ -187,14 +187,14 @@ print([name for name in ("numba", "llvmlite", "asyncio", "numpy.ma", "onnx") if 
     assert done.stdout.strip() == "[]"
 
 
-def test_importing_the_package_loads_neither_numba_nor_llvm_nor_a_frontend():
+def test_importing_the_package_loads_neither_numba_nor_llvm_nor_a_frontend() -> None:
     late = ("numba", "llvmlite", "onnx", "isthmus.session")
     script = f"import sys, isthmus; print([m for m in {late} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_times_of_operations_are_a_table_and_in_json(model, capsys):
+def test_the_times_of_operations_are_a_table_and_in_json(model, capsys) -> None:
     assert main(["run", str(model), "--profile"]) == 0
     text = capsys.readouterr().out
     times = [float(number.replace(",", "")) for number in re.findall(r"([\d.,]+) us +[\d.]+%", text)]
@@ -206,13 +206,13 @@ def test_the_times_of_operations_are_a_table_and_in_json(model, capsys):
     assert all(each["us"] >= 0 and each["name"] for each in operations)
 
 
-def test_the_profile_of_a_model_in_stages_says_why_it_has_no_times(tmp_path, capsys):
+def test_the_profile_of_a_model_in_stages_says_why_it_has_no_times(tmp_path, capsys) -> None:
     path = tiny.in_stages(tmp_path / "stages.onnx")
     assert main(["run", str(path), "--profile"]) == 0
     assert "times of operations are not measured, because the model runs in stages\n" in capsys.readouterr().out
 
 
-def test_the_size_of_tcm_has_no_effect_in_ddr_and_the_help_says_so(tmp_path, capsys):
+def test_the_size_of_tcm_has_no_effect_in_ddr_and_the_help_says_so(tmp_path, capsys) -> None:
     path = str(tiny.convolution(tmp_path / "model.onnx"))
     assert main(["run", path, "--backend", "lpai", "--tcm", "1KiB"]) == 0
     capsys.readouterr()

@@ -9,7 +9,7 @@ from isthmus.tools.cli import main
 
 
 @pytest.mark.parametrize("io", ["memhandle", "raw"])
-def test_what_is_copied_depends_on_the_kind_of_memory(tmp_path, capsys, io):
+def test_what_is_copied_depends_on_the_kind_of_memory(tmp_path, capsys, io) -> None:
     model = tiny.convolution(tmp_path / "conv.onnx")
     assert main(["run", str(model), "--backend", "htp", "--io", io, "--repeat", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -18,7 +18,7 @@ def test_what_is_copied_depends_on_the_kind_of_memory(tmp_path, capsys, io):
     assert (report["staging_bytes"] > 0) == (io == "raw")
 
 
-def test_other_backends_have_no_such_choice(tmp_path, capsys):
+def test_other_backends_have_no_such_choice(tmp_path, capsys) -> None:
     model = tiny.convolution(tmp_path / "conv.onnx")
     assert main(["run", str(model), "--io", "memhandle"]) == 2
     assert "backend 'cpu' has 'raw'" in capsys.readouterr().err

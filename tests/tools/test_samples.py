@@ -31,7 +31,7 @@ def filled(session, seed=5):
     return {name: view.copy() for name, view in session.inputs.items()}
 
 
-def test_every_file_is_listed_and_written(folder, capsys):
+def test_every_file_is_listed_and_written(folder, capsys) -> None:
     assert main(["samples", str(folder), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [os.path.basename(each["file"]) for each in report["files"]] == list(samples.SAMPLES)
@@ -40,7 +40,7 @@ def test_every_file_is_listed_and_written(folder, capsys):
     }
 
 
-def test_another_process_writes_the_same_bytes(folder, tmp_path):
+def test_another_process_writes_the_same_bytes(folder, tmp_path) -> None:
     command = [sys.executable, "-m", "isthmus", "samples", "again"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": "77"})
     for file in folder.iterdir():
@@ -48,7 +48,7 @@ def test_another_process_writes_the_same_bytes(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "camera.onnx", "camera_qdq.onnx", "camera_a16.onnx"])
-def test_onnx_runtime_agrees(folder, name):
+def test_onnx_runtime_agrees(folder, name) -> None:
     with isthmus.Session(folder / name) as session:
         feeds = filled(session)
         session.run()
@@ -58,7 +58,7 @@ def test_onnx_runtime_agrees(folder, name):
             np.testing.assert_allclose(view, other, atol=1.01 / 255 if "_" in name else 1e-5)
 
 
-def test_the_quantized_camera_models_are_near_the_float_one(folder):
+def test_the_quantized_camera_models_are_near_the_float_one(folder) -> None:
     scores = {}
     for name in ("camera.onnx", "camera_qdq.onnx", "camera_a16.onnx"):
         with isthmus.Session(folder / name) as session:
@@ -69,7 +69,7 @@ def test_the_quantized_camera_models_are_near_the_float_one(folder):
     assert np.abs(scores["camera_a16.onnx"] - scores["camera.onnx"]).max() < 0.01
 
 
-def test_litert_agrees_over_a_stream_of_frames(folder):
+def test_litert_agrees_over_a_stream_of_frames(folder) -> None:
     interpreter_module = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT")
     interpreter = interpreter_module.Interpreter(str(folder / "model.tflite"))
     interpreter.allocate_tensors()
@@ -88,7 +88,7 @@ def test_litert_agrees_over_a_stream_of_frames(folder):
     assert len(seen) > 5, "the probability hardly depends on the frames"
 
 
-def test_litert_agrees_on_the_camera_model(folder):
+def test_litert_agrees_on_the_camera_model(folder) -> None:
     interpreter_module = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT")
     interpreter = interpreter_module.Interpreter(str(folder / "camera.tflite"))
     interpreter.allocate_tensors()
@@ -105,7 +105,7 @@ def test_litert_agrees_on_the_camera_model(folder):
         np.testing.assert_array_equal(prepared.outputs["scores"], session.outputs["scores"])
 
 
-def test_the_model_library_gives_the_mean_colour_as_probabilities(folder):
+def test_the_model_library_gives_the_mean_colour_as_probabilities(folder) -> None:
     if not (folder / "libqnn_model.so").exists():
         pytest.skip("needs a compiler")
     with isthmus.Session(folder / "libqnn_model.so") as session:
@@ -115,14 +115,14 @@ def test_the_model_library_gives_the_mean_colour_as_probabilities(folder):
         np.testing.assert_allclose(session.outputs["probabilities"], e / e.sum(), rtol=1e-5)
 
 
-def test_without_a_compiler_the_model_library_is_left_out(tmp_path, capsys, monkeypatch):
+def test_without_a_compiler_the_model_library_is_left_out(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(library, "compilers", lambda: ("no-such-compiler",))
     assert main(["samples", str(tmp_path)]) == 0
     assert "left out: libqnn_model.so." in capsys.readouterr().out
     assert (tmp_path / "qnn_model.c").exists()
 
 
-def test_files_that_differ_are_not_replaced_unless_asked(tmp_path, capsys):
+def test_files_that_differ_are_not_replaced_unless_asked(tmp_path, capsys) -> None:
     (tmp_path / "net.dlc").write_bytes(b"mine")
     assert main(["samples", str(tmp_path)]) == 2
     assert "net.dlc': it exists already and differs. Name another folder, or use --replace." in capsys.readouterr().err
@@ -131,14 +131,14 @@ def test_files_that_differ_are_not_replaced_unless_asked(tmp_path, capsys):
     assert (tmp_path / "net.dlc").read_bytes() != b"mine"
 
 
-def test_nothing_is_left_if_one_file_cannot_be_written(tmp_path, capsys, monkeypatch):
+def test_nothing_is_left_if_one_file_cannot_be_written(tmp_path, capsys, monkeypatch) -> None:
     (tmp_path / "problem.csv").mkdir()
     assert main(["samples", str(tmp_path), "--replace"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["problem.csv"]
 
 
-def test_a_failed_replacement_leaves_the_files_of_the_user(tmp_path, capsys):
+def test_a_failed_replacement_leaves_the_files_of_the_user(tmp_path, capsys) -> None:
     (tmp_path / "model.onnx").write_bytes(b"mine")
     (tmp_path / "net.dlc").mkdir()
     assert main(["samples", str(tmp_path), "--replace"]) == 2
@@ -147,7 +147,7 @@ def test_a_failed_replacement_leaves_the_files_of_the_user(tmp_path, capsys):
     assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "net.dlc"}
 
 
-def test_without_the_package_onnx_its_files_are_left_out(tmp_path, capsys, monkeypatch):
+def test_without_the_package_onnx_its_files_are_left_out(tmp_path, capsys, monkeypatch) -> None:
     find_spec = samples.importlib.util.find_spec
     monkeypatch.setattr(samples.importlib.util, "find_spec", lambda name: None if name == "onnx" else find_spec(name))
     assert main(["samples", str(tmp_path)]) == 0

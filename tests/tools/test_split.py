@@ -41,7 +41,7 @@ def wake_word_like(path):
     return path
 
 
-def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, capsys):
+def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, capsys) -> None:
     out = tmp_path / "out.onnx"
     assert main(["split", str(model), "--out", str(out), "--live-limit", "50%", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -51,7 +51,7 @@ def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, ca
     assert report["file_bytes_after"] == out.stat().st_size
 
 
-def test_the_check_is_one_line_that_states_how_far_results_are_apart(model, tmp_path, capsys, monkeypatch):
+def test_the_check_is_one_line_that_states_how_far_results_are_apart(model, tmp_path, capsys, monkeypatch) -> None:
     out = tmp_path / "out.onnx"
     assert main(["split", str(model), "--out", str(out), "--check"]) == 0
     assert capsys.readouterr().out.count("as written: the same bits; optimized: the same bits\n") == 1
@@ -63,7 +63,7 @@ def test_the_check_is_one_line_that_states_how_far_results_are_apart(model, tmp_
     assert re.search(r"written: OTHER BITS, up to [\d.e+]+ apart where results reach [\d.e+]+; optimized: OTHER", line)
 
 
-def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_path, capsys, monkeypatch):
+def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_path, capsys, monkeypatch) -> None:
     out = tmp_path / "out.onnx"
     damaged = onnx.load(model)
     damaged.graph.node[1].input[0] = "nothing"
@@ -75,21 +75,21 @@ def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_p
     assert not out.exists()
 
 
-def test_weights_in_other_files_are_found_by_the_check(model, tmp_path, capsys):
+def test_weights_in_other_files_are_found_by_the_check(model, tmp_path, capsys) -> None:
     beside = tmp_path / "beside.onnx"
     onnx.save(onnx.load(model), str(beside), save_as_external_data=True, location="weights", size_threshold=0)
     assert main(["split", str(beside), "--out", str(tmp_path / "out.onnx"), "--check", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["largest_difference"] == {"as written": 0, "optimized": 0}
 
 
-def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys):
+def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys) -> None:
     assert main(["split", str(model), "--out", str(tmp_path / "out.onnx")]) == 0
     text = capsys.readouterr().out
     assert "steps, first to" in text
     assert "has the most alive" in text
 
 
-def test_a_plan_for_tflite_micro_is_put_in_the_split_file(tmp_path, capsys):
+def test_a_plan_for_tflite_micro_is_put_in_the_split_file(tmp_path, capsys) -> None:
     model, out = wake_word_like(tmp_path / "two.tflite"), tmp_path / "out.tflite"
     assert main(["split", str(model), "--out", str(out), "--embed-plan", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -108,28 +108,28 @@ def test_a_plan_for_tflite_micro_is_put_in_the_split_file(tmp_path, capsys):
         (["--embed-plan"], 2, "only a TFLite file can hold a plan"),
     ],
 )
-def test_a_refusal_writes_nothing(model, tmp_path, capsys, more, status, message):
+def test_a_refusal_writes_nothing(model, tmp_path, capsys, more, status, message) -> None:
     out = tmp_path / "out.onnx"
     assert main(["split", str(model), "--out", str(out), *more]) == status
     assert message in capsys.readouterr().err
     assert not out.exists()
 
 
-def test_the_model_itself_is_not_written_over(model, capsys):
+def test_the_model_itself_is_not_written_over(model, capsys) -> None:
     before = model.read_bytes()
     assert main(["split", str(model), "--out", str(model)]) == 2
     assert "would overwrite" in capsys.readouterr().err
     assert model.read_bytes() == before
 
 
-def test_a_file_is_not_written_under_the_name_of_the_other_format(model, tmp_path, capsys):
+def test_a_file_is_not_written_under_the_name_of_the_other_format(model, tmp_path, capsys) -> None:
     for source, name in ((model, "out.tflite"), (wake_word_like(tmp_path / "two.tflite"), "out.onnx")):
         assert main(["split", str(source), "--out", str(tmp_path / name)]) == 2
         assert "and so is what is written" in capsys.readouterr().err
         assert not (tmp_path / name).exists()
 
 
-def test_dimensions_that_the_model_leaves_open_are_reported(tmp_path, capsys):
+def test_dimensions_that_the_model_leaves_open_are_reported(tmp_path, capsys) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["a", "z"], ["y"])]
     inputs = {"x": [1, 4, "rows", 8], "z": [1, 4, 1, 8]}
     model = tiny.save(tmp_path / "open.onnx", nodes, inputs, {"y": [1, 4, "rows", 8]})
@@ -141,14 +141,14 @@ def test_dimensions_that_the_model_leaves_open_are_reported(tmp_path, capsys):
     assert "x at [1, 4, 1, 8], some of which the model leaves open (--shape)" in capsys.readouterr().out
 
 
-def test_what_is_no_model_is_refused(tmp_path, capsys):
+def test_what_is_no_model_is_refused(tmp_path, capsys) -> None:
     (tmp_path / "text").write_text("no model")
     assert main(["split", str(tmp_path / "text"), "--out", str(tmp_path / "out")]) == 2
     assert main(["split", str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_what_cannot_be_split_is_not_written(tmp_path, capsys):
+def test_what_cannot_be_split_is_not_written(tmp_path, capsys) -> None:
     model, out = tiny.convolution(tmp_path / "small.onnx"), tmp_path / "out.onnx"
     assert main(["split", str(model), "--out", str(out)]) == 1
     assert "nothing is split, and nothing is written: no tiling needs less than the" in capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_what_cannot_be_split_is_not_written(tmp_path, capsys):
     assert not out.exists()
 
 
-def test_without_a_file_to_write_the_command_only_reports(model, tmp_path, capsys, monkeypatch):
+def test_without_a_file_to_write_the_command_only_reports(model, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["split", str(model)]) == 0
     assert capsys.readouterr().out.endswith("--out FILE writes it\n")

@@ -60,7 +60,7 @@ def swept(capsys, *arguments, status=0):
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_combination_is_a_row_with_what_the_command_reports(folder, capsys):
+def test_every_combination_is_a_row_with_what_the_command_reports(folder, capsys) -> None:
     rows = swept(capsys, "camera.tflite", "--set", "scratch-limit=60%,90%", "--backend", "cpu,lpai")["rows"]
     assert [(row["backend"], row["scratch-limit"]) for row in rows] == [
         (backend, limit) for backend in ("cpu", "lpai") for limit in ("60%", "90%")
@@ -73,7 +73,7 @@ def test_every_combination_is_a_row_with_what_the_command_reports(folder, capsys
         assert row["fits"] is True
 
 
-def test_the_table_and_the_csv_have_the_same_rows(folder, capsys):
+def test_the_table_and_the_csv_have_the_same_rows(folder, capsys) -> None:
     assert main(["sweep", "camera.tflite", "--set", "threads=1,2", "--csv", "rows.csv", "--state", "state"]) == 0
     titles, *lines = capsys.readouterr().out.splitlines()
     assert titles.split()[:4] == ["model", "backend", "threads", "scratch"]
@@ -83,7 +83,7 @@ def test_the_table_and_the_csv_have_the_same_rows(folder, capsys):
         assert line.split()[:4] == ["camera.tflite", "cpu", row["threads"], f"{int(row['scratch_bytes']):,}"]
 
 
-def test_models_with_odd_names_are_swept(folder, capsys):
+def test_models_with_odd_names_are_swept(folder, capsys) -> None:
     """A name may look like an option or a formula, or have bytes that are not UTF-8, which are escaped in a table."""
     model = (folder / "camera.tflite").read_bytes()
     names = [b"-dash.tflite", b"--help", b"=1+1.tflite", b"bad\xff.tflite"]
@@ -97,7 +97,7 @@ def test_models_with_odd_names_are_swept(folder, capsys):
     assert [line.split(",")[0] for line in lines[1:]] == shown
 
 
-def test_a_page_shows_the_rows_and_the_problems(folder, capsys):
+def test_a_page_shows_the_rows_and_the_problems(folder, capsys) -> None:
     assert main(["sweep", *PLAN, "--html", "sweep.html", "--state", "state"]) == 1
     text = (folder / "sweep.html").read_text()
     assert "<script src" not in text
@@ -114,7 +114,7 @@ def test_a_page_shows_the_rows_and_the_problems(folder, capsys):
     assert all("its scratch cannot be brought to" in note["detail"] for note in problems["notes"])
 
 
-def test_models_are_run(folder, capsys):
+def test_models_are_run(folder, capsys) -> None:
     rows = swept(capsys, "camera.tflite", "camera.bin", "--mode", "run", "--repeat", "3")["rows"]
     assert [(row["backend"], row["problem"]) for row in rows] == [("cpu", ""), ("htp", "")]
     assert all(0 < row["min_ms"] <= row["p50_ms"] for row in rows)
@@ -123,7 +123,7 @@ def test_models_are_run(folder, capsys):
 # -- single processes --------------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_crashes_is_one_row_with_its_reason(folder, capsys, monkeypatch):
+def test_a_process_that_crashes_is_one_row_with_its_reason(folder, capsys, monkeypatch) -> None:
     command = isolated.command
 
     def crashing(module, *arguments):
@@ -139,13 +139,13 @@ def test_a_process_that_crashes_is_one_row_with_its_reason(folder, capsys, monke
     assert not any(row["problem"] for row in rows)
 
 
-def test_a_row_that_takes_too_long_is_ended(folder, capsys, monkeypatch):
+def test_a_row_that_takes_too_long_is_ended(folder, capsys, monkeypatch) -> None:
     monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["sleep", "1000"])
     [row] = swept(capsys, "camera.tflite", "--row-timeout", "0.2", status=1)["rows"]
     assert row["problem"] == "it took longer than 0.2 s"
 
 
-def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch):
+def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch) -> None:
     first = swept(capsys, *FIGURES)
     monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["false"])
     assert swept(capsys, *FIGURES) == first
@@ -157,7 +157,7 @@ def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("changed", ["nothing", "processor", "sources", "library"])
-def test_a_result_is_kept_for_a_processor_the_sources_and_the_library(folder, capsys, monkeypatch, changed):
+def test_a_result_is_kept_for_a_processor_the_sources_and_the_library(folder, capsys, monkeypatch, changed) -> None:
     figures = json.dumps({"backend": "cpu", "rows": [{"problem": ""}]})
     monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["echo", figures])
     monkeypatch.delenv("ISTHMUS_TARGET", raising=False)
@@ -180,7 +180,7 @@ def test_a_result_is_kept_for_a_processor_the_sources_and_the_library(folder, ca
     assert (again["sweep"] == part["sweep"]) == (changed != "library")
 
 
-def test_a_row_with_a_problem_is_computed_again(folder, capsys, monkeypatch):
+def test_a_row_with_a_problem_is_computed_again(folder, capsys, monkeypatch) -> None:
     arguments = ("camera.tflite", "--backend", "htp", "--mode", "run", "--repeat", "1")
     monkeypatch.setenv("ISTHMUS_FAULTS", "ssr@1")
     [row] = swept(capsys, *arguments, status=1)["rows"]
@@ -191,7 +191,7 @@ def test_a_row_with_a_problem_is_computed_again(folder, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("state", ["nonsense", long("{}"), long("[1]")])
-def test_a_damaged_result_is_computed_again(folder, capsys, state):
+def test_a_damaged_result_is_computed_again(folder, capsys, state) -> None:
     first = swept(capsys, "camera.tflite")
     [kept] = (folder / "state").iterdir()
     kept.write_text(state)
@@ -212,7 +212,7 @@ def command() -> str:
         ([], "/proc/cache", ", and not kept: the folder for results cannot be written"),
     ],
 )
-def test_an_interrupt_promises_no_more_than_is_kept(folder, capsys, monkeypatch, extra, cache, end):
+def test_an_interrupt_promises_no_more_than_is_kept(folder, capsys, monkeypatch, extra, cache, end) -> None:
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
@@ -223,7 +223,7 @@ def test_an_interrupt_promises_no_more_than_is_kept(folder, capsys, monkeypatch,
     assert capsys.readouterr().err.splitlines()[0] == f"0 of 1 are finished{end}"
 
 
-def test_an_interrupted_sweep_continues_where_it_ended(folder):
+def test_an_interrupted_sweep_continues_where_it_ended(folder) -> None:
     arguments = [command(), "sweep", *FIGURES, "--state", "state", "--jobs", "1"]
     running = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert eventually(lambda: (folder / "state").is_dir() and len(list((folder / "state").glob("*.json"))) >= 1)
@@ -239,7 +239,7 @@ def test_an_interrupted_sweep_continues_where_it_ended(folder):
     assert finished == {file: file.stat().st_mtime_ns for file in finished}
 
 
-def test_the_processes_of_a_sweep_end_when_it_is_killed(folder):
+def test_the_processes_of_a_sweep_end_when_it_is_killed(folder) -> None:
     arguments = [command(), "sweep", "camera.tflite", "--mode", "run", "--repeat", "100000000", "--state", "state"]
     running = subprocess.Popen(arguments)
     assert eventually(lambda: children(running.pid))
@@ -258,7 +258,7 @@ def test_the_processes_of_a_sweep_end_when_it_is_killed(folder):
 # -- farms -------------------------------------------------------------------------------------------------------------
 
 
-def test_shards_are_joined_to_the_whole(folder, capsys):
+def test_shards_are_joined_to_the_whole(folder, capsys) -> None:
     whole = swept(capsys, *PLAN, status=1)
     for part in (1, 2):
         report = swept(capsys, *PLAN, "--shard", f"{part}/2", status=1)
@@ -277,7 +277,7 @@ def test_shards_are_joined_to_the_whole(folder, capsys):
 @pytest.mark.parametrize(
     "wrong", [3, {"mode": "walk"}, {"mode": []}, {"settings": 3}, {"settings": {"a": 1}}, {"problem": None}]
 )
-def test_rows_that_no_sweep_has_are_refused(folder, capsys, wrong):
+def test_rows_that_no_sweep_has_are_refused(folder, capsys, wrong) -> None:
     row = {"model": "m", "mode": "run", "settings": {}, "problem": "", **wrong} if isinstance(wrong, dict) else wrong
     part = {"shard": [1, 1], "sweep": "x", "version": "1", "numbers": [0], "rows": [row]}
     (folder / "part.json").write_text(json.dumps(part))
@@ -291,7 +291,7 @@ def test_rows_that_no_sweep_has_are_refused(folder, capsys, wrong):
      {"numbers": [[]]}, {"rows": []}],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["sweep", "device"])
-def test_files_that_are_no_parts_are_refused(folder, capsys, command, wrong):
+def test_files_that_are_no_parts_are_refused(folder, capsys, command, wrong) -> None:
     part = {"shard": [1, 1], "sweep": "x", "version": "1", "library": "1", "numbers": [0], "rows": [{}]}
     wrong = {"library" if command == "device" and key == "version" else key: value for key, value in wrong.items()}
     (folder / "part.json").write_text(json.dumps(part | wrong))
@@ -300,7 +300,7 @@ def test_files_that_are_no_parts_are_refused(folder, capsys, command, wrong):
     assert f"'part.json': it is not what `isthmus {command} --shard I/N --json` prints" in line
 
 
-def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
+def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch) -> None:
     """The package distributed, as far as it is used; its workers are this process, without our files."""
 
     class Client:
@@ -354,7 +354,7 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
     ]
 
 
-def test_a_farm_gets_no_model_with_weights_in_other_files(folder, capsys, monkeypatch):
+def test_a_farm_gets_no_model_with_weights_in_other_files(folder, capsys, monkeypatch) -> None:
     model = onnx.load(folder / "camera.onnx")
     onnx.save(model, folder / "beside.onnx", save_as_external_data=True, location="weights", size_threshold=0)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
@@ -364,14 +364,14 @@ def test_a_farm_gets_no_model_with_weights_in_other_files(folder, capsys, monkey
 
 
 @pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")
-def test_models_are_compiled_for_chips(folder, capsys):
+def test_models_are_compiled_for_chips(folder, capsys) -> None:
     rows = swept(capsys, "model.onnx", "--mode", "device", "--set", "soc=SM8750,SM8650", "--set", "level=2")["rows"]
     assert [(row["soc"], row["level"]) for row in rows] == [("SM8750", 2), ("SM8650", 2)]
     assert all(row["total_ram"] > 0 and not row["problem"] for row in rows)
 
 
 @pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")
-def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does(folder, capsys):
+def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does(folder, capsys) -> None:
     chips = ("--set", "soc=SM8750", "--set", "level=2,3")
     assert main(["sweep", "model.onnx", "--mode", "device", *chips, "--html", "sweep.html", "--state", "state"]) == 0
     assert main(["device", "model.onnx", "--soc", "SM8750", "--level", "2,3", "--html", "device.html"]) == 0
@@ -444,7 +444,7 @@ def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does
         (["camera.tflite", "--html", "/proc/page.html"], "--html /proc/page.html: cannot be written"),
     ],
 )
-def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys, no_process, arguments, words):
+def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys, no_process, arguments, words) -> None:
     assert main(["sweep", *arguments, "--state", "state"]) == 2
     captured = capsys.readouterr()
     (line,) = captured.err.splitlines()
@@ -453,7 +453,7 @@ def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys
     assert not (folder / "state").exists()
 
 
-def test_sizes_of_tcm_are_rows_or_the_same_for_all(folder, capsys):
+def test_sizes_of_tcm_are_rows_or_the_same_for_all(folder, capsys) -> None:
     sizes = swept(capsys, "model.tflite", "--backend", "lpai", "--set", "tcm=4KiB,1MiB", status=1)["rows"]
     assert [(row["tcm"], row["fits"]) for row in sizes] == [("4KiB", False), ("1MiB", True)]
     small, refused = swept(capsys, "model.tflite", "--backend", "lpai,cpu", "--tcm", "4KiB", status=1)["rows"]
@@ -462,7 +462,7 @@ def test_sizes_of_tcm_are_rows_or_the_same_for_all(folder, capsys):
 
 
 @pytest.mark.parametrize("state", ["file", "file/state", "/proc/state"])
-def test_a_folder_for_results_that_cannot_be_written_is_refused(folder, capsys, no_process, state):
+def test_a_folder_for_results_that_cannot_be_written_is_refused(folder, capsys, no_process, state) -> None:
     (folder / "file").touch()
     assert main(["sweep", "camera.tflite", "--state", state]) == 2
     captured = capsys.readouterr()
@@ -471,26 +471,26 @@ def test_a_folder_for_results_that_cannot_be_written_is_refused(folder, capsys, 
     assert captured.out == ""
 
 
-def test_a_value_that_only_some_backends_have_is_a_problem_of_the_others(folder, capsys):
+def test_a_value_that_only_some_backends_have_is_a_problem_of_the_others(folder, capsys) -> None:
     arguments = ("--backend", "cpu,htp", "--set", "htp.precision=float16")
     refused, planned = swept(capsys, "camera.tflite", *arguments, status=1)["rows"]
     assert "backend 'cpu': it has no configuration" in refused["problem"]
     assert (planned["backend"], planned["problem"]) == ("htp", "")
 
 
-def test_a_damaged_model_is_a_row_with_its_reason(folder, capsys):
+def test_a_damaged_model_is_a_row_with_its_reason(folder, capsys) -> None:
     (folder / "damaged.onnx").write_bytes(b"no model")
     damaged, planned = swept(capsys, "damaged.onnx", "camera.tflite", status=1)["rows"]
     assert "damaged.onnx" in damaged["problem"]
     assert planned["problem"] == ""
 
 
-def test_a_part_without_rows_says_so(folder, capsys):
+def test_a_part_without_rows_says_so(folder, capsys) -> None:
     assert main(["sweep", "camera.tflite", "--shard", "2/2", "--state", "state"]) == 0
     assert capsys.readouterr().out == "part 2/2 has no rows\n"
 
 
-def test_the_kind_of_memory_and_its_size_are_different_columns():
+def test_the_kind_of_memory_and_its_size_are_different_columns() -> None:
     row = {"model": "m", "mode": "run", "settings": {"io": "raw"}, "io": "raw", "io_bytes": 8, "problem": ""}
     columns = columns_of([row])
     assert (columns["io"], columns["io_bytes"]) == ("io", "io bytes")

@@ -67,7 +67,7 @@ def is_row(process):
         return False
 
 
-def test_the_workers_of_a_cluster_compute_the_rows(folder, capsys, cluster):
+def test_the_workers_of_a_cluster_compute_the_rows(folder, capsys, cluster) -> None:
     assert main(["sweep", *ARGUMENTS, "--state", "here", "--json"]) == 0
     here = capsys.readouterr().out
     assert main(["sweep", *ARGUMENTS, "--state", "there", "--json", "--scheduler", cluster.scheduler_address]) == 0
@@ -78,7 +78,7 @@ def test_the_workers_of_a_cluster_compute_the_rows(folder, capsys, cluster):
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
-def test_the_workers_end_what_a_sweep_no_longer_wants(folder, cluster, by):
+def test_the_workers_end_what_a_sweep_no_longer_wants(folder, cluster, by) -> None:
     with endless(cluster) as running:
         running.send_signal(by)
         printed = running.communicate(timeout=PATIENCE)[1].splitlines()
@@ -88,7 +88,7 @@ def test_the_workers_end_what_a_sweep_no_longer_wants(folder, cluster, by):
     assert eventually(lambda: not computing(cluster))
 
 
-def test_the_row_of_a_worker_that_dies_is_computed_by_another(folder, cluster):
+def test_the_row_of_a_worker_that_dies_is_computed_by_another(folder, cluster) -> None:
     with endless(cluster) as running:
         first, second = computing(cluster)
         os.kill(int(next(iter(cluster.workers.values())).pid), signal.SIGKILL)
@@ -97,7 +97,7 @@ def test_the_row_of_a_worker_that_dies_is_computed_by_another(folder, cluster):
     assert eventually(lambda: not computing(cluster))
 
 
-def test_a_cluster_without_workers_or_without_a_scheduler_is_refused(folder, capsys, monkeypatch):
+def test_a_cluster_without_workers_or_without_a_scheduler_is_refused(folder, capsys, monkeypatch) -> None:
     monkeypatch.setattr("isthmus.system.jobs._PATIENCE", 0.1)
     with distributed.LocalCluster(n_workers=0, dashboard_address=None) as empty:
         address = empty.scheduler_address

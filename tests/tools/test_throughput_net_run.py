@@ -56,7 +56,7 @@ def execute(config, *more):
     return throughput_net_run(["--config", "config.json", *more])
 
 
-def test_a_key_without_effect_is_logged_once_by_name(folder, capsys):
+def test_a_key_without_effect_is_logged_once_by_name(folder, capsys) -> None:
     capsys.readouterr()
     assert execute(CONFIG) == 0
     lines = capsys.readouterr().err.splitlines()
@@ -65,7 +65,7 @@ def test_a_key_without_effect_is_logged_once_by_name(folder, capsys):
     assert [[key in line for line in lines].count(True) for key in keys] == [1] * len(lines)
 
 
-def test_all_threads_run_their_models_and_the_figures_are_printed(folder, capsys):
+def test_all_threads_run_their_models_and_the_figures_are_printed(folder, capsys) -> None:
     capsys.readouterr()
     assert execute(CONFIG, "--output", "figures.json") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -81,7 +81,7 @@ def test_all_threads_run_their_models_and_the_figures_are_printed(folder, capsys
     assert sorted(path.name for path in (folder / "output" / "thread_2").iterdir()) == ["Result_4", "Result_9"]
 
 
-def test_a_thread_may_run_for_seconds(folder, capsys):
+def test_a_thread_may_run_for_seconds(folder, capsys) -> None:
     config = copy.deepcopy(CONFIG)
     config["testCase"] = {"threads": [{**CONFIG["testCase"]["threads"][1], "loopUnit": "second", "loop": 1}]}
     assert execute(config, "--output", "figures.json") == 0
@@ -102,7 +102,7 @@ def test_a_thread_may_run_for_seconds(folder, capsys):
         (("models", 1, "modelPath"), "model.onnx", "it does not begin as one does"),
     ],
 )
-def test_mistakes_in_the_file_are_refused_in_one_line_and_nothing_runs(folder, capsys, path, value, words):
+def test_mistakes_in_the_file_are_refused_in_one_line_and_nothing_runs(folder, capsys, path, value, words) -> None:
     config = copy.deepcopy(CONFIG)
     place = config
     for key in path[:-1]:
@@ -115,7 +115,7 @@ def test_mistakes_in_the_file_are_refused_in_one_line_and_nothing_runs(folder, c
     assert not (folder / "output" / "thread_1").exists()
 
 
-def test_an_error_of_one_thread_ends_the_others_and_is_reported(folder, capsys):
+def test_an_error_of_one_thread_ends_the_others_and_is_reported(folder, capsys) -> None:
     config = copy.deepcopy(CONFIG)
     (folder / "taken").write_text("")
     config["models"][0]["outputPath"] = "taken"

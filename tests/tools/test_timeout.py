@@ -29,7 +29,7 @@ def slow(tmp_path_factory):
 
 @pytest.mark.parametrize("backend", only(("cpu", "htp"), ("cpu", "htp", "lpai")))
 @pytest.mark.parametrize("command", ["run", "net-run"])
-def test_an_execution_that_takes_too_long_is_ended(slow, tmp_path, capsys, backend, command):
+def test_an_execution_that_takes_too_long_is_ended(slow, tmp_path, capsys, backend, command) -> None:
     if command == "run":
         arguments = ["run", str(slow), "--outputs", str(tmp_path / "y.npz")]
     else:
@@ -44,7 +44,7 @@ def test_an_execution_that_takes_too_long_is_ended(slow, tmp_path, capsys, backe
     assert main([*arguments, "--backend", backend, "--timeout", long]) == 0
 
 
-def test_a_session_goes_on_after_a_run_that_was_ended(slow):
+def test_a_session_goes_on_after_a_run_that_was_ended(slow) -> None:
     with isthmus.Session(slow, timeout=0.002) as session:
         for _ in range(2):
             with pytest.raises(QnnError) as refusal:
@@ -54,11 +54,11 @@ def test_a_session_goes_on_after_a_run_that_was_ended(slow):
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), True, "1"])
-def test_what_is_no_time_to_wait_is_refused(slow, seconds):
+def test_what_is_no_time_to_wait_is_refused(slow, seconds) -> None:
     with pytest.raises(QnnError, match="must be a number of seconds"):
         isthmus.Session(slow, timeout=seconds)
 
 
-def test_the_command_line_refuses_it_too(slow, capsys):
+def test_the_command_line_refuses_it_too(slow, capsys) -> None:
     assert main(["run", str(slow), "--timeout", "-1"]) == 2
     assert "must be a number of seconds" in capsys.readouterr().err

@@ -123,7 +123,7 @@ def tracks_of(found):
         GPU,
     ],
 )
-def test_operations_are_inside_the_execution_they_belong_to(folder, capsys, more, is_other):
+def test_operations_are_inside_the_execution_they_belong_to(folder, capsys, more, is_other) -> None:
     began = time.monotonic() * 1e6
     assert main(["run", "model.onnx", "--repeat", "3", *more, "--trace", "trace.json"]) == 0
     found = events(folder / "trace.json")
@@ -172,14 +172,14 @@ def test_operations_are_inside_the_execution_they_belong_to(folder, capsys, more
         ),
     ],
 )  # fmt: skip
-def test_what_a_backend_does_has_tracks_with_qnns_names(folder, capsys, more, of_host, of_accelerator):
+def test_what_a_backend_does_has_tracks_with_qnns_names(folder, capsys, more, of_host, of_accelerator) -> None:
     assert main(["run", "model.onnx", *more, "--trace", "trace.json"]) == 0
     names = tracks_of(events(folder / "trace.json"))
     assert names["host"] == {"allocate", *of_host}
     assert names["accelerator"] == of_accelerator
 
 
-def test_events_that_touch_do_not_overlap_by_rounding():
+def test_events_that_touch_do_not_overlap_by_rounding() -> None:
     # Such times have no exact numbers in seconds or microseconds.
     times = [62_439_007_431_602 + 333 * number for number in range(200)]
     spans = [TimeSpan(f"step {begin}", begin * 1e-9, end * 1e-9) for begin, end in itertools.pairwise(times)]
@@ -188,7 +188,7 @@ def test_events_that_touch_do_not_overlap_by_rounding():
     check(trace_events(record), times[0] * 1e6, times[-1] * 1e6)
 
 
-def test_fused_steps_have_the_counter_of_the_first():
+def test_fused_steps_have_the_counter_of_the_first() -> None:
     plan = SimpleNamespace(steps=(("Conv2d", "a"), ("Relu", "b")), rows=[PlanRow("x", 5, 0, 0, 0)], regions=())
     spans = [TimeSpan("Conv2d+Relu a", 1.0, 2.0)]
     execution = ExecutionSpans("g", 1.0, 2.0, "MainThread", Timings((), 0.0, spans, ON_DEVICE))
@@ -198,7 +198,7 @@ def test_fused_steps_have_the_counter_of_the_first():
     assert tracks_of(found) == {"host": {"execute"}, "accelerator": {"operations"}}
 
 
-def test_the_host_copies_and_waits_for_the_accelerator(folder, capsys):
+def test_the_host_copies_and_waits_for_the_accelerator(folder, capsys) -> None:
     command = ["net-run", "--model", "model.onnx", "--backend", "libQnnHtp.so", "--input_list", "list.txt"]
     assert main([*command, "--trace", "raw.json"]) == 0
     raw = events(folder / "raw.json")
@@ -213,7 +213,7 @@ def test_the_host_copies_and_waits_for_the_accelerator(folder, capsys):
     assert spans(shared, "register")
 
 
-def test_threads_have_tracks_of_their_own(folder, capsys):
+def test_threads_have_tracks_of_their_own(folder, capsys) -> None:
     model = {"modelName": "m", "modelPath": "model.onnx", "inputPath": "list.txt"}
     thread = {"backend": "b", "context": "c", "model": "m", "loopUnit": "count", "loop": 4}
     config = {
@@ -235,7 +235,7 @@ def test_threads_have_tracks_of_their_own(folder, capsys):
     assert len(spans(found, "execute")) == 8
 
 
-def test_steps_in_tiles_have_a_span_for_each_iteration(folder):
+def test_steps_in_tiles_have_a_span_for_each_iteration(folder) -> None:
     with qnn.Backend("cpu") as backend, qnn.Profile(backend, qnn.ProfileLevel.DETAILED) as profile:
         graph = backend.create_context().compose("model.onnx")
         graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, "least")
@@ -250,7 +250,7 @@ def test_steps_in_tiles_have_a_span_for_each_iteration(folder):
         assert own * 1e6 == pytest.approx(microseconds, abs=SLACK)
 
 
-def test_a_full_log_of_the_clock_leaves_the_sums_complete(folder, monkeypatch):
+def test_a_full_log_of_the_clock_leaves_the_sums_complete(folder, monkeypatch) -> None:
     monkeypatch.setattr(timed, "MAX_READINGS", 3)
     with qnn.Backend("cpu") as backend, qnn.Profile(backend, qnn.ProfileLevel.DETAILED) as profile:
         backend.create_context().compose("model.onnx").allocate().binding.execute(profile=profile)
@@ -259,13 +259,13 @@ def test_a_full_log_of_the_clock_leaves_the_sums_complete(folder, monkeypatch):
     assert len(execution.timings.operations) > len(execution.timings.spans)
 
 
-def test_a_basic_profile_has_no_spans(folder):
+def test_a_basic_profile_has_no_spans(folder) -> None:
     with qnn.Backend("cpu") as backend, qnn.Profile(backend) as profile:
         backend.create_context().compose("model.onnx").allocate().binding.execute(profile=profile)
         assert profile.get_spans() == ()
 
 
-def test_operations_whose_begin_is_unknown_are_placed_inside_the_execution():
+def test_operations_whose_begin_is_unknown_are_placed_inside_the_execution() -> None:
     times = Timings([OperationTime("a", 4.0), OperationTime("b", 8.0)])
     record = TraceRecord(AuditLog(), [ExecutionSpans("g", 1.0, 1.000006, "MainThread", times)])
     placed = [event for event in trace_events(record) if event["ph"] == "X" and event["tid"] >= 1000]
@@ -274,13 +274,13 @@ def test_operations_whose_begin_is_unknown_are_placed_inside_the_execution():
     assert all(event["args"]["begin"] == "not measured" for event in placed)
 
 
-def test_the_counter_has_what_is_live_at_each_step():
+def test_the_counter_has_what_is_live_at_each_step() -> None:
     rows = [PlanRow("x", 5, -1, 0, 0), PlanRow("y", 7, 0, 2, 5), PlanRow("z", 2, 1, 1, 0)]
     plan = SimpleNamespace(steps=(("Relu", "a"), ("Relu", "b"), ("Relu", "c")), rows=rows)
     assert live_bytes(plan) == {"Relu a": 12, "Relu b": 9, "Relu c": 7}
 
 
-def test_a_trace_that_cannot_be_written_is_one_line(folder, capsys):
+def test_a_trace_that_cannot_be_written_is_one_line(folder, capsys) -> None:
     assert main(["run", "model.onnx", "--trace", "none/trace.json"]) == 2
     assert "--trace none/trace.json: cannot be written" in capsys.readouterr().err
 
@@ -294,7 +294,7 @@ def test_a_trace_that_cannot_be_written_is_one_line(folder, capsys):
         ("ssr@2", "throughput-net-run --config threads.json", 1),
     ],
 )
-def test_a_command_that_fails_writes_its_trace_up_to_there_and_says_so(folder, capsys, fault, line, executions):
+def test_a_command_that_fails_writes_its_trace_up_to_there_and_says_so(folder, capsys, fault, line, executions) -> None:
     np.savez("bad.npz", x=np.ones((1, 3, 9, 9), np.float32))
     named = {"backend": "htp", "model": "model", "context": "context"}
     configuration = {
@@ -312,13 +312,13 @@ def test_a_command_that_fails_writes_its_trace_up_to_there_and_says_so(folder, c
     assert spans(found, "allocate")
 
 
-def test_no_trace_is_written_of_a_command_that_was_refused_before_it_used_memory(folder, capsys):
+def test_no_trace_is_written_of_a_command_that_was_refused_before_it_used_memory(folder, capsys) -> None:
     assert main(["run", "absent.onnx", "--trace", "trace.json"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (folder / "trace.json").exists()
 
 
-def test_a_trace_that_cannot_be_written_does_not_hide_why_the_command_failed(folder, capsys):
+def test_a_trace_that_cannot_be_written_does_not_hide_why_the_command_failed(folder, capsys) -> None:
     np.savez("bad.npz", x=np.ones((1, 3, 9, 9), np.float32))
     assert main(["run", "model.onnx", "--inputs", "bad.npz", "--trace", "/dev/full"]) == 2
     [error] = capsys.readouterr().err.splitlines()

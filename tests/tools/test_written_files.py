@@ -57,14 +57,14 @@ GENERATOR = "context-binary-generator --backend libQnnCpu.so --model model.onnx 
         ("samples more --json",): [],
     }.items(),
 )
-def test_every_file_is_reported_once_and_json_stays_json(carried_out, samples, lines, files):
+def test_every_file_is_reported_once_and_json_stays_json(carried_out, samples, lines, files) -> None:
     reported, output = carried_out(*lines)
     assert reported == files
     assert all((samples / file).is_file() for file in files)
     assert json.loads(output)
 
 
-def test_the_utility_reports_the_file_that_it_writes(carried_out):
+def test_the_utility_reports_the_file_that_it_writes(carried_out) -> None:
     reported, output = carried_out(
         f"{GENERATOR} --binary_file binary",
         "context-binary-utility --context_binary results/binary.bin --json_file d.json",
@@ -72,17 +72,17 @@ def test_the_utility_reports_the_file_that_it_writes(carried_out):
     assert (reported, output) == (["d.json"], "")
 
 
-def test_a_device_is_not_reported(carried_out):
+def test_a_device_is_not_reported(carried_out) -> None:
     assert carried_out("plan model.onnx --svg /dev/null")[0] == []
 
 
-def test_control_characters_in_a_name_are_escaped(samples, monkeypatch, capsys):
+def test_control_characters_in_a_name_are_escaped(samples, monkeypatch, capsys) -> None:
     monkeypatch.chdir(samples)
     assert cli.main(["plan", "model.onnx", "--svg", "a\x1b[31m\nb.svg"]) == 0
     assert r"written: a\x1b[31m\nb.svg" in capsys.readouterr().err.splitlines()
 
 
-def test_one_of_anything_is_in_the_singular(samples, monkeypatch, capsys):
+def test_one_of_anything_is_in_the_singular(samples, monkeypatch, capsys) -> None:
     monkeypatch.chdir(samples)
     (samples / "one.csv").write_text("id,lower,upper,size\na,0,1,1\n")
     printed = []

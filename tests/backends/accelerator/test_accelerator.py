@@ -34,7 +34,7 @@ def loaded(accelerator, content):
     graph.close()
 
 
-def test_it_reads_and_writes_the_clients_memory(loaded):
+def test_it_reads_and_writes_the_clients_memory(loaded) -> None:
     generator = np.random.default_rng(0)
     for _ in range(5):
         loaded.x[:], loaded.s[:] = generator.standard_normal((2, SIZE))
@@ -42,13 +42,13 @@ def test_it_reads_and_writes_the_clients_memory(loaded):
         np.testing.assert_allclose(loaded.y, expected(loaded.x, loaded.s), rtol=1e-5, atol=1e-6)
 
 
-def test_it_never_loads_the_compiler(accelerator, loaded):
+def test_it_never_loads_the_compiler(accelerator, loaded) -> None:
     loaded.run()
     with open(f"/proc/{accelerator.pid}/maps") as maps:
         assert "numba" not in maps.read()
 
 
-def test_a_request_after_a_long_rest_wakes_it(loaded):
+def test_a_request_after_a_long_rest_wakes_it(loaded) -> None:
     loaded.run()
     assert eventually(lambda: loaded.queue._page.words[doorbell.REQUEST_SLEEPER // 8])
     loaded.x[:], loaded.s[:] = 1, 2
@@ -56,7 +56,7 @@ def test_a_request_after_a_long_rest_wakes_it(loaded):
     np.testing.assert_allclose(loaded.y, expected(loaded.x, loaded.s), rtol=1e-5)
 
 
-def test_windows_of_one_buffer_are_mapped_once(accelerator, content):
+def test_windows_of_one_buffer_are_mapped_once(accelerator, content) -> None:
     before = accelerator.counts()
     with rpcmem.alloc(25, 1, 64 * 4096) as buffer:
         slots = accelerator.register([(buffer.fd, 4096 * n, 4096) for n in range(64)])
@@ -69,7 +69,7 @@ def test_windows_of_one_buffer_are_mapped_once(accelerator, content):
     assert (after["memory"], after["descriptors"]) == (before["memory"], before["descriptors"])
 
 
-def test_many_windows_are_registered_whole_or_not_at_all(accelerator):
+def test_many_windows_are_registered_whole_or_not_at_all(accelerator) -> None:
     before = accelerator.counts()["memory"]
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 150
@@ -82,7 +82,7 @@ def test_many_windows_are_registered_whole_or_not_at_all(accelerator):
     assert accelerator.counts()["memory"] == before
 
 
-def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, loaded):
+def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, loaded) -> None:
     with rpcmem.alloc(25, 1, 16) as small:
         short = accelerator.register([(small.fd, 0, 16)])
         for slots, code in (
@@ -106,7 +106,7 @@ def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, l
     loaded.run()
 
 
-def test_malformed_messages_are_answered_with_an_error(accelerator, loaded):
+def test_malformed_messages_are_answered_with_an_error(accelerator, loaded) -> None:
     for call, arguments in (
         ("no such call", {}),
         ("load", {"queue": 10**9}),
@@ -119,7 +119,7 @@ def test_malformed_messages_are_answered_with_an_error(accelerator, loaded):
     loaded.run()
 
 
-def test_queues_run_side_by_side_from_many_threads(accelerator, content):
+def test_queues_run_side_by_side_from_many_threads(accelerator, content) -> None:
     graphs = [LoadedGraph(accelerator, content) for _ in range(4)]
     wrong = []
 
@@ -145,7 +145,7 @@ def test_queues_run_side_by_side_from_many_threads(accelerator, content):
     assert not wrong
 
 
-def test_queues_and_graphs_leave_nothing_behind(accelerator, content):
+def test_queues_and_graphs_leave_nothing_behind(accelerator, content) -> None:
     def cycle():
         graph = LoadedGraph(accelerator, content)
         graph.run()
@@ -163,7 +163,7 @@ def test_queues_and_graphs_leave_nothing_behind(accelerator, content):
     assert not opened_since(mine)
 
 
-def test_the_doorbell_page_has_room_for_every_line_it_names():
+def test_the_doorbell_page_has_room_for_every_line_it_names() -> None:
     words = (doorbell.REQUEST, doorbell.REQUEST_SLEEPER, doorbell.RESPONSE, doorbell.RESPONSE_SLEEPER,
              doorbell.CLIENT_CPU, doorbell.SERVER_CPU, doorbell.STATUS, doorbell.GRAPH, doorbell.ABORT,
              doorbell.SLOTS)  # fmt: skip
@@ -171,7 +171,7 @@ def test_the_doorbell_page_has_room_for_every_line_it_names():
     assert len(set(words)) == len(words)
 
 
-def test_closing_ends_the_process_and_is_safe_to_repeat():
+def test_closing_ends_the_process_and_is_safe_to_repeat() -> None:
     before = children()
     accelerator = Accelerator()
     pid = accelerator.pid
@@ -183,7 +183,7 @@ def test_closing_ends_the_process_and_is_safe_to_repeat():
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_the_death_of_the_accelerator_ends_a_wait_at_once(content, sign):
+def test_the_death_of_the_accelerator_ends_a_wait_at_once(content, sign) -> None:
     accelerator = Accelerator()
     loaded = LoadedGraph(accelerator, content)
     loaded.run()
@@ -231,7 +231,7 @@ print(accelerator.pid, other or "", accelerator.counts()["queues"], flush=True)
 
 
 @pytest.mark.parametrize("way", ["exit", "kill", "fork"])
-def test_it_never_outlives_its_client(way):
+def test_it_never_outlives_its_client(way) -> None:
     client = subprocess.Popen([sys.executable, "-c", CLIENT, way], stdout=subprocess.PIPE, text=True,
                               env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip
     assert client.stdout is not None
@@ -245,7 +245,7 @@ def test_it_never_outlives_its_client(way):
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch):
+def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch) -> None:
     loaded, other = LoadedGraph(accelerator, content), LoadedGraph(accelerator, content)
     loaded.close()
     asked: list[object] = []
@@ -260,7 +260,7 @@ def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accele
     other.close()
 
 
-def test_waiting_for_a_queue_that_is_closed_raises(accelerator, content):
+def test_waiting_for_a_queue_that_is_closed_raises(accelerator, content) -> None:
     loaded = LoadedGraph(accelerator, content)
     loaded.run()
     loaded.queue.enter(100)
@@ -285,7 +285,7 @@ def test_waiting_for_a_queue_that_is_closed_raises(accelerator, content):
     loaded.close()
 
 
-def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_path):
+def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_path) -> None:
     damaged = bytearray(content)
     damaged[-100] ^= 1
     path = tmp_path / "model.bin"
@@ -300,13 +300,13 @@ def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_pa
     assert accelerator.alive
 
 
-def test_a_program_for_an_older_instruction_set_is_executed(accelerator, tmp_path):
+def test_a_program_for_an_older_instruction_set_is_executed(accelerator, tmp_path) -> None:
     loaded = LoadedGraph(accelerator, gate_binary(tmp_path, target=portable()))
     loaded.check()
     loaded.close()
 
 
-def test_a_program_for_another_instruction_set_is_refused(accelerator, content):
+def test_a_program_for_another_instruction_set_is_refused(accelerator, content) -> None:
     with binary.ContextBinary(content) as opened, Queue(accelerator) as queue:
         program = next(iter(opened.contents.programs.values()))
         object.__setattr__(program, "target", "neon" if program.target.startswith(("avx", "portable")) else "avx2")

@@ -32,13 +32,13 @@ def crossed(ends, message, fds=(), number=7):
 
 
 @pytest.mark.parametrize("length", [0, 1 << 16, 5 << 20])
-def test_long_messages_arrive_whole_and_in_order(ends, length):
+def test_long_messages_arrive_whole_and_in_order(ends, length) -> None:
     for number in (1, 2, 1 << 60):
         frame = crossed(ends, {"text": "ü" * length}, number=number)
         assert (frame.number, frame.message()) == (number, {"text": "ü" * length})
 
 
-def test_descriptors_come_with_their_message_and_no_other(ends):
+def test_descriptors_come_with_their_message_and_no_other(ends) -> None:
     read, write = os.pipe()
     frames = [crossed(ends, {"n": n}, fds) for n, fds in enumerate(([read, write], [], [write] * 64))]
     assert [len(frame.fds) for frame in frames] == [2, 0, 64]
@@ -50,13 +50,13 @@ def test_descriptors_come_with_their_message_and_no_other(ends):
     os.close(write)
 
 
-def test_a_message_beyond_all_bounds_is_refused():
+def test_a_message_beyond_all_bounds_is_refused() -> None:
     with pytest.raises(QnnError, match="the most") as refusal:
         encoded({"text": "x" * MAX_BYTES})
     assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
-def test_a_closed_descriptor_is_refused_and_the_next_message_arrives(ends):
+def test_a_closed_descriptor_is_refused_and_the_next_message_arrives(ends) -> None:
     read, write = os.pipe()
     os.close(read)
     os.close(write)
@@ -66,7 +66,7 @@ def test_a_closed_descriptor_is_refused_and_the_next_message_arrives(ends):
     assert crossed(ends, {"next": 1}).message() == {"next": 1}
 
 
-def test_descriptors_that_the_receiver_cannot_take_are_noticed(ends):
+def test_descriptors_that_the_receiver_cannot_take_are_noticed(ends) -> None:
     read, write = os.pipe()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     ends[0].send(1, encoded({"call": "x"}), [write] * 8)
@@ -85,21 +85,21 @@ def test_descriptors_that_the_receiver_cannot_take_are_noticed(ends):
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"{", b"[" * 100_000, b"\xff"])
-def test_a_message_that_makes_no_sense_is_refused(ends, text):
+def test_a_message_that_makes_no_sense_is_refused(ends, text) -> None:
     ends[0].send(1, text)
     with pytest.raises(QnnError, match="control message"):
         ends[1].receive().message()
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: none\r\n\r\n", b"ISTHCALL" + b"\xff" * 16, b"ISTH"])
-def test_bytes_that_are_no_frame_close_the_channel(ends, said):
+def test_bytes_that_are_no_frame_close_the_channel(ends, said) -> None:
     ends[0]._socket.sendall(said)
     ends[0].shut()
     with pytest.raises(ChannelClosed):
         ends[1].receive()
 
 
-def test_shutting_one_end_is_seen_although_others_have_its_descriptor(ends):
+def test_shutting_one_end_is_seen_although_others_have_its_descriptor(ends) -> None:
     held = os.dup(ends[0]._socket.fileno())
     ends[0].shut()
     ends[0].shut()
@@ -110,6 +110,6 @@ def test_shutting_one_end_is_seen_although_others_have_its_descriptor(ends):
     os.close(held)
 
 
-def test_an_error_of_a_signals_handler_is_not_taken_for_one_of_the_system():
+def test_an_error_of_a_signals_handler_is_not_taken_for_one_of_the_system() -> None:
     raised = TimeoutError("the user's own")
     assert refused_by_the_system(raised, "memory", "cannot be made") is raised

@@ -35,7 +35,7 @@ def judge(machine, number, arguments=(0, 0, 0, 0), architecture=None):
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_filter_allows_needed_calls_and_kills_a_process_that_starts_programs(name):
+def test_the_filter_allows_needed_calls_and_kills_a_process_that_starts_programs(name) -> None:
     machine = MACHINES[name]
     calls = machine.calls
     for call in ("read", "mmap", "mprotect", "futex", "recvmsg", "sendmsg", "exit_group", "madvise", "fcntl", "lseek"):
@@ -75,7 +75,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_system_calls_have_linux_s_numbers(name):
+def test_system_calls_have_linux_s_numbers(name) -> None:
     words = NUMBERS[name].split()
     assert MACHINES[name].calls == {call: int(number) for number, call in zip(words[::2], words[1::2], strict=True)}
     machine = MACHINES[name]
@@ -93,7 +93,7 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_filter_refuses_everything_else(name):
+def test_the_filter_refuses_everything_else(name) -> None:
     machine = MACHINES[name]
     refusal = ERRNO | errno.EPERM
     assert {call: judge(machine, number) for call, number in FORBIDDEN[name].items()} == dict.fromkeys(
@@ -122,7 +122,7 @@ print("still here", flush=True)
 
 
 @pytest.mark.parametrize("deed", ["exit", "fork", "exec"])
-def test_a_confined_process_is_held_by_the_kernel(deed):
+def test_a_confined_process_is_held_by_the_kernel(deed) -> None:
     done = subprocess.run([sys.executable, "-c", PROBE, deed], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip
     lines = done.stdout.splitlines()
@@ -133,14 +133,14 @@ def test_a_confined_process_is_held_by_the_kernel(deed):
         assert (lines[1:], done.returncode) == ([], -signal.SIGSYS)
 
 
-def test_rights_that_cannot_be_dropped_are_returned():
+def test_rights_that_cannot_be_dropped_are_returned() -> None:
     probe = "from isthmus.backends.accelerator import confinement as c; c.MACHINES.clear(); print(c.confine(2))"
     told = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip
     assert told.stdout.strip() == f"['system calls: {os.strerror(errno.ENOSYS)}']"
 
 
-def test_rights_that_an_accelerator_keeps_are_logged(monkeypatch, caplog):
+def test_rights_that_an_accelerator_keeps_are_logged(monkeypatch, caplog) -> None:
     ask = Accelerator.call
 
     def call(self, name, *arguments, **named):
@@ -153,7 +153,7 @@ def test_rights_that_an_accelerator_keeps_are_logged(monkeypatch, caplog):
     assert "keeps rights that it does not need: system calls: not here" in caplog.text
 
 
-def test_an_accelerator_is_confined_before_it_is_sent_anything(content):
+def test_an_accelerator_is_confined_before_it_is_sent_anything(content) -> None:
     with Accelerator() as accelerator:
         assert accelerator.unconfined == ()
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{accelerator.pid}/status").read_text().splitlines())
@@ -166,7 +166,7 @@ def test_an_accelerator_is_confined_before_it_is_sent_anything(content):
         loaded.close()
 
 
-def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch):
+def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch) -> None:
     monkeypatch.setenv("API_TOKEN", "secret")
     end, other = socket.socketpair()
     end.set_inheritable(True)
@@ -188,7 +188,7 @@ with Accelerator() as accelerator:
 """
 
 
-def test_code_beside_a_model_is_not_run(tmp_path):
+def test_code_beside_a_model_is_not_run(tmp_path) -> None:
     for name in ("numpy", "json", "socket", "llvmlite", "isthmus"):
         (tmp_path / f"{name}.py").write_text("open('ran', 'w').close(); raise SystemExit(9)")
     # The client itself is started so that it does not look there.
@@ -200,7 +200,7 @@ def test_code_beside_a_model_is_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_kernels_that_were_not_sent_are_refused_not_compiled(content, monkeypatch):
+def test_kernels_that_were_not_sent_are_refused_not_compiled(content, monkeypatch) -> None:
     with Accelerator() as accelerator, Queue(accelerator) as queue, binary.ContextBinary(content) as opened:
         with monkeypatch.context() as patch:
             patch.setattr(accelerator, "provide", lambda *_: None)

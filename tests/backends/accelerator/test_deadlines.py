@@ -23,7 +23,7 @@ def silent(accelerator, content):
     return loaded
 
 
-def test_the_environment_sets_the_time_of_executions(monkeypatch):
+def test_the_environment_sets_the_time_of_executions(monkeypatch) -> None:
     monkeypatch.setenv("ISTHMUS_TIMEOUT", "2.5")
     assert Deadlines.from_environment() == Deadlines(execution=2.5)
     monkeypatch.setenv("ISTHMUS_TIMEOUT", "0")
@@ -33,7 +33,7 @@ def test_the_environment_sets_the_time_of_executions(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "nan"])
-def test_an_invalid_time_limit_is_refused(monkeypatch, text):
+def test_an_invalid_time_limit_is_refused(monkeypatch, text) -> None:
     monkeypatch.setenv("ISTHMUS_TIMEOUT", text)
     with pytest.raises(QnnError, match="ISTHMUS_TIMEOUT"):
         Deadlines.from_environment()
@@ -42,7 +42,7 @@ def test_an_invalid_time_limit_is_refused(monkeypatch, text):
 
 
 @pytest.mark.parametrize("own", [0.2, 0.01, None])
-def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own):
+def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own) -> None:
     with Accelerator(deadlines=Deadlines(execution=0.3, grace=600)) as accelerator:
         loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
         for _ in range(2):
@@ -56,7 +56,7 @@ def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, l
         loaded.close()
 
 
-def test_an_execution_in_time_is_not_disturbed_by_its_limit(content):
+def test_an_execution_in_time_is_not_disturbed_by_its_limit(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         loaded.run(PATIENCE)
@@ -64,7 +64,7 @@ def test_an_execution_in_time_is_not_disturbed_by_its_limit(content):
         loaded.close()
 
 
-def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
+def test_an_execution_can_be_aborted_by_another_thread(content, long_content) -> None:
     with Accelerator() as accelerator:
         long, loaded = LoadedGraph(accelerator, long_content, LONG_SIZE), LoadedGraph(accelerator, content)
         codes = []
@@ -87,7 +87,7 @@ def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
         loaded.close()
 
 
-def test_an_accelerator_that_does_not_answer_is_ended_and_every_wait_with_it(content):
+def test_an_accelerator_that_does_not_answer_is_ended_and_every_wait_with_it(content) -> None:
     def attempt(deed):
         with Accelerator() as accelerator:
             loaded = silent(accelerator, content)
@@ -111,7 +111,7 @@ def test_an_accelerator_that_does_not_answer_is_ended_and_every_wait_with_it(con
     assert attempt(lambda accelerator, _: accelerator.close()) is None
 
 
-def test_later_calls_raise_the_reason_why_it_was_ended(content):
+def test_later_calls_raise_the_reason_why_it_was_ended(content) -> None:
     with Accelerator() as accelerator:
         loaded = silent(accelerator, content)
         with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
@@ -121,7 +121,7 @@ def test_later_calls_raise_the_reason_why_it_was_ended(content):
         loaded.close()
 
 
-def test_closing_aborts_an_execution_that_does_not_end(long_content):
+def test_closing_aborts_an_execution_that_does_not_end(long_content) -> None:
     with Accelerator(deadlines=Deadlines(closing=0.2, grace=600)) as accelerator:
         long = LoadedGraph(accelerator, long_content, LONG_SIZE)
         codes = []
@@ -144,7 +144,7 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content):
         assert accelerator.counts()["queues"] == 0
 
 
-def test_a_lock_that_is_not_acquired_in_time_is_refused(content):
+def test_a_lock_that_is_not_acquired_in_time_is_refused(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         entered, over = threading.Event(), threading.Event()
@@ -166,7 +166,7 @@ def test_a_lock_that_is_not_acquired_in_time_is_refused(content):
         loaded.close()
 
 
-def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch):
+def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(deadlines.time, "monotonic", lambda: clock[0])
     patience = deadlines.Patience(10)
@@ -184,7 +184,7 @@ def in_time(deed):
     assert not thread.is_alive()
 
 
-def test_a_call_that_was_interrupted_gives_later_ones_no_time(content):
+def test_a_call_that_was_interrupted_gives_later_ones_no_time(content) -> None:
     with Accelerator() as accelerator:
         loaded = silent(accelerator, content)
         interrupted = request("counts")
@@ -196,7 +196,7 @@ def test_a_call_that_was_interrupted_gives_later_ones_no_time(content):
         assert not exists(accelerator.pid)
 
 
-def test_a_load_that_was_interrupted_does_not_keep_its_queue_from_closing(content):
+def test_a_load_that_was_interrupted_does_not_keep_its_queue_from_closing(content) -> None:
     with Accelerator() as accelerator:
         loaded = silent(accelerator, content)
         loaded.queue._unsettled = interrupted = request("reset", graph=loaded.graph)
@@ -208,7 +208,7 @@ def test_a_load_that_was_interrupted_does_not_keep_its_queue_from_closing(conten
         assert not accelerator.alive
 
 
-def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_wait_for():
+def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_wait_for() -> None:
     connection = Connection()
     first, second, third = (request("counts") for _ in range(3))
     for each in (first, second):
@@ -222,7 +222,7 @@ def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_w
     assert connection.seconds_to_wait(third) == 1
 
 
-def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_content):
+def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_content) -> None:
     with Accelerator(units=1, deadlines=Deadlines(closing=PATIENCE)) as accelerator:
         loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
         codes = []
@@ -244,7 +244,7 @@ def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_conten
         long.close()
 
 
-def test_a_process_that_does_not_start_in_time_is_refused(monkeypatch):
+def test_a_process_that_does_not_start_in_time_is_refused(monkeypatch) -> None:
     over = threading.Event()
 
     def slow(*_, **__):

@@ -42,7 +42,7 @@ def everything(accelerator, loaded):
     accelerator.close()
 
 
-def test_while_another_thread_executes(accelerator, content, long_content):
+def test_while_another_thread_executes(accelerator, content, long_content) -> None:
     loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
     codes = []
 
@@ -66,7 +66,7 @@ def test_while_another_thread_executes(accelerator, content, long_content):
     long.close()
 
 
-def test_while_other_threads_hold_every_lock(accelerator, content):
+def test_while_other_threads_hold_every_lock(accelerator, content) -> None:
     loaded = LoadedGraph(accelerator, content)
     forked = []
     with accelerator.gate._lock, accelerator.connection._lock:
@@ -79,7 +79,7 @@ def test_while_other_threads_hold_every_lock(accelerator, content):
     loaded.close()
 
 
-def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch):
+def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch) -> None:
     monkeypatch.setattr(process, "_SECONDS_TO_END", PATIENCE)
     accelerator = Accelerator(deadlines=Deadlines(closing=PATIENCE))
     child = os.fork()
@@ -95,7 +95,7 @@ def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch):
         os.waitpid(child, 0)
 
 
-def test_a_child_holds_no_descriptor_of_its_parents_accelerator(accelerator):
+def test_a_child_holds_no_descriptor_of_its_parents_accelerator(accelerator) -> None:
     socket = os.fstat(accelerator.connection._channel._socket.fileno()).st_ino
 
     def look():
@@ -106,7 +106,7 @@ def test_a_child_holds_no_descriptor_of_its_parents_accelerator(accelerator):
     assert in_child(look) == 0
 
 
-def test_a_child_can_have_an_accelerator_of_its_own(accelerator, content):
+def test_a_child_can_have_an_accelerator_of_its_own(accelerator, content) -> None:
     def compute():
         with Accelerator() as mine:
             loaded = LoadedGraph(mine, content)

@@ -23,7 +23,7 @@ def enter_later(gate, queue, priority, log, name):
     return thread
 
 
-def test_higher_priorities_enter_first_and_equal_ones_in_order():
+def test_higher_priorities_enter_first_and_equal_ones_in_order() -> None:
     gate, log = Gate(1), []
     gate.enter("first", 100)
     queues = [(f"queue {n}", priority) for n, priority in enumerate((0, 100, 200, 100, 150))]
@@ -35,7 +35,7 @@ def test_higher_priorities_enter_first_and_equal_ones_in_order():
     assert [queue for priority, queue in log if priority == 100] == ["queue 1", "queue 3"]
 
 
-def test_a_busy_queue_does_not_hold_up_another():
+def test_a_busy_queue_does_not_hold_up_another() -> None:
     gate, log = Gate(2), []
     gate.enter("busy", 100)
     blocked = enter_later(gate, "busy", 200, log, "same queue")
@@ -47,7 +47,7 @@ def test_a_busy_queue_does_not_hold_up_another():
     assert log == ["other queue", "same queue"]
 
 
-def test_a_lock_that_is_not_acquired_in_time_is_not_held():
+def test_a_lock_that_is_not_acquired_in_time_is_not_held() -> None:
     gate = Gate(1)
     assert gate.enter("first", 100)
     for seconds in (0, 0.01):
@@ -59,7 +59,7 @@ def test_a_lock_that_is_not_acquired_in_time_is_not_held():
     assert gate.enter("other", 100, 0)
 
 
-def test_a_thread_that_holds_the_lock_may_acquire_it_again():
+def test_a_thread_that_holds_the_lock_may_acquire_it_again() -> None:
     gate = Gate(1)
     assert gate.enter("queue", 100)
     assert gate.enter("queue", 100, 0)
@@ -68,7 +68,7 @@ def test_a_thread_that_holds_the_lock_may_acquire_it_again():
     assert gate.enter("other", 100, 0)
 
 
-def test_no_more_executions_run_than_there_are_units():
+def test_no_more_executions_run_than_there_are_units() -> None:
     gate, running, most = Gate(3), [], []
     lock, full = threading.Lock(), threading.Event()
 
@@ -95,7 +95,7 @@ def test_no_more_executions_run_than_there_are_units():
     assert max(most) == 3
 
 
-def test_a_call_that_executes_nothing_waits_for_its_own_queue_only():
+def test_a_call_that_executes_nothing_waits_for_its_own_queue_only() -> None:
     gate = Gate(1)
     assert gate.enter("busy", 200)
     assert gate.enter("other", 0, 0, unit=False)

@@ -39,7 +39,7 @@ def loaded(accelerator, content):
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
-def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, loaded, raised):
+def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, loaded, raised) -> None:
     before = accelerator.counts()
     with rpcmem.alloc(25, 1, 4096) as unwanted, rpcmem.alloc(25, 1, 4 * 1000) as wanted:
         stop(accelerator.pid)
@@ -58,7 +58,7 @@ def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, l
     assert accelerator.alive
 
 
-def test_an_interrupted_registration_of_many_buffers_is_undone(accelerator, monkeypatch):
+def test_an_interrupted_registration_of_many_buffers_is_undone(accelerator, monkeypatch) -> None:
     before = accelerator.counts()["memory"]
     parts = []
 
@@ -76,7 +76,7 @@ def test_an_interrupted_registration_of_many_buffers_is_undone(accelerator, monk
         assert accelerator.counts()["memory"] == before
 
 
-def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, loaded, long_content):
+def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, loaded, long_content) -> None:
     long = LoadedGraph(accelerator, long_content, LONG_SIZE)
     pid = accelerator.pid
     with interrupted_when(lambda: under_way(long)), pytest.raises(KeyboardInterrupt):
@@ -93,7 +93,7 @@ def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, 
     assert accelerator.pid == pid
 
 
-def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_it(accelerator, content):
+def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_it(accelerator, content) -> None:
     accelerator.deadlines = Deadlines(grace=0.2)
     loaded = LoadedGraph(accelerator, content)
     stop(accelerator.pid)
@@ -106,7 +106,7 @@ def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_i
     loaded.close()
 
 
-def test_a_second_interrupt_ends_the_wait_at_once(content):
+def test_a_second_interrupt_ends_the_wait_at_once(content) -> None:
     with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
         loaded = LoadedGraph(accelerator, content)
         stop(accelerator.pid)
@@ -117,7 +117,7 @@ def test_a_second_interrupt_ends_the_wait_at_once(content):
         loaded.close()
 
 
-def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(accelerator, loaded, content):
+def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(accelerator, loaded, content) -> None:
     before = accelerator.counts()["graphs"]
     with binary.ContextBinary(content) as opened:
         stop(accelerator.pid)
@@ -145,7 +145,7 @@ def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(a
     assert accelerator.counts()["graphs"] == before
 
 
-def test_an_interrupted_start_leaves_no_process():
+def test_an_interrupted_start_leaves_no_process() -> None:
     before = children()
     for moment in (lambda: main_in(Connection.start), waits_for_an_answer, lambda: main_in(Connection.join)):
         with contextlib.suppress(KeyboardInterrupt), interrupted_when(moment):
@@ -153,7 +153,7 @@ def test_an_interrupted_start_leaves_no_process():
     assert eventually(lambda: children() == before)
 
 
-def test_an_interrupted_opening_of_a_queue_is_undone(accelerator):
+def test_an_interrupted_opening_of_a_queue_is_undone(accelerator) -> None:
     stop(accelerator.pid)
     with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
         LoadedGraph(accelerator, b"")
@@ -162,7 +162,7 @@ def test_an_interrupted_opening_of_a_queue_is_undone(accelerator):
     assert accelerator.counts()["queues"] == 0
 
 
-def test_an_interrupted_wait_for_the_lock_leaves_the_gate_as_it_was():
+def test_an_interrupted_wait_for_the_lock_leaves_the_gate_as_it_was() -> None:
     gate = Gate(1)
     gate.enter("other", 100)
     with interrupted_when(lambda: gate._waiting), pytest.raises(KeyboardInterrupt):

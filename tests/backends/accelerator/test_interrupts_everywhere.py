@@ -60,7 +60,7 @@ def enter(gate, entered):
 
 
 @BOTH
-def test_entering_and_leaving_the_gate(by):
+def test_entering_and_leaving_the_gate(by) -> None:
     gate = Gate(1)
 
     def deed():
@@ -82,7 +82,7 @@ def test_entering_and_leaving_the_gate(by):
 
 
 @BOTH
-def test_a_wait_at_the_gate_that_times_out(by):
+def test_a_wait_at_the_gate_that_times_out(by) -> None:
     gate = Gate(1)
     gate._busy["other"] = -1, True
 
@@ -94,7 +94,7 @@ def test_a_wait_at_the_gate_that_times_out(by):
         assert not gate._waiting, where
 
 
-def test_entering_the_gate_and_a_wait_that_times_out_interrupted_twice():
+def test_entering_the_gate_and_a_wait_that_times_out_interrupted_twice() -> None:
     gate = Gate(1)
 
     def lock():
@@ -114,7 +114,7 @@ def test_entering_the_gate_and_a_wait_that_times_out_interrupted_twice():
         assert not gate._waiting, where
 
 
-def test_a_release_that_was_interrupted_does_not_block_other_threads():
+def test_a_release_that_was_interrupted_does_not_block_other_threads() -> None:
     gate, entered = Gate(1), []
     gate.enter("mine", 100)
     thread = threading.Thread(target=enter, args=(gate, entered))
@@ -128,7 +128,7 @@ def test_a_release_that_was_interrupted_does_not_block_other_threads():
 
 
 @BOTH
-def test_an_execution(accelerator, loaded, as_before, by):
+def test_an_execution(accelerator, loaded, as_before, by) -> None:
     def check(where):
         as_before(where)
         loaded.check()
@@ -137,7 +137,7 @@ def test_an_execution(accelerator, loaded, as_before, by):
     assert unharmed(lambda: loaded.queue.under_lock(run), check, by=by) > 10
 
 
-def test_a_queue_that_is_closed(accelerator, loaded, as_before):
+def test_a_queue_that_is_closed(accelerator, loaded, as_before) -> None:
     def deed():
         queue = Queue(accelerator)
         queue.close()
@@ -145,23 +145,23 @@ def test_a_queue_that_is_closed(accelerator, loaded, as_before):
     assert unharmed(deed, as_before, outside=PURE) > 100
 
 
-def test_a_queue_that_is_forgotten(accelerator, loaded, as_before):
+def test_a_queue_that_is_forgotten(accelerator, loaded, as_before) -> None:
     assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
 
 
-def test_memory_that_is_registered_and_deregistered(accelerator, loaded, as_before):
+def test_memory_that_is_registered_and_deregistered(accelerator, loaded, as_before) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
         unharmed(lambda: accelerator.deregister(accelerator.register(windows)), as_before, outside=PURE)
 
 
-def test_memory_whose_slots_are_forgotten(accelerator, loaded, as_before):
+def test_memory_whose_slots_are_forgotten(accelerator, loaded, as_before) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
         unharmed(lambda: accelerator.register(windows), as_before, by=Alarm, outside=PURE)
 
 
-def test_graphs_that_are_loaded(accelerator, loaded, as_before, content):
+def test_graphs_that_are_loaded(accelerator, loaded, as_before, content) -> None:
     def deed():
         queue = Queue(accelerator)
         try:
@@ -178,7 +178,7 @@ def test_graphs_that_are_loaded(accelerator, loaded, as_before, content):
 
 
 @BOTH
-def test_the_start_of_a_process(monkeypatch, by):
+def test_the_start_of_a_process(monkeypatch, by) -> None:
     monkeypatch.setattr(isolated, "command", lambda *_: ["/bin/cat"])
     before = children()
 

@@ -29,7 +29,7 @@ from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell
 
 
-def test_a_dropped_accelerator_takes_its_process_with_it():
+def test_a_dropped_accelerator_takes_its_process_with_it() -> None:
     before = children()
     accelerator = Accelerator()
     pid = accelerator.pid
@@ -41,7 +41,7 @@ def test_a_dropped_accelerator_takes_its_process_with_it():
     assert eventually(lambda: not any("isthmus-accelerator" in thread.name for thread in threading.enumerate()))
 
 
-def test_a_dropped_queue_is_closed_in_the_accelerator(content):
+def test_a_dropped_queue_is_closed_in_the_accelerator(content) -> None:
     with Accelerator() as accelerator:
         queues = [Queue(accelerator)]
         with binary.ContextBinary(content) as opened:
@@ -53,7 +53,7 @@ def test_a_dropped_queue_is_closed_in_the_accelerator(content):
         assert (counts["queues"], counts["graphs"]) == (0, 0)
 
 
-def test_what_was_closed_gives_no_warning(content):
+def test_what_was_closed_gives_no_warning(content) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         accelerator = Accelerator()
@@ -76,7 +76,7 @@ def sent(monkeypatch):
     return messages
 
 
-def test_what_is_given_back_is_given_back_once(content, sent):
+def test_what_is_given_back_is_given_back_once(content, sent) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         slots, queue = list(loaded.slots), loaded.queue._id
@@ -89,7 +89,7 @@ def test_what_is_given_back_is_given_back_once(content, sent):
     assert given_back == [{"call": "close", "queue": queue}, {"call": "deregister", "slots": slots}]
 
 
-def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
+def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent) -> None:
     with Accelerator() as accelerator:
         abandoned = request("open")
         accelerator.connection.abandon(abandoned)
@@ -99,7 +99,7 @@ def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
     assert "open" not in [message["call"] for message in sent]
 
 
-def test_a_death_just_before_the_doorbell_rings_is_reported(content):
+def test_a_death_just_before_the_doorbell_rings_is_reported(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         loaded.run()
@@ -124,7 +124,7 @@ def test_a_death_just_before_the_doorbell_rings_is_reported(content):
         loaded.close()
 
 
-def test_a_queue_notices_a_death_that_was_not_reported_to_it(content):
+def test_a_queue_notices_a_death_that_was_not_reported_to_it(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         accelerator.connection.forget(loaded.queue._id)
@@ -148,7 +148,7 @@ def test_a_queue_notices_a_death_that_was_not_reported_to_it(content):
         loaded.close()
 
 
-def test_creating_a_queue_of_a_dead_accelerator_is_refused():
+def test_creating_a_queue_of_a_dead_accelerator_is_refused() -> None:
     accelerator = Accelerator()
     os.kill(accelerator.pid, signal.SIGKILL)
     assert eventually(lambda: not accelerator.alive)
@@ -158,7 +158,7 @@ def test_creating_a_queue_of_a_dead_accelerator_is_refused():
     accelerator.close()
 
 
-def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
+def test_calls_that_are_under_way_or_queued_at_death_are_all_answered() -> None:
     accelerator = Accelerator()
     stop(accelerator.pid)
     requests = [request("counts") for _ in range(20)]
@@ -172,7 +172,7 @@ def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
     accelerator.close()
 
 
-def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
+def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch) -> None:
     before = children()
     monkeypatch.setattr("isthmus.system.isolated.command", lambda *_: ["/no/such/interpreter"])
     with pytest.raises(QnnError, match="cannot be started") as refusal:
@@ -192,7 +192,7 @@ def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
     assert eventually(lambda: children() == before)
 
 
-def test_a_client_without_descriptors_is_refused_an_accelerator():
+def test_a_client_without_descriptors_is_refused_an_accelerator() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = os.open("/dev/null", os.O_RDONLY)
     codes = set()
@@ -217,7 +217,7 @@ def no_more_threads(thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_a_client_that_waits_for_all_children_does_not_confuse_it(content):
+def test_a_client_that_waits_for_all_children_does_not_confuse_it(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         waiting = threading.Thread(target=wait_for_children, args=(lambda: not accelerator.alive,))
@@ -239,7 +239,7 @@ def wait_for_children(enough):
 
 
 @pytest.mark.parametrize("change", ["rewritten", "cut short", "removed"])
-def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, change):
+def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, change) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with Accelerator() as accelerator, Queue(accelerator) as queue:
@@ -260,7 +260,7 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
         loaded.close()
 
 
-def test_sealed_contents_are_mapped_not_copied(content):
+def test_sealed_contents_are_mapped_not_copied(content) -> None:
     with Accelerator() as accelerator, Queue(accelerator) as queue:
 
         def mapped():
@@ -275,7 +275,7 @@ def test_sealed_contents_are_mapped_not_copied(content):
         assert mapped() == 0
 
 
-def test_names_of_any_length_and_many_graphs_cross(content):
+def test_names_of_any_length_and_many_graphs_cross(content) -> None:
     with binary.ContextBinary(content) as opened:
         [program] = opened.contents.programs.values()
     names = [f"{n} " + "\N{GREEK SMALL LETTER GAMMA}" * (2_000_000 if n == 0 else 100) for n in range(600)]
@@ -287,7 +287,7 @@ def test_names_of_any_length_and_many_graphs_cross(content):
         assert accelerator.counts()["graphs"] == 600
 
 
-def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered():
+def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered() -> None:
     with Accelerator() as accelerator:
         with pytest.raises(QnnError, match="the most") as refusal:
             accelerator.call("deregister", slots=["x" * (65 << 20)])
@@ -295,7 +295,7 @@ def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered():
         assert accelerator.counts()["memory"] == 0
 
 
-def test_a_queue_that_the_collector_has_closed_is_not_closed_twice():
+def test_a_queue_that_the_collector_has_closed_is_not_closed_twice() -> None:
     with Accelerator() as accelerator:
         queue = Queue(accelerator)
         with pytest.warns(ResourceWarning, match="dropped without being closed"):
@@ -304,7 +304,7 @@ def test_a_queue_that_the_collector_has_closed_is_not_closed_twice():
         assert accelerator.counts()["queues"] == 0
 
 
-def test_an_accelerator_that_sends_malformed_answers_is_ended(content):
+def test_an_accelerator_that_sends_malformed_answers_is_ended(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         ring = loaded.queue._call
@@ -336,7 +336,7 @@ end.recv(1)
 
 @pytest.mark.parametrize("answer", ["{}", '{"pid": "x", "unconfined": []}', '{"error": [99999, "", "", ""]}',
                                     '{"error": 7}', '{"error": [1000, 1, 2, 3]}'])  # fmt: skip
-def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer):
+def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer) -> None:
     before = children()
     command = lambda _, fd, parent: [sys.executable, "-c", ECHO, fd, answer]  # noqa: E731
     monkeypatch.setattr("isthmus.system.isolated.command", command)
@@ -346,7 +346,7 @@ def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer):
     assert eventually(lambda: children() == before)
 
 
-def test_an_error_says_why_a_process_ended_without_its_traceback(monkeypatch, capfd):
+def test_an_error_says_why_a_process_ended_without_its_traceback(monkeypatch, capfd) -> None:
     broken = [sys.executable, "-c", "print('on the client''s output'); raise ImportError('no module of that name')"]
     monkeypatch.setattr("isthmus.system.isolated.command", lambda *_: broken)
     with pytest.raises(QnnError, match="ImportError: no module of that name") as refusal:
@@ -355,7 +355,7 @@ def test_an_error_says_why_a_process_ended_without_its_traceback(monkeypatch, ca
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_accelerator_has_no_descriptor_of_the_client(tmp_path):
+def test_the_accelerator_has_no_descriptor_of_the_client(tmp_path) -> None:
     secret = tmp_path / "secret"
     code = (
         "import os; from isthmus.backends.accelerator import Accelerator\n"
@@ -375,7 +375,7 @@ def test_the_accelerator_has_no_descriptor_of_the_client(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["before it runs", "while it runs"])
-def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
+def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment) -> None:
     """The terminal's Ctrl-C goes to every process of the client's group."""
     code = (
         "import os, signal, sys, threading\n"
@@ -402,7 +402,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_client_without_standard_streams_has_an_accelerator():
+def test_a_client_without_standard_streams_has_an_accelerator() -> None:
     code = (
         "import os; os.closerange(0, 2)\n"
         "from isthmus.backends.accelerator import Accelerator\n"

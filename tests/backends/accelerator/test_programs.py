@@ -14,7 +14,7 @@ from isthmus.backends.seam import binary
 
 
 @pytest.mark.parametrize("every", [10, long(1)])
-def test_it_loads_programs_of_every_kind_of_kernel(every):
+def test_it_loads_programs_of_every_kind_of_kernel(every) -> None:
     with Accelerator() as accelerator, Queue(accelerator) as queue:
         for number, (name, program) in islice(enumerate(specimens.programs(threads=1)), 0, None, every):
             renamed = replace(program, name=f"{number} {name}")
@@ -26,7 +26,7 @@ MODELS = ("okay_nabu", "kws_qdq", "efficientnet_lite0", "dtln_1", "precise_vad",
 
 
 @pytest.mark.parametrize("key", only(("okay_nabu", "dtln_1"), MODELS))
-def test_a_real_model_gives_the_same_there_as_here(key):
+def test_a_real_model_gives_the_same_there_as_here(key) -> None:
     try:
         path = zoo.path(key)
     except zoo.Unavailable as reason:

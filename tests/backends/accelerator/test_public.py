@@ -47,7 +47,7 @@ def tensors(x, y):
     return (ClientTensor("x", mem_handle=x),), (ClientTensor("y", mem_handle=y),)
 
 
-def test_an_interrupted_registration_leaves_the_next_ones_right(backend):
+def test_an_interrupted_registration_leaves_the_next_ones_right(backend) -> None:
     context = backend.create_context()
     graph = relu(context)
     unwanted, a, b = (rpcmem.alloc(25, 1, NBYTES) for _ in range(3))
@@ -64,7 +64,7 @@ def test_an_interrupted_registration_leaves_the_next_ones_right(backend):
     context.free()
 
 
-def test_an_execution_that_waits_is_refused_when_its_memory_is_deregistered(backend):
+def test_an_execution_that_waits_is_refused_when_its_memory_is_deregistered(backend) -> None:
     context = backend.create_context()
     graph = relu(context)
     graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority.LOW)
@@ -96,7 +96,7 @@ def test_an_execution_that_waits_is_refused_when_its_memory_is_deregistered(back
     context.free()
 
 
-def test_a_context_and_a_backend_whose_accelerator_is_silent_can_be_freed(backend):
+def test_a_context_and_a_backend_whose_accelerator_is_silent_can_be_freed(backend) -> None:
     context = backend.create_context()
     relu(context)
     pid = backend.get_property(htp.ACCELERATOR_PID)
@@ -107,7 +107,7 @@ def test_a_context_and_a_backend_whose_accelerator_is_silent_can_be_freed(backen
     assert not exists(pid)
 
 
-def test_a_forked_child_is_refused_and_frees_nothing_of_its_parents(backend):
+def test_a_forked_child_is_refused_and_frees_nothing_of_its_parents(backend) -> None:
     context = backend.create_context()
     graph = relu(context)
     buffers = [rpcmem.alloc(25, 1, NBYTES) for _ in range(2)]

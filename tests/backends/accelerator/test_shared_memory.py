@@ -43,7 +43,7 @@ def refused(loaded, output):
     return refusal.value.code
 
 
-def test_a_file_that_grew_is_seen_whole(accelerator, loaded):
+def test_a_file_that_grew_is_seen_whole(accelerator, loaded) -> None:
     fd = os.memfd_create("grows")
     os.ftruncate(fd, 4096)
     first = accelerator.register([(fd, 0, NBYTES)])
@@ -66,7 +66,7 @@ def test_a_file_that_grew_is_seen_whole(accelerator, loaded):
     os.close(fd)
 
 
-def test_a_file_that_shrank_ends_the_accelerator_at_most(content):
+def test_a_file_that_shrank_ends_the_accelerator_at_most(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         fd = os.memfd_create("shrinks")
@@ -82,7 +82,7 @@ def test_a_file_that_shrank_ends_the_accelerator_at_most(content):
         loaded.close()
 
 
-def test_a_slot_never_comes_to_mean_other_memory(accelerator, loaded):
+def test_a_slot_never_comes_to_mean_other_memory(accelerator, loaded) -> None:
     seen = set()
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         for _ in range(50):
@@ -102,7 +102,7 @@ def test_a_slot_never_comes_to_mean_other_memory(accelerator, loaded):
             seen |= {before, after}
 
 
-def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loaded):
+def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loaded) -> None:
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         slots = accelerator.register([(old.fd, 0, NBYTES)])
         [slot], codes = slots, []
@@ -119,7 +119,7 @@ def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loa
         accelerator.deregister(replacement)
 
 
-def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, long_content):
+def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, long_content) -> None:
     loaded = LoadedGraph(accelerator, long_content, LONG_SIZE)
     loaded.s[:] = 1
     ends = []
@@ -149,7 +149,7 @@ def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, 
     assert accelerator.counts()["descriptors"] == before["descriptors"] - 5, "3 buffers, doorbell, binary"
 
 
-def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, loaded, tmp_path):
+def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, loaded, tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(bytes(8192))
     shared = f"/dev/shm/isthmus-test-{os.getpid()}"
@@ -188,7 +188,7 @@ def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, 
     loaded.check()
 
 
-def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_path):
+def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_path) -> None:
     read, write = os.pipe()
     end, other = socket.socketpair()
     path = os.open(tmp_path, os.O_PATH)
@@ -204,7 +204,7 @@ def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_pa
     loaded.check()
 
 
-def test_the_size_of_memory_that_fstat_does_not_report_is_found_by_seeking(monkeypatch):
+def test_the_size_of_memory_that_fstat_does_not_report_is_found_by_seeking(monkeypatch) -> None:
     """As a DMA buffer does on some systems: its status has no kind of file and no size."""
     with rpcmem.alloc(25, 1, NBYTES) as buffer:
         *others, _, atime, mtime, ctime = os.fstat(buffer.fd)

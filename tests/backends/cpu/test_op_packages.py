@@ -52,7 +52,7 @@ def run(graph, x=X) -> np.ndarray:
 
 
 @pytest.mark.parametrize("provider", ["plain", "second", "without_log"])
-def test_a_packages_node_computes_between_two_of_ours(library, provider):
+def test_a_packages_node_computes_between_two_of_ours(library, provider) -> None:
     heard = []
     with qnn.Backend("cpu", log=lambda level, text: heard.append((level, text))) as backend:
         backend.register_op_package(library, provider, "CPU")
@@ -73,7 +73,7 @@ def test_a_packages_node_computes_between_two_of_ours(library, provider):
     assert eventually(lambda: heard[-1][1].endswith(": it ends with 0"))
 
 
-def test_a_package_uses_the_backends_own_memory_in_place_and_copies_a_clients(backend):
+def test_a_package_uses_the_backends_own_memory_in_place_and_copies_a_clients(backend) -> None:
     graph = backend.create_context().create_graph("io")
     x, z = (graph.create_tensor(name, qnn.TensorType.APP_WRITE, FLOAT, X.shape) for name in "xz")
     y, w = (graph.create_tensor(name, qnn.TensorType.APP_READ, FLOAT, X.shape) for name in "yw")
@@ -90,7 +90,7 @@ def test_a_package_uses_the_backends_own_memory_in_place_and_copies_a_clients(ba
     assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (2 * X.nbytes, 2 * X.nbytes)
 
 
-def test_an_output_may_be_in_the_memory_of_an_input_around_a_package(backend):
+def test_an_output_may_be_in_the_memory_of_an_input_around_a_package(backend) -> None:
     graph = in_the_middle(backend.create_context())
     graph.finalize()
     memory = X.copy()
@@ -115,7 +115,7 @@ def test_an_output_may_be_in_the_memory_of_an_input_around_a_package(backend):
 
 
 @pytest.mark.parametrize("place", ["apart", "sum", "difference", "former", "negative"])
-def test_a_state_takes_an_input_and_not_the_output_in_its_memory(backend, place):
+def test_a_state_takes_an_input_and_not_the_output_in_its_memory(backend, place) -> None:
     """Whichever output shares the input's memory: one of the package, or one of a part of the engine."""
     graph = backend.create_context().create_graph("delay")
     x, z = (graph.create_tensor(name, qnn.TensorType.APP_WRITE, FLOAT, X.shape) for name in "xz")
@@ -140,7 +140,7 @@ def test_a_state_takes_an_input_and_not_the_output_in_its_memory(backend, place)
         former = value
 
 
-def test_states_pass_from_one_execution_to_the_next_through_a_package(backend):
+def test_states_pass_from_one_execution_to_the_next_through_a_package(backend) -> None:
     graph = backend.create_context().create_graph("count")
     x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, FLOAT, X.shape)
     state = graph.create_tensor("s", qnn.TensorType.APP_READWRITE, FLOAT, X.shape, data=np.full(X.shape, 5, np.float32))
@@ -156,7 +156,7 @@ def test_states_pass_from_one_execution_to_the_next_through_a_package(backend):
     assert run(graph, ones)[0, 0] == 6
 
 
-def test_parts_of_a_graph_alternate_and_an_implementation_keeps_its_memory(backend):
+def test_parts_of_a_graph_alternate_and_an_implementation_keeps_its_memory(backend) -> None:
     graph = backend.create_context().create_graph("chain")
     x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, FLOAT, X.shape)
     value, wanted = x, X
@@ -204,7 +204,7 @@ def test_parts_of_a_graph_alternate_and_an_implementation_keeps_its_memory(backe
 )
 def test_a_package_that_lies_crashes_or_hangs_is_refused_and_another_registered(
     library, provider, code, words, monkeypatch
-):
+) -> None:
     if provider == "hang_in_init":
         monkeypatch.setenv("ISTHMUS_MODEL_SECONDS", "3")
     with qnn.Backend("cpu", log=lambda level, text: None) as backend:
@@ -217,7 +217,9 @@ def test_a_package_that_lies_crashes_or_hangs_is_refused_and_another_registered(
         assert (opened_since(before[0]), backend.get_supported_operations()) == ([], before[1])
 
 
-def test_a_library_that_is_none_a_second_registration_and_another_target_are_refused(backend, library, tmp_path):
+def test_a_library_that_is_none_a_second_registration_and_another_target_are_refused(
+    backend, library, tmp_path
+) -> None:
     text = tmp_path / "text.so"
     text.write_text("no library")
     for path, provider, target, code in (
@@ -240,13 +242,13 @@ def finalized(graph):
 
 
 @pytest.mark.parametrize(("name", "words"), [("htp", "Hexagon"), ("lpai", "accelerator")])
-def test_a_package_for_another_processor_is_refused_with_the_reason(library, name, words):
+def test_a_package_for_another_processor_is_refused_with_the_reason(library, name, words) -> None:
     with qnn.Backend(name) as backend, pytest.raises(QnnError, match=words) as caught:
         backend.register_op_package(library, "plain", "HTP")
     assert caught.value.code is Code.COMMON_NOT_SUPPORTED
 
 
-def test_the_package_says_which_nodes_it_takes(backend):
+def test_the_package_says_which_nodes_it_takes(backend) -> None:
     context = backend.create_context()
     x, y = (Tensor(n, k, FLOAT, (8,)) for n, k in (("x", qnn.TensorType.APP_WRITE), ("y", qnn.TensorType.APP_READ)))
     backend.validate_op_config("node", f"{PACKAGE}::Affine", [x], [y], AFFINE)
@@ -276,7 +278,7 @@ def test_the_package_says_which_nodes_it_takes(backend):
         ("Hang", Code.GRAPH_TIMED_OUT, "did not return from the implementation of node 'middle' (Hang) in time"),
     ],
 )
-def test_an_execution_that_fails_in_a_package_loses_nothing(backend, op, code, words, monkeypatch):
+def test_an_execution_that_fails_in_a_package_loses_nothing(backend, op, code, words, monkeypatch) -> None:
     context = backend.create_context()
     good, bad = finalized(in_the_middle(context)), finalized(in_the_middle(context, op, name="bad"))
     monkeypatch.setattr(process_of(backend), "_seconds", 1.0)
@@ -290,7 +292,7 @@ def test_an_execution_that_fails_in_a_package_loses_nothing(backend, op, code, w
     assert (y == 7).all()
 
 
-def test_a_killed_process_is_replaced_at_the_next_use(backend):
+def test_a_killed_process_is_replaced_at_the_next_use(backend) -> None:
     graph = finalized(in_the_middle(backend.create_context()))
     first = process_of(backend).pid
     os.kill(first, signal.SIGKILL)
@@ -301,7 +303,7 @@ def test_a_killed_process_is_replaced_at_the_next_use(backend):
     assert process_of(backend).pid != first
 
 
-def test_a_time_limit_and_an_abort_end_an_execution_inside_a_package(backend):
+def test_a_time_limit_and_an_abort_end_an_execution_inside_a_package(backend) -> None:
     graph = finalized(in_the_middle(backend.create_context(), "Hang"))
     with qnn.Signal(backend, timeout_us=200_000) as limit, pytest.raises(QnnError) as caught:
         graph.execute(signal=limit)
@@ -315,7 +317,7 @@ def test_a_time_limit_and_an_abort_end_an_execution_inside_a_package(backend):
     assert caught.value.code is Code.GRAPH_ABORTED
 
 
-def test_an_interrupt_ends_an_execution_inside_a_package(backend):
+def test_an_interrupt_ends_an_execution_inside_a_package(backend) -> None:
     context = backend.create_context()
     hanging, good = finalized(in_the_middle(context, "Hang")), finalized(in_the_middle(context, name="good"))
     with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: main_in(LibraryProcess._wait)):
@@ -324,7 +326,7 @@ def test_an_interrupt_ends_an_execution_inside_a_package(backend):
 
 
 @pytest.mark.parametrize(("op", "words"), [("NullImpl", "answers a null pointer"), ("NoFunction", "has no function")])
-def test_an_implementation_that_is_none_is_refused_when_the_graph_is_finalized(backend, op, words):
+def test_an_implementation_that_is_none_is_refused_when_the_graph_is_finalized(backend, op, words) -> None:
     context = backend.create_context()
     with pytest.raises(QnnError, match=words) as caught:
         in_the_middle(context, op).finalize()
@@ -332,7 +334,7 @@ def test_an_implementation_that_is_none_is_refused_when_the_graph_is_finalized(b
     np.testing.assert_array_equal(run(finalized(in_the_middle(context, name="good"))), expected())
 
 
-def test_a_context_binary_with_a_packages_nodes_is_refused_with_the_reason(backend):
+def test_a_context_binary_with_a_packages_nodes_is_refused_with_the_reason(backend) -> None:
     context = backend.create_context()
     in_the_middle(context).finalize()
     with pytest.raises(QnnError, match=f"nodes of op packages.*{PACKAGE}::Affine") as caught:
@@ -340,13 +342,13 @@ def test_a_context_binary_with_a_packages_nodes_is_refused_with_the_reason(backe
     assert caught.value.code is Code.COMMON_NOT_SUPPORTED
 
 
-def test_no_code_of_a_package_is_loaded_into_this_process(backend, library):
+def test_no_code_of_a_package_is_loaded_into_this_process(backend, library) -> None:
     np.testing.assert_array_equal(run(finalized(in_the_middle(backend.create_context()))), expected())
     mapped = {pid: str(library) in Path(f"/proc/{pid}/maps").read_text() for pid in ("self", process_of(backend).pid)}
     assert list(mapped.values()) == [False, True]
 
 
-def test_the_process_ends_with_its_backend_and_nothing_is_left(library):
+def test_the_process_ends_with_its_backend_and_nothing_is_left(library) -> None:
     before = descriptors()
     with qnn.Backend("cpu", log=lambda level, text: None) as backend:
         backend.register_op_package(library, "plain")
@@ -358,7 +360,7 @@ def test_the_process_ends_with_its_backend_and_nothing_is_left(library):
     assert opened_since(before) == []
 
 
-def test_graphs_that_are_freed_leave_nothing_in_the_packages_process(backend):
+def test_graphs_that_are_freed_leave_nothing_in_the_packages_process(backend) -> None:
     def mappings() -> int:
         return len(Path(f"/proc/{process_of(backend).pid}/maps").read_text().splitlines())
 
@@ -371,7 +373,7 @@ def test_graphs_that_are_freed_leave_nothing_in_the_packages_process(backend):
     assert counts[-1] == counts[2]
 
 
-def test_a_package_reaches_no_network_program_process_or_file_to_write(library):
+def test_a_package_reaches_no_network_program_process_or_file_to_write(library) -> None:
     heard = []
     with qnn.Backend("cpu", log=lambda level, text: heard.append(text)) as backend:
         backend.register_op_package(library, "plain")

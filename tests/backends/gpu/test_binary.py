@@ -39,7 +39,7 @@ def answer(graph, seed=0):
     return result
 
 
-def test_a_context_comes_back_and_computes_in_registered_buffers(model, binary):
+def test_a_context_comes_back_and_computes_in_registered_buffers(model, binary) -> None:
     with qnn.Backend("cpu") as cpu:
         plain = cpu.create_context().compose(model)
         plain.finalize()
@@ -60,7 +60,7 @@ def test_a_context_comes_back_and_computes_in_registered_buffers(model, binary):
         np.testing.assert_allclose(got(backend, buffers[1], y.dims), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_binary_runs_on_a_context_of_the_clients_too(binary):
+def test_a_binary_runs_on_a_context_of_the_clients_too(binary) -> None:
     with gpu() as backend:
         own = opencl_context(backend)
         with gpu({"gpu": {"queue": cl.CommandQueue(own)}}) as second:
@@ -69,7 +69,7 @@ def test_a_binary_runs_on_a_context_of_the_clients_too(binary):
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_binary_is_described_without_a_backend(binary, tmp_path):
+def test_a_binary_is_described_without_a_backend(binary, tmp_path) -> None:
     file = tmp_path / "context.bin"
     file.write_bytes(binary)
     for source in (binary, file):
@@ -79,13 +79,13 @@ def test_a_binary_is_described_without_a_backend(binary, tmp_path):
         assert info.graphs[0].memory.constant_bytes > 0
 
 
-def test_a_binary_holds_no_source_and_no_launch(binary):
+def test_a_binary_holds_no_source_and_no_launch(binary) -> None:
     assert b"kernel" not in binary
     assert b"get_global_id" not in binary
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_damaged_binary_is_refused(binary, seed):
+def test_a_damaged_binary_is_refused(binary, seed) -> None:
     luck = random.Random(seed)
     damaged = bytearray(binary)
     if seed % 3:
@@ -101,7 +101,7 @@ def test_a_damaged_binary_is_refused(binary, seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_forged_binary_with_right_checksums_is_refused_or_read(binary, seed):
+def test_a_forged_binary_with_right_checksums_is_refused_or_read(binary, seed) -> None:
     """Whatever it says, it ends in a refusal or in programs, never in another error."""
     luck = random.Random(seed)
     header, sections = gpu_binary.FORMAT.unpack(binary)
@@ -116,7 +116,7 @@ def test_a_forged_binary_with_right_checksums_is_refused_or_read(binary, seed):
         assert gpu_binary.inspect(forged) is not None
 
 
-def test_binaries_of_other_backends_and_other_things_are_refused(model, binary, tmp_path):
+def test_binaries_of_other_backends_and_other_things_are_refused(model, binary, tmp_path) -> None:
     with qnn.Backend("cpu") as cpu:
         context = cpu.create_context()
         context.compose(model).finalize()
@@ -129,7 +129,7 @@ def test_binaries_of_other_backends_and_other_things_are_refused(model, binary, 
     assert gpu_binary.inspect(foreign) is None
 
 
-def test_the_tools_make_inspect_and_run_a_binary(model, tmp_path, capsys):
+def test_the_tools_make_inspect_and_run_a_binary(model, tmp_path, capsys) -> None:
     (tmp_path / "x.raw").write_bytes(np.ones((1, 3, 8, 8), np.float32).tobytes())
     (tmp_path / "list.txt").write_text("x:=x.raw\n")
     output = str(tmp_path / "output")

@@ -54,18 +54,18 @@ def refusal(config):
 # -- where it runs -----------------------------------------------------------------------------------------------------
 
 
-def test_a_device_is_named_by_the_configuration():
+def test_a_device_is_named_by_the_configuration() -> None:
     number = [device.handle for device in devices()].index(DEVICE.handle)
     for named in ({"device": DEVICE.name}, {"device": number}, {"platform": DEVICE.platform_name}):
         with gpu({"gpu": named}) as backend:
             assert backend.get_property(qnn.gpu.CL_DEVICE).int_ptr == DEVICE.handle
 
 
-def test_a_device_that_is_not_there_is_refused():
+def test_a_device_that_is_not_there_is_refused() -> None:
     assert refusal({"gpu": {"device": "no such device"}}).code is Code.DEVICE_HARDWARE_UNAVAILABLE
 
 
-def test_the_backend_works_in_the_clients_context():
+def test_the_backend_works_in_the_clients_context() -> None:
     context = client_context()
     with gpu({"gpu": {"context": context}}) as backend:
         assert opencl_context(backend) == context
@@ -76,7 +76,7 @@ def test_the_backend_works_in_the_clients_context():
     cl.Buffer(context, cl.mem_flags.READ_WRITE, 64)
 
 
-def test_executions_go_into_the_clients_queue():
+def test_executions_go_into_the_clients_queue() -> None:
     context = client_context()
     queue = cl.CommandQueue(context)
     for config in ({"queue": queue}, {"queue": queue, "context": context}):
@@ -87,7 +87,7 @@ def test_executions_go_into_the_clients_queue():
     queue.finish()
 
 
-def test_a_queue_of_another_context_is_refused():
+def test_a_queue_of_another_context_is_refused() -> None:
     one, other = (client_context() for _ in range(2))
     error = refusal({"gpu": {"context": one, "queue": cl.CommandQueue(other)}})
     assert error.code is Code.BACKEND_INCONSISTENT_CONFIG
@@ -97,7 +97,7 @@ def test_a_queue_of_another_context_is_refused():
             computes(backend)
 
 
-def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_goes_on(monkeypatch):
+def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_goes_on(monkeypatch) -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -114,7 +114,7 @@ def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_g
         computes(backend)
 
 
-def test_a_queue_without_order_is_refused():
+def test_a_queue_without_order_is_refused() -> None:
     context = client_context()
     properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     try:
@@ -126,7 +126,7 @@ def test_a_queue_without_order_is_refused():
     assert "out of order" in error.rule
 
 
-def test_a_context_of_the_clients_is_on_a_device_already():
+def test_a_context_of_the_clients_is_on_a_device_already() -> None:
     context = client_context()
     error = refusal({"gpu": {"context": context, "device": 0}})
     assert error.code is Code.BACKEND_INCONSISTENT_CONFIG
@@ -134,11 +134,11 @@ def test_a_context_of_the_clients_is_on_a_device_already():
 
 @pytest.mark.parametrize("key", ["context", "queue"])
 @pytest.mark.parametrize("bad", [1, 1 << 40, "text", 0, -8, None, True])
-def test_what_is_no_object_of_opencl_is_refused(key, bad):
+def test_what_is_no_object_of_opencl_is_refused(key, bad) -> None:
     assert refusal({"gpu": {key: bad}}).code is Code.BACKEND_INVALID_CONFIG
 
 
-def test_the_environment_names_the_device(monkeypatch):
+def test_the_environment_names_the_device(monkeypatch) -> None:
     monkeypatch.setenv("ISTHMUS_OPENCL_DEVICE", "no such device")
     assert refusal(None).code is Code.DEVICE_HARDWARE_UNAVAILABLE
 
@@ -146,7 +146,7 @@ def test_the_environment_names_the_device(monkeypatch):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_has_the_keys_of_qnns_tools(tmp_path):
+def test_a_file_has_the_keys_of_qnns_tools(tmp_path) -> None:
     own = tmp_path / "gpu.json"
     own.write_text(
         json.dumps(
@@ -187,7 +187,7 @@ def test_a_file_has_the_keys_of_qnns_tools(tmp_path):
         {"no_such_key": 1},
     ],
 )
-def test_a_wrong_value_is_refused_with_its_key(config):
+def test_a_wrong_value_is_refused_with_its_key(config) -> None:
     with pytest.raises(QnnError) as refused:
         read_config(config, Log())
     assert refused.value.code is Code.BACKEND_INVALID_CONFIG
@@ -214,7 +214,7 @@ def asked(monkeypatch):
     ("precision", "kept"),
     [("FP32", Kept.FP32), ("FP16", Kept.FP16), ("HYBRID", Kept.FP16), ("USER_PROVIDED", Kept.FP32)],
 )
-def test_the_precision_is_the_engines(asked, precision, kept):
+def test_the_precision_is_the_engines(asked, precision, kept) -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
         graph.set_config(qnn.gpu.PRECISION, qnn.gpu.Precision[precision])
@@ -223,7 +223,7 @@ def test_the_precision_is_the_engines(asked, precision, kept):
     assert asked["precision"] is kept
 
 
-def test_user_provided_precision_is_that_of_inputs_and_outputs(asked):
+def test_user_provided_precision_is_that_of_inputs_and_outputs(asked) -> None:
     with gpu() as backend:
         graph = backend.create_context().create_graph("half")
         x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_16, (8,))
@@ -233,7 +233,7 @@ def test_user_provided_precision_is_that_of_inputs_and_outputs(asked):
     assert asked["precision"] is Kept.FP16
 
 
-def test_optimisations_can_be_disabled_by_configs_and_by_the_configuration(asked):
+def test_optimisations_can_be_disabled_by_configs_and_by_the_configuration(asked) -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
         graph.set_config({qnn.gpu.DISABLE_MEMORY_OPTIMIZATIONS: True, qnn.gpu.DISABLE_NODE_OPTIMIZATIONS: 1})
@@ -258,7 +258,7 @@ def chain(context, length):
     return graph
 
 
-def test_without_memory_optimisations_every_tensor_has_memory_of_its_own():
+def test_without_memory_optimisations_every_tensor_has_memory_of_its_own() -> None:
     with gpu() as backend:
         sizes = {}
         for disabled in (False, True):
@@ -272,7 +272,7 @@ def test_without_memory_optimisations_every_tensor_has_memory_of_its_own():
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-def test_configs_of_a_graph_are_fixed_once_it_is_prepared():
+def test_configs_of_a_graph_are_fixed_once_it_is_prepared() -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
         with pytest.raises(QnnError) as refused:
@@ -285,7 +285,7 @@ def test_configs_of_a_graph_are_fixed_once_it_is_prepared():
     [("PRECISION", 9), ("PRECISION", "fp16"), ("PRECISION", True), ("DISABLE_NODE_OPTIMIZATIONS", "yes"),
      ("DISABLE_QUEUE_RECORDING", 2)],
 )  # fmt: skip
-def test_a_wrong_value_of_a_config_changes_nothing(option, value):
+def test_a_wrong_value_of_a_config_changes_nothing(option, value) -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
         known = qnn.gpu.GraphConfig[option]
@@ -304,7 +304,7 @@ def binaries(folder):
     return sorted(name for name in os.listdir(folder) if name.endswith(".bin"))
 
 
-def test_kernels_are_kept_in_the_repository_and_found_there(tmp_path):
+def test_kernels_are_kept_in_the_repository_and_found_there(tmp_path) -> None:
     folder = tmp_path / "kernels"
     for config, given in (
         ({"kernel_repo_path": str(folder)}, {}),
@@ -319,7 +319,7 @@ def test_kernels_are_kept_in_the_repository_and_found_there(tmp_path):
     assert len(binaries(folder)) == 1
 
 
-def test_an_invalidated_repository_is_built_again(tmp_path):
+def test_an_invalidated_repository_is_built_again(tmp_path) -> None:
     folder = tmp_path / "kernels"
     with gpu({"kernel_repo_path": str(folder)}) as backend:
         doubled(backend.create_context())
@@ -332,7 +332,7 @@ def test_an_invalidated_repository_is_built_again(tmp_path):
         assert (folder / name).stat().st_mtime_ns > before
 
 
-def test_a_repository_that_cannot_be_written_is_refused(tmp_path):
+def test_a_repository_that_cannot_be_written_is_refused(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with gpu() as backend:
         context = backend.create_context()
@@ -345,7 +345,7 @@ def test_a_repository_that_cannot_be_written_is_refused(tmp_path):
         assert context.get_property(qnn.gpu.KERNEL_REPO_DIR) == before
 
 
-def test_a_limit_on_scratch_is_refused_with_the_reason(tmp_path):
+def test_a_limit_on_scratch_is_refused_with_the_reason(tmp_path) -> None:
     model = tiny.convolution(tmp_path / "model.onnx")
     with pytest.raises(QnnError, match="computing in tiles, but kernels on a device compute whole tensors") as refused:
         Session(model, "gpu", scratch_limit="50%")
@@ -354,12 +354,12 @@ def test_a_limit_on_scratch_is_refused_with_the_reason(tmp_path):
 
 
 @pytest.mark.parametrize("value", [5, b"x", "", "a\0b", None])
-def test_a_kernel_repository_is_the_path_of_a_folder(value):
+def test_a_kernel_repository_is_the_path_of_a_folder(value) -> None:
     with gpu() as backend, pytest.raises(QnnError, match="must be the path of a folder"):
         backend.create_context().set_config({qnn.gpu.KERNEL_REPO_DIR: value})
 
 
-def test_advice_for_a_kernel_repository_names_its_config(tmp_path):
+def test_advice_for_a_kernel_repository_names_its_config(tmp_path) -> None:
     tmp_path.chmod(0o777)
     with gpu() as backend:
         context = backend.create_context()
@@ -371,7 +371,7 @@ def test_advice_for_a_kernel_repository_names_its_config(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["x", 2, 0.5, None, np.zeros(3)])
-def test_what_is_neither_on_nor_off_is_refused(value):
+def test_what_is_neither_on_nor_off_is_refused(value) -> None:
     with gpu() as backend:
         context = backend.create_context()
         with pytest.raises(QnnError, match="must be true or false"):

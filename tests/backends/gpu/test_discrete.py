@@ -36,7 +36,7 @@ def raw(graph, x, y):
     return graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
 
 
-def test_small_raw_memory_goes_through_pinned_memory():
+def test_small_raw_memory_goes_through_pinned_memory() -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
         x, y = values(), np.zeros_like(values())
@@ -51,7 +51,7 @@ def test_small_raw_memory_goes_through_pinned_memory():
         assert binding.stats.copied_bytes == 2 * (x.nbytes + y.nbytes)
 
 
-def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch):
+def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch) -> None:
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     with gpu() as backend, memory.statistics("opencl") as counted:
         graph = doubled(backend.create_context())
@@ -67,7 +67,7 @@ def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch):
         assert not pins(binding)
 
 
-def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
+def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch) -> None:
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     monkeypatch.setattr(gpu_staging, "pin_pages", lambda *arguments: None)
     with gpu() as backend:
@@ -86,7 +86,7 @@ def apart(array):
     return moved
 
 
-def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch):
+def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch) -> None:
     """The first has the ends of its pages copied; of the second, which is not pinned, all goes through staging."""
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     with gpu() as backend:
@@ -106,7 +106,7 @@ def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch):
         assert not {side.staging.address for side in other._driver._sides} & set(addresses)
 
 
-def test_a_graph_gets_pinned_memory_that_is_copied_no_more_than_once():
+def test_a_graph_gets_pinned_memory_that_is_copied_no_more_than_once() -> None:
     with gpu() as backend:
         given = doubled(backend.create_context(), finalize=False).allocate()
         assert all(isinstance(held, PinnedBuffer) for held in given._buffers)
@@ -121,7 +121,7 @@ def test_a_graph_gets_pinned_memory_that_is_copied_no_more_than_once():
     np.testing.assert_allclose(view, expected(values()), rtol=1e-5, atol=1e-6)
 
 
-def test_registered_host_memory_is_transferred_by_the_driver_and_counted():
+def test_registered_host_memory_is_transferred_by_the_driver_and_counted() -> None:
     with gpu() as backend:
         given = doubled(backend.create_context(), finalize=False).allocate("memhandle")
         given.inputs["x"][...] = values()
@@ -131,7 +131,7 @@ def test_registered_host_memory_is_transferred_by_the_driver_and_counted():
     given.close()
 
 
-def test_registered_buffers_are_in_place_whatever_they_were_made_of():
+def test_registered_buffers_are_in_place_whatever_they_were_made_of() -> None:
     with gpu() as backend:
         context = backend.create_context()
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
@@ -145,7 +145,7 @@ def test_registered_buffers_are_in_place_whatever_they_were_made_of():
 
 @pytest.mark.parametrize("start", [0, 16, 4095])
 @pytest.mark.parametrize("end", [0, 4, 4092])
-def test_parts_of_a_tensor_that_share_pages_with_others_are_copied(monkeypatch, start, end):
+def test_parts_of_a_tensor_that_share_pages_with_others_are_copied(monkeypatch, start, end) -> None:
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     with gpu() as backend:
         graph = doubled(backend.create_context())

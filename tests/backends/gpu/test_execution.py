@@ -43,7 +43,7 @@ def registered(backend, context, graph, array=None):
     return x, y, bound(graph, *context.mem_register([descriptor(x), descriptor(y)]))
 
 
-def test_registered_buffers_are_used_where_they_lie():
+def test_registered_buffers_are_used_where_they_lie() -> None:
     with gpu() as backend:
         context = backend.create_context()
         array = values()
@@ -55,7 +55,7 @@ def test_registered_buffers_are_used_where_they_lie():
         assert stats.in_place_bytes == {IN_PLACE: 2 * NBYTES}
 
 
-def test_the_client_maps_an_output_reads_it_and_unmaps_it():
+def test_the_client_maps_an_output_reads_it_and_unmaps_it() -> None:
     with gpu() as backend:
         context = backend.create_context()
         array, queue = values(), opencl_queue(backend)
@@ -70,7 +70,7 @@ def test_the_client_maps_an_output_reads_it_and_unmaps_it():
         binding.execute()
 
 
-def test_raw_memory_is_transferred_and_counted():
+def test_raw_memory_is_transferred_and_counted() -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
         x, y = values(), np.zeros(DIMS, np.float32)
@@ -82,7 +82,7 @@ def test_raw_memory_is_transferred_and_counted():
         assert graph.stats.staging_prepare_bytes >= 2 * NBYTES
 
 
-def test_raw_and_registered_memory_may_be_mixed_tensor_by_tensor():
+def test_raw_and_registered_memory_may_be_mixed_tensor_by_tensor() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph, x, y = doubled(context), values(), buffer(backend)
@@ -93,7 +93,7 @@ def test_raw_and_registered_memory_may_be_mixed_tensor_by_tensor():
         assert graph.stats.in_place_bytes == {IN_PLACE: NBYTES}
 
 
-def test_a_graph_that_is_prepared_for_handles_reserves_nothing_until_raw_memory_comes():
+def test_a_graph_that_is_prepared_for_handles_reserves_nothing_until_raw_memory_comes() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context, finalize=False)
@@ -108,7 +108,7 @@ def test_a_graph_that_is_prepared_for_handles_reserves_nothing_until_raw_memory_
 
 @pytest.mark.skipif(not UNIFIED, reason="the device has memory of its own")
 @pytest.mark.parametrize("flag", ["USE_HOST_PTR", "ALLOC_HOST_PTR"])
-def test_buffers_of_host_memory_are_zero_copy_and_the_statistics_say_so(flag):
+def test_buffers_of_host_memory_are_zero_copy_and_the_statistics_say_so(flag) -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph, queue = doubled(context), opencl_queue(backend)
@@ -130,7 +130,7 @@ def test_buffers_of_host_memory_are_zero_copy_and_the_statistics_say_so(flag):
 
 
 @pytest.mark.skipif(not UNIFIED, reason="the device has memory of its own")
-def test_an_array_that_a_registered_buffer_is_made_of_cannot_be_another_tensors_output():
+def test_an_array_that_a_registered_buffer_is_made_of_cannot_be_another_tensors_output() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph, array = doubled(context), values()
@@ -140,7 +140,7 @@ def test_an_array_that_a_registered_buffer_is_made_of_cannot_be_another_tensors_
             graph.bind([qnn.ClientTensor("x", mem_handle=handle)], [qnn.ClientTensor("y", array)])
 
 
-def test_a_tensor_needs_memory_and_enough_of_it():
+def test_a_tensor_needs_memory_and_enough_of_it() -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
         with pytest.raises(QnnError, match="the GPU has none of its own"):
@@ -154,7 +154,7 @@ def test_a_tensor_needs_memory_and_enough_of_it():
                 assert refused.value.code is Code.GRAPH_INVALID_TENSOR
 
 
-def test_a_clients_buffer_is_known_as_memory_while_a_backend_of_its_context_is_there():
+def test_a_clients_buffer_is_known_as_memory_while_a_backend_of_its_context_is_there() -> None:
     with gpu() as backend, gpu() as other:
         given, foreign = buffer(backend), buffer(other)
         assert memory.window(given).spans == memory.window(given).spans
@@ -167,7 +167,7 @@ def test_a_clients_buffer_is_known_as_memory_while_a_backend_of_its_context_is_t
 
 
 @pytest.mark.parametrize("io", [None, "raw", "memhandle"])
-def test_a_graph_gets_memory_that_the_host_sees_between_executions(io):
+def test_a_graph_gets_memory_that_the_host_sees_between_executions(io) -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
         memory = graph.allocate(io)
@@ -188,7 +188,7 @@ def test_a_graph_gets_memory_that_the_host_sees_between_executions(io):
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_execution_waits_for_events_and_answers_one():
+def test_an_execution_waits_for_events_and_answers_one() -> None:
     with gpu() as backend:
         context = backend.create_context()
         array, queue = values(), opencl_queue(backend)
@@ -206,7 +206,7 @@ def test_an_execution_waits_for_events_and_answers_one():
         assert binding.stats.executions == 1
 
 
-def test_a_graph_takes_events_as_a_binding_does():
+def test_a_graph_takes_events_as_a_binding_does() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph, array = doubled(context), values()
@@ -218,7 +218,7 @@ def test_a_graph_takes_events_as_a_binding_does():
         np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
-def test_many_executions_may_be_under_way_at_a_time():
+def test_many_executions_may_be_under_way_at_a_time() -> None:
     with gpu() as backend:
         context = backend.create_context()
         array = values()
@@ -229,7 +229,7 @@ def test_many_executions_may_be_under_way_at_a_time():
         np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
-def test_events_go_with_registered_memory_alone_and_without_profile_or_signal():
+def test_events_go_with_registered_memory_alone_and_without_profile_or_signal() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -246,7 +246,7 @@ def test_events_go_with_registered_memory_alone_and_without_profile_or_signal():
         binding.execute()
 
 
-def test_an_event_of_another_context_is_refused():
+def test_an_event_of_another_context_is_refused() -> None:
     with gpu() as backend, gpu() as other:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context))
@@ -257,7 +257,7 @@ def test_an_event_of_another_context_is_refused():
         foreign.set_status(cl.command_execution_status.COMPLETE)
 
 
-def test_other_backends_have_no_events():
+def test_other_backends_have_no_events() -> None:
     with qnn.Backend("cpu") as backend:
         graph = doubled(backend.create_context())
         with pytest.raises(QnnError, match="has no events") as refused:
@@ -268,7 +268,7 @@ def test_other_backends_have_no_events():
 # -- limits, profiles, threads -----------------------------------------------------------------------------------------
 
 
-def test_a_detailed_profile_has_each_operation():
+def test_a_detailed_profile_has_each_operation() -> None:
     with gpu() as backend:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context))
@@ -282,7 +282,7 @@ def test_a_detailed_profile_has_each_operation():
         assert [event.name for event in basic.get_events()] == ["execute"]
 
 
-def test_a_profile_has_each_operation_of_an_execution_with_a_signal_too():
+def test_a_profile_has_each_operation_of_an_execution_with_a_signal_too() -> None:
     with gpu() as backend:
         context = backend.create_context()
         _, y, binding = registered(backend, context, doubled(context), values())
@@ -298,7 +298,7 @@ def test_a_profile_has_each_operation_of_an_execution_with_a_signal_too():
         binding.execute()
 
 
-def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
+def test_a_profiled_execution_comes_after_what_the_client_has_enqueued() -> None:
     with gpu() as backend:
         context = backend.create_context()
         x, y, binding = registered(backend, context, doubled(context), values())
@@ -312,7 +312,7 @@ def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
         np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
 
 
-def test_an_execution_on_raw_memory_may_be_aborted_and_the_next_one_succeeds(monkeypatch):
+def test_an_execution_on_raw_memory_may_be_aborted_and_the_next_one_succeeds(monkeypatch) -> None:
     monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=4))
     with gpu() as backend:
         graph = backend.create_context().create_graph("chain")
@@ -345,7 +345,7 @@ def test_an_execution_on_raw_memory_may_be_aborted_and_the_next_one_succeeds(mon
         assert (y == expected_).all()
 
 
-def test_a_refused_execution_behind_a_clients_event_harms_no_other():
+def test_a_refused_execution_behind_a_clients_event_harms_no_other() -> None:
     with gpu() as backend:
         context, array = backend.create_context(), values()
         x, y, binding = registered(backend, context, doubled(context), array)
@@ -362,7 +362,7 @@ def test_a_refused_execution_behind_a_clients_event_harms_no_other():
         binding.execute()
 
 
-def test_a_wait_for_an_event_raises_when_another_execution_loses_the_device():
+def test_a_wait_for_an_event_raises_when_another_execution_loses_the_device() -> None:
     with gpu() as backend:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context), values())
@@ -382,7 +382,7 @@ def test_a_wait_for_an_event_raises_when_another_execution_loses_the_device():
         assert told == [Code.COMMON_SYSTEM_COMMUNICATION]
 
 
-def test_an_execution_may_be_aborted_and_the_next_one_succeeds(monkeypatch):
+def test_an_execution_may_be_aborted_and_the_next_one_succeeds(monkeypatch) -> None:
     monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=ROUNDS))
     with gpu() as backend:
         context = backend.create_context()
@@ -415,7 +415,7 @@ def test_an_execution_may_be_aborted_and_the_next_one_succeeds(monkeypatch):
         binding.execute(signal=qnn.Signal(backend, 60_000_000))
 
 
-def test_executions_from_many_threads_do_not_mix_their_results():
+def test_executions_from_many_threads_do_not_mix_their_results() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -439,7 +439,7 @@ def test_executions_from_many_threads_do_not_mix_their_results():
         assert not problems
 
 
-def test_asynchronous_executions_are_those_of_every_backend():
+def test_asynchronous_executions_are_those_of_every_backend() -> None:
     with gpu() as backend:
         context = backend.create_context()
         array = values()
@@ -454,7 +454,7 @@ def test_asynchronous_executions_are_those_of_every_backend():
         assert binding.stats.executions == 2
 
 
-def test_state_lasts_from_execution_to_execution_until_it_is_reset():
+def test_state_lasts_from_execution_to_execution_until_it_is_reset() -> None:
     with gpu() as backend:
         graph = backend.create_context().create_graph("sum")
         x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 4))
@@ -476,7 +476,7 @@ def test_state_lasts_from_execution_to_execution_until_it_is_reset():
     memory.close()
 
 
-def test_memory_may_be_closed_after_the_backend_it_was_of():
+def test_memory_may_be_closed_after_the_backend_it_was_of() -> None:
     for io in ("memhandle", "raw"):
         with gpu() as backend:
             given_by_graph = doubled(backend.create_context(), finalize=False).allocate(io)

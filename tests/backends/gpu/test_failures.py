@@ -55,7 +55,7 @@ def never(real, event, which, size, place, needed):
     return answer
 
 
-def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one():
+def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one() -> None:
     with gpu({"gpu": {"timeout": 1}}) as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -78,7 +78,7 @@ def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one(
         works(backend)
 
 
-def test_a_silent_device_does_not_hold_up_a_free(monkeypatch):
+def test_a_silent_device_does_not_hold_up_a_free(monkeypatch) -> None:
     monkeypatch.setattr(execution, "GRACE", 0.2)
     backend = qnn.Backend("gpu", {"gpu": {"timeout": 600}})
     context = backend.create_context()
@@ -105,7 +105,7 @@ def test_a_silent_device_does_not_hold_up_a_free(monkeypatch):
 
 
 @pytest.mark.parametrize("io", ["raw", "memhandle"])
-def test_memory_that_a_device_does_not_come_to_map_is_no_hang(io):
+def test_memory_that_a_device_does_not_come_to_map_is_no_hang(io) -> None:
     with gpu({"gpu": {"timeout": 1}}) as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -119,7 +119,7 @@ def test_memory_that_a_device_does_not_come_to_map_is_no_hang(io):
 
 
 @pytest.mark.parametrize("status", [numbers.INVALID_COMMAND_QUEUE, numbers.DEVICE_NOT_AVAILABLE, -9999])
-def test_a_device_that_says_it_is_gone_is_lost(status):
+def test_a_device_that_says_it_is_gone_is_lost(status) -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
         with failing("clEnqueueNDRangeKernel", status, after=1):
@@ -129,7 +129,7 @@ def test_a_device_that_says_it_is_gone_is_lost(status):
         works(backend)
 
 
-def test_an_event_of_the_clients_that_fails_loses_the_context_and_the_next_one_works():
+def test_an_event_of_the_clients_that_fails_loses_the_context_and_the_next_one_works() -> None:
     with gpu() as backend:
         context = backend.create_context()
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
@@ -142,7 +142,7 @@ def test_an_event_of_the_clients_that_fails_loses_the_context_and_the_next_one_w
         works(backend)
 
 
-def test_the_clients_lost_context_cannot_be_replaced():
+def test_the_clients_lost_context_cannot_be_replaced() -> None:
     context = client_context()
     with gpu({"gpu": {"context": context}}) as backend:
         backend.driver.opencl().lose("a test says so")
@@ -152,7 +152,7 @@ def test_the_clients_lost_context_cannot_be_replaced():
 
 
 @pytest.mark.parametrize("status", [numbers.OUT_OF_RESOURCES, numbers.MEM_OBJECT_ALLOCATION_FAILURE])
-def test_out_of_memory_while_executing_raises_and_the_graph_works_again(status):
+def test_out_of_memory_while_executing_raises_and_the_graph_works_again(status) -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph, array = doubled(context), values()
@@ -171,7 +171,7 @@ def test_out_of_memory_while_executing_raises_and_the_graph_works_again(status):
 
 
 @pytest.mark.parametrize("after", range(2))
-def test_out_of_device_memory_while_finalizing_leaves_nothing_behind(after):
+def test_out_of_device_memory_while_finalizing_leaves_nothing_behind(after) -> None:
     with gpu() as backend, memory.statistics("opencl") as counted:
         context = backend.create_context()
         graph = doubled(context, finalize=False)
@@ -195,7 +195,7 @@ OFTEN = ("clGetMemObjectInfo", "clSetKernelArg", "clGetEventInfo")
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_failure_of_any_driver_call_raises_and_the_backend_stays_usable(name):
+def test_a_failure_of_any_driver_call_raises_and_the_backend_stays_usable(name) -> None:
     def everything(backend):
         context = backend.create_context()
         try:
@@ -235,7 +235,7 @@ def answer(deed, *arguments):
     return set()
 
 
-def test_a_tensor_larger_than_the_device_allocates_is_refused():
+def test_a_tensor_larger_than_the_device_allocates_is_refused() -> None:
     with gpu() as backend:
         most = backend.driver.opencl().device.largest_allocation
         # One axis has no room for what large devices allocate.
@@ -246,7 +246,7 @@ def test_a_tensor_larger_than_the_device_allocates_is_refused():
         works(backend)
 
 
-def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way():
+def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way() -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
         with failing("clEnqueueNDRangeKernel", numbers.OUT_OF_RESOURCES, after=1):
@@ -266,7 +266,7 @@ def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way():
     again.close()
 
 
-def test_kernels_that_do_not_build_show_the_log_and_the_backend_goes_on(monkeypatch):
+def test_kernels_that_do_not_build_show_the_log_and_the_backend_goes_on(monkeypatch) -> None:
     broken = SOURCE.replace("fmax(", "undeclared_name + fmax(")
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
@@ -279,7 +279,7 @@ def test_kernels_that_do_not_build_show_the_log_and_the_backend_goes_on(monkeypa
         works(backend)
 
 
-def test_memory_limits_and_faults_reach_the_device():
+def test_memory_limits_and_faults_reach_the_device() -> None:
     with gpu() as backend:
         with memory.limit(NBYTES, "opencl"):
             graph = doubled(backend.create_context(), finalize=False)
@@ -288,7 +288,7 @@ def test_memory_limits_and_faults_reach_the_device():
         works(backend)
 
 
-def test_a_freed_context_takes_its_memory_with_it():
+def test_a_freed_context_takes_its_memory_with_it() -> None:
     with gpu() as backend, memory.statistics("opencl") as counted:
         context = backend.create_context()
         graph = doubled(context)
@@ -300,7 +300,7 @@ def test_a_freed_context_takes_its_memory_with_it():
             graph.execute()
 
 
-def test_a_forked_child_is_refused_and_does_not_touch_the_device():
+def test_a_forked_child_is_refused_and_does_not_touch_the_device() -> None:
     from support import processes
 
     with gpu() as backend:
@@ -337,7 +337,7 @@ event = binding.execute(wait_for=[])
 """
 
 
-def test_a_process_may_end_with_everything_open():
+def test_a_process_may_end_with_everything_open() -> None:
     tests = Path(__file__).parents[2]
     script = LEFT_OPEN.format(folders=[str(tests)])
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)

@@ -46,7 +46,7 @@ def computes_in(queue, graph, buffers, handles):
 
 
 @pytest.mark.parametrize("finalized_first", [True, False])
-def test_the_first_buffer_decides_the_context(queue, finalized_first):
+def test_the_first_buffer_decides_the_context(queue, finalized_first) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context, finalize=finalized_first)
@@ -60,7 +60,7 @@ def test_the_first_buffer_decides_the_context(queue, finalized_first):
         assert references(buffers[0].int_ptr) == 1
 
 
-def test_bindings_that_were_made_before_go_on(queue):
+def test_bindings_that_were_made_before_go_on(queue) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -75,7 +75,7 @@ def test_bindings_that_were_made_before_go_on(queue):
         assert raw.stats.executions == 2
 
 
-def test_a_registration_that_is_refused_leaves_bindings_right(queue):
+def test_a_registration_that_is_refused_leaves_bindings_right(queue) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -90,7 +90,7 @@ def test_a_registration_that_is_refused_leaves_bindings_right(queue):
         np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
 
 
-def test_a_context_stays_with_the_buffers_that_it_has(queue):
+def test_a_context_stays_with_the_buffers_that_it_has(queue) -> None:
     other = cl.CommandQueue(client_context())
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
@@ -109,7 +109,7 @@ def test_a_context_stays_with_the_buffers_that_it_has(queue):
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_a_context_stays_where_its_graphs_have_state(queue, monkeypatch, when):
+def test_a_context_stays_where_its_graphs_have_state(queue, monkeypatch, when) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = context.create_graph("count")
@@ -140,7 +140,7 @@ def test_a_context_stays_where_its_graphs_have_state(queue, monkeypatch, when):
         assert (y == 4).all()
 
 
-def test_a_move_that_fails_changes_nothing(queue, monkeypatch):
+def test_a_move_that_fails_changes_nothing(queue, monkeypatch) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         first, second = doubled(context, "first"), doubled(context, "second")
@@ -172,7 +172,7 @@ ELSEWHERE = (
 """Where interrupts are tried by other tests: here only those that come into the move itself."""
 
 
-def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue):
+def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue) -> None:
     other = cl.CommandQueue(client_context())
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
@@ -216,7 +216,7 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue):
         assert places
 
 
-def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeypatch):
+def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeypatch) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         first, second = doubled(context, "first"), doubled(context, "second")
@@ -237,6 +237,6 @@ def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeyp
         assert list(context.graphs) == ["second"]
 
 
-def test_a_context_without_that_setting_stays(queue):
+def test_a_context_without_that_setting_stays(queue) -> None:
     with gpu() as backend, pytest.raises(QnnError, match="belongs to another context"):
         registered(backend.create_context(), made(queue))

@@ -125,14 +125,14 @@ def counted(backend: Any) -> Iterator[None]:
         assert opencl_context(backend).reference_count <= before[1] + 2
 
 
-def test_executions_leave_nothing_behind():
+def test_executions_leave_nothing_behind() -> None:
     left = growth(__file__, "executing", "registered", "raw", "enqueued", "profiled", "limited", rounds=EXECUTIONS)
     assert left.resident <= MAY_GROW
     assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects <= 50
 
 
-def test_memory_and_graphs_that_come_and_go_leave_nothing_behind():
+def test_memory_and_graphs_that_come_and_go_leave_nothing_behind() -> None:
     left = growth(__file__, "cycling", "registered", "memhandle", "raw", "graphs", rounds=CYCLES)
     assert left.resident <= 4 * MAY_GROW + CYCLES * A_GRAPH
     assert (left.descriptors, left.threads, left.records) == (0, 0, {})

@@ -12,7 +12,7 @@ from isthmus import QnnError, qnn
 GRAPHS = 1000
 
 
-def test_raw_memory_may_be_that_of_an_input():
+def test_raw_memory_may_be_that_of_an_input() -> None:
     with gpu() as backend:
         graph, array = doubled(backend.create_context()), values()
         apart = np.empty_like(array)
@@ -28,14 +28,14 @@ def test_raw_memory_may_be_that_of_an_input():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(seed):
+def test_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(seed) -> None:
     with gpu() as backend:
         assert in_place_io.difference(backend, seed) is None
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
-def test_a_thousand_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(part):
+def test_a_thousand_random_graphs_give_the_same_bits_in_place_and_in_separate_memory(part) -> None:
     with gpu() as backend:
         for seed in range(part * GRAPHS // 20, (part + 1) * GRAPHS // 20):
             assert in_place_io.difference(backend, seed) is None, seed

@@ -34,17 +34,17 @@ def report(tmp_path_factory):
     return found
 
 
-def test_executions_on_registered_buffers_transfer_map_and_copy_nothing(report):
+def test_executions_on_registered_buffers_transfer_map_and_copy_nothing(report) -> None:
     assert report["bytes"] == 0
     assert not set(TRANSFERS) & set(report["registered"])
 
 
-def test_no_buffer_is_made_for_registered_ones_and_some_are_for_raw_memory(report):
+def test_no_buffer_is_made_for_registered_ones_and_some_are_for_raw_memory(report) -> None:
     assert not {"clCreateBuffer", *TRANSFERS} & set(report["registered first"])
     assert report["raw first"]["clCreateBuffer"] == 2
 
 
-def test_a_steady_execution_launches_waits_and_touches_no_argument(report):
+def test_a_steady_execution_launches_waits_and_touches_no_argument(report) -> None:
     calls = report["registered"]
     assert calls["clEnqueueNDRangeKernel"] == 2 * EXECUTIONS
     assert calls["clFlush"] == EXECUTIONS
@@ -53,6 +53,6 @@ def test_a_steady_execution_launches_waits_and_touches_no_argument(report):
     assert set(calls) - waiting == {"clEnqueueNDRangeKernel", "clFlush", "clGetMemObjectInfo"}
 
 
-def test_executions_on_raw_memory_are_seen_to_transfer(report):
+def test_executions_on_raw_memory_are_seen_to_transfer(report) -> None:
     assert report["raw bytes"] == 2 * 64 * 128 * 4 * (EXECUTIONS + 2)
     assert set(TRANSFERS) & set(report["raw"])

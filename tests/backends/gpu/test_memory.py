@@ -38,7 +38,7 @@ def refusal(context, *descriptors):
     return refused.value
 
 
-def test_an_opencl_buffer_is_registered_by_its_object_or_by_its_handle():
+def test_an_opencl_buffer_is_registered_by_its_object_or_by_its_handle() -> None:
     with gpu() as backend:
         context = backend.create_context()
         one, other = buffer(backend), buffer(backend)
@@ -46,7 +46,7 @@ def test_an_opencl_buffer_is_registered_by_its_object_or_by_its_handle():
         assert [handle.descriptor.nbytes for handle in handles] == [NBYTES, NBYTES]
 
 
-def test_a_registration_keeps_the_buffer_and_its_end_lets_it_go():
+def test_a_registration_keeps_the_buffer_and_its_end_lets_it_go() -> None:
     with gpu() as backend:
         context = backend.create_context()
         given = buffer(backend)
@@ -57,7 +57,7 @@ def test_a_registration_keeps_the_buffer_and_its_end_lets_it_go():
         assert references(given.int_ptr) == before
 
 
-def test_the_client_may_release_its_own_reference_while_the_buffer_is_registered():
+def test_the_client_may_release_its_own_reference_while_the_buffer_is_registered() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -72,14 +72,14 @@ def test_the_client_may_release_its_own_reference_while_the_buffer_is_registered
 
 
 @pytest.mark.parametrize("kind", [qnn.DescriptorType.ION, qnn.DescriptorType.DMA_BUF])
-def test_other_memory_than_custom_is_refused(kind):
+def test_other_memory_than_custom_is_refused(kind) -> None:
     with gpu() as backend:
         error = refusal(backend.create_context(), qnn.MemDescriptor((4,), qnn.DataType.FLOAT_32, kind, fd=3))
     assert error.code is Code.MEM_UNSUPPORTED_MEMTYPE
     assert kind.name in error.rule
 
 
-def test_a_custom_structure_must_be_the_gpus_and_of_opencl():
+def test_a_custom_structure_must_be_the_gpus_and_of_opencl() -> None:
     with gpu() as backend:
         context = backend.create_context()
         of_htp = qnn.htp.Descriptor(4, 3)
@@ -97,7 +97,7 @@ def test_a_custom_structure_must_be_the_gpus_and_of_opencl():
         assert refusal(context, descriptor(True)).code is Code.MEM_INVALID_ARGUMENT
 
 
-def test_the_pointer_of_the_client_instead_of_its_buffer_is_refused():
+def test_the_pointer_of_the_client_instead_of_its_buffer_is_refused() -> None:
     # The listing of QNN's own tutorial registers the memory that malloc gave.
     array = values()
     with gpu() as backend:
@@ -110,7 +110,7 @@ def test_the_pointer_of_the_client_instead_of_its_buffer_is_refused():
             assert refusal(backend.create_context(), descriptor(host)).code is Code.MEM_INVALID_ARGUMENT
 
 
-def test_a_buffer_that_was_released_is_refused():
+def test_a_buffer_that_was_released_is_refused() -> None:
     with gpu() as backend:
         context = backend.create_context()
         given = buffer(backend)
@@ -122,14 +122,14 @@ def test_a_buffer_that_was_released_is_refused():
         assert refusal(context, descriptor(number)).code is Code.MEM_INVALID_HANDLE
 
 
-def test_a_buffer_of_another_context_is_refused():
+def test_a_buffer_of_another_context_is_refused() -> None:
     with gpu() as backend, gpu() as other:
         error = refusal(backend.create_context(), descriptor(buffer(other)))
     assert error.code is Code.MEM_INVALID_ARGUMENT
     assert "belongs to another context" in error.rule
 
 
-def test_a_buffer_that_is_too_small_is_refused_and_a_larger_one_is_not():
+def test_a_buffer_that_is_too_small_is_refused_and_a_larger_one_is_not() -> None:
     with gpu() as backend:
         context = backend.create_context()
         error = refusal(context, descriptor(buffer(backend, NBYTES - 1)))
@@ -138,7 +138,7 @@ def test_a_buffer_that_is_too_small_is_refused_and_a_larger_one_is_not():
         context.mem_register([descriptor(buffer(backend, NBYTES + 1))])
 
 
-def test_an_image_is_no_buffer():
+def test_an_image_is_no_buffer() -> None:
     with gpu() as backend:
         context = backend.get_property(qnn.gpu.CL_CONTEXT)
         try:
@@ -151,7 +151,7 @@ def test_an_image_is_no_buffer():
     assert "image" in error.rule
 
 
-def test_a_second_registration_of_a_buffer_is_refused_until_the_first_ends():
+def test_a_second_registration_of_a_buffer_is_refused_until_the_first_ends() -> None:
     with gpu() as backend:
         context = backend.create_context()
         given = buffer(backend)
@@ -163,7 +163,7 @@ def test_a_second_registration_of_a_buffer_is_refused_until_the_first_ends():
         context.mem_register([descriptor(given)])
 
 
-def test_registration_is_all_or_nothing():
+def test_registration_is_all_or_nothing() -> None:
     with gpu() as backend:
         context = backend.create_context()
         good, small = buffer(backend), buffer(backend, 4)
@@ -174,7 +174,7 @@ def test_registration_is_all_or_nothing():
         context.mem_register([descriptor(good)])
 
 
-def test_sub_buffers_of_one_parent_are_buffers_of_their_own_unless_they_overlap():
+def test_sub_buffers_of_one_parent_are_buffers_of_their_own_unless_they_overlap() -> None:
     with gpu() as backend:
         context = backend.create_context()
         parent = buffer(backend, 4 * NBYTES)
@@ -194,7 +194,7 @@ def test_sub_buffers_of_one_parent_are_buffers_of_their_own_unless_they_overlap(
     ("x_flags", "y_flags", "rule"),
     [("WRITE_ONLY", "READ_WRITE", "tensor 'x'.*WRITE_ONLY"), ("READ_WRITE", "READ_ONLY", "tensor 'y'.*READ_ONLY")],
 )
-def test_a_buffer_that_kernels_may_not_use_as_the_tensor_needs_is_refused(x_flags, y_flags, rule):
+def test_a_buffer_that_kernels_may_not_use_as_the_tensor_needs_is_refused(x_flags, y_flags, rule) -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -205,7 +205,7 @@ def test_a_buffer_that_kernels_may_not_use_as_the_tensor_needs_is_refused(x_flag
         assert refused.value.code is Code.GRAPH_INVALID_TENSOR
 
 
-def test_flags_that_fit_the_tensor_are_enough():
+def test_flags_that_fit_the_tensor_are_enough() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = context.create_graph("sum")
@@ -221,7 +221,7 @@ def test_flags_that_fit_the_tensor_are_enough():
         np.testing.assert_array_equal(got(backend, y), 2 * values())
 
 
-def test_an_output_that_kernels_also_read_must_be_readable():
+def test_an_output_that_kernels_also_read_must_be_readable() -> None:
     with gpu() as backend:
         context = backend.create_context()
         # What one kernel writes into the output, the next one takes from there.
@@ -232,7 +232,7 @@ def test_an_output_that_kernels_also_read_must_be_readable():
             bound(graph, *handles)
 
 
-def test_one_handle_serves_one_tensor():
+def test_one_handle_serves_one_tensor() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -243,7 +243,7 @@ def test_one_handle_serves_one_tensor():
 
 
 @pytest.mark.parametrize("kind", ["context", "queue", "event"])
-def test_an_object_of_opencl_that_is_no_memory_is_refused_before_the_driver_is_asked(kind):
+def test_an_object_of_opencl_that_is_no_memory_is_refused_before_the_driver_is_asked(kind) -> None:
     context = client_context()
     with gpu() as backend, Gate(context) as gate:
         given = {"context": context, "queue": cl.CommandQueue(context), "event": gate.event}[kind]
@@ -252,7 +252,7 @@ def test_an_object_of_opencl_that_is_no_memory_is_refused_before_the_driver_is_a
         assert refusal.value.code is Code.MEM_INVALID_HANDLE
 
 
-def test_the_numbers_of_the_backends_own_queue_and_context_are_no_buffers():
+def test_the_numbers_of_the_backends_own_queue_and_context_are_no_buffers() -> None:
     with gpu() as backend:
         context = backend.create_context()
         for option in (qnn.gpu.CL_QUEUE, qnn.gpu.CL_CONTEXT, qnn.gpu.CL_DEVICE):
@@ -261,7 +261,7 @@ def test_the_numbers_of_the_backends_own_queue_and_context_are_no_buffers():
             assert "is an object of OpenCL, but no MemoryObject" in error.rule
 
 
-def test_a_handle_of_another_shape_or_context_is_refused():
+def test_a_handle_of_another_shape_or_context_is_refused() -> None:
     with gpu() as backend:
         context, other = backend.create_context(), backend.create_context()
         graph = doubled(context)
@@ -274,7 +274,7 @@ def test_a_handle_of_another_shape_or_context_is_refused():
             assert refused.value.code is code
 
 
-def test_a_binding_of_a_deregistered_buffer_is_refused():
+def test_a_binding_of_a_deregistered_buffer_is_refused() -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)
@@ -287,7 +287,7 @@ def test_a_binding_of_a_deregistered_buffer_is_refused():
         assert refused.value.code is Code.MEM_INVALID_HANDLE
 
 
-def test_memory_of_the_backend_is_counted_and_registered_like_the_clients():
+def test_memory_of_the_backend_is_counted_and_registered_like_the_clients() -> None:
     with gpu() as backend, memory.statistics() as counted:
         context = backend.create_context()
         with qnn.gpu.allocate(backend, NBYTES) as one, qnn.gpu.allocate(backend, NBYTES) as other:
@@ -302,7 +302,7 @@ def test_memory_of_the_backend_is_counted_and_registered_like_the_clients():
     assert counted.of("opencl").live_bytes == 0
 
 
-def test_memory_of_a_device_is_asked_for_through_a_backend():
+def test_memory_of_a_device_is_asked_for_through_a_backend() -> None:
     with pytest.raises(QnnError, match="belongs to a context"):
         memory.current("opencl").allocate(64)
     with qnn.Backend("cpu") as backend, pytest.raises(QnnError, match="no memory of an OpenCL device"):
@@ -315,7 +315,7 @@ def test_memory_of_a_device_is_asked_for_through_a_backend():
                 qnn.gpu.allocate(backend, size)
 
 
-def test_memory_that_is_deregistered_while_an_execution_uses_it_stays_until_that_has_ended(monkeypatch):
+def test_memory_that_is_deregistered_while_an_execution_uses_it_stays_until_that_has_ended(monkeypatch) -> None:
     monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=ROUNDS))
     with gpu() as backend:
         context = backend.create_context()

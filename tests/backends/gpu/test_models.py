@@ -80,17 +80,17 @@ def difference(key: str, **more: Any) -> float:
 
 
 @pytest.mark.parametrize("key", only(SMALL, FLOATS))
-def test_a_float_model_answers_as_on_the_cpu(key):
+def test_a_float_model_answers_as_on_the_cpu(key) -> None:
     assert difference(key) <= 1e-3
 
 
 @pytest.mark.parametrize("key", only(SMALL, HALVES))
-def test_a_float_model_kept_in_fp16_answers_nearly_as_on_the_cpu(key):
+def test_a_float_model_kept_in_fp16_answers_nearly_as_on_the_cpu(key) -> None:
     assert difference(key, config={"precision_mode": "fp16"}) <= 2e-2
 
 
 @pytest.mark.parametrize("key", only(("kws_qdq",), INTEGERS))
-def test_an_integer_model_answers_within_one_step(key):
+def test_an_integer_model_answers_within_one_step(key) -> None:
     model = zoo.MODELS[key]
     for one, other in zip(expected(key), answers(key, "gpu"), strict=True):
         for name, right in one.items():
@@ -98,7 +98,7 @@ def test_an_integer_model_answers_within_one_step(key):
             assert apart <= model.step * 1.001
 
 
-def test_without_node_optimisations_there_are_more_launches_and_the_same_results():
+def test_without_node_optimisations_there_are_more_launches_and_the_same_results() -> None:
     key, launches = "dtln_1", {}
     for disabled in (False, True):
         with opened(key, "gpu", config={"disable_node_optimizations": disabled}) as session:
@@ -108,7 +108,7 @@ def test_without_node_optimisations_there_are_more_launches_and_the_same_results
 
 
 @pytest.mark.parametrize("key", SMALL)
-def test_without_memory_optimisations_there_is_more_scratch_and_the_same_results(key):
+def test_without_memory_optimisations_there_is_more_scratch_and_the_same_results(key) -> None:
     scratch = {}
     for disabled in (False, True):
         with opened(key, "gpu", config={"disable_memory_optimizations": disabled}) as session:
@@ -117,7 +117,7 @@ def test_without_memory_optimisations_there_is_more_scratch_and_the_same_results
     assert difference(key, config={"disable_memory_optimizations": True}) <= 1e-3
 
 
-def test_a_session_says_what_it_copied_and_used_in_place():
+def test_a_session_says_what_it_copied_and_used_in_place() -> None:
     with opened("dtln_1", "gpu") as session:
         session.run()
         stats = session.graph_stats

@@ -41,13 +41,13 @@ def run(graph, value):
     return float(y[0, 0])
 
 
-def test_a_context_comes_back_with_all_its_graphs(backend, content):
+def test_a_context_comes_back_with_all_its_graphs(backend, content) -> None:
     with backend.create_context_from_binary(content) as context:
         assert run(context.retrieve("double"), 4) == 8
         assert [run(context.retrieve("count"), 1) for _ in range(3)] == [2, 3, 4]
 
 
-def test_graphs_of_a_binary_are_finalized_and_described(backend, content):
+def test_graphs_of_a_binary_are_finalized_and_described(backend, content) -> None:
     with backend.create_context_from_binary(content) as context:
         graph = context.retrieve("double")
         assert graph.finalized
@@ -63,25 +63,25 @@ def test_graphs_of_a_binary_are_finalized_and_described(backend, content):
         assert refusal.value.code is Code.GRAPH_INVALID_NAME
 
 
-def test_the_memory_types_of_the_preparation_decide_what_is_reserved(backend, content):
+def test_the_memory_types_of_the_preparation_decide_what_is_reserved(backend, content) -> None:
     with backend.create_context_from_binary(content) as context:
         assert context.retrieve("double").stats.staging_prepare_bytes == NBYTES
         assert context.retrieve("count").stats.staging_prepare_bytes == 2 * NBYTES
 
 
-def test_a_restored_context_makes_the_same_binary(backend, content):
+def test_a_restored_context_makes_the_same_binary(backend, content) -> None:
     with backend.create_context_from_binary(content) as context:
         assert context.get_binary() == content
 
 
-def test_more_graphs_can_be_added_to_a_restored_context(backend, content):
+def test_more_graphs_can_be_added_to_a_restored_context(backend, content) -> None:
     with backend.create_context_from_binary(content) as context:
         more = doubler(context, "more")
         assert (run(more, 1), run(context.retrieve("double"), 2)) == (2, 4)
         assert [graph.name for graph in binary.inspect(context.get_binary()).graphs] == ["double", "count", "more"]
 
 
-def test_a_graph_that_is_not_finalized_stops_the_binary(backend):
+def test_a_graph_that_is_not_finalized_stops_the_binary(backend) -> None:
     with backend.create_context() as context:
         context.create_graph("empty")
         with pytest.raises(QnnError, match=r"'empty'.*not finalized") as refusal:
@@ -89,7 +89,7 @@ def test_a_graph_that_is_not_finalized_stops_the_binary(backend):
         assert refusal.value.code is Code.CONTEXT_NOT_FINALIZED
 
 
-def test_system_context_inspection_needs_no_backend(content, tmp_path):
+def test_system_context_inspection_needs_no_backend(content, tmp_path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     script = (
@@ -109,7 +109,7 @@ def test_system_context_inspection_needs_no_backend(content, tmp_path):
     )
 
 
-def test_a_file_that_is_cut_or_rewritten_changes_nothing_in_a_context(backend, content, tmp_path):
+def test_a_file_that_is_cut_or_rewritten_changes_nothing_in_a_context(backend, content, tmp_path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with backend.create_context_from_binary(path) as context:
@@ -119,13 +119,13 @@ def test_a_file_that_is_cut_or_rewritten_changes_nothing_in_a_context(backend, c
         assert run(context.retrieve("double"), 4) == 8
 
 
-def test_what_is_no_binary_is_refused(backend):
+def test_what_is_no_binary_is_refused(backend) -> None:
     for nothing in (None, 5, object(), "", b""):
         with pytest.raises(QnnError):
             backend.create_context_from_binary(nothing)
 
 
-def test_damaged_binaries_leave_the_backend_as_it_was(backend, content, tmp_path):
+def test_damaged_binaries_leave_the_backend_as_it_was(backend, content, tmp_path) -> None:
     generator = np.random.default_rng(0)
     before = backend.create_context()
     accelerator = before.driver.queue.accelerator
@@ -146,7 +146,7 @@ def test_damaged_binaries_leave_the_backend_as_it_was(backend, content, tmp_path
     before.free()
 
 
-def test_a_binary_of_another_backend_is_refused(backend, content):
+def test_a_binary_of_another_backend_is_refused(backend, content) -> None:
     other = binary.to_bytes(list(binary.read(content).graphs.values()), "lpai")
     with pytest.raises(QnnError, match="made for backend 'lpai'") as refusal:
         backend.create_context_from_binary(other)
@@ -154,7 +154,7 @@ def test_a_binary_of_another_backend_is_refused(backend, content):
 
 
 @pytest.mark.parametrize("place", [Place(2, 1 << 39), Place(3, 0), Place(9, 0), Place(5, 4)])
-def test_a_graph_with_addresses_out_of_range_is_refused_and_others_still_run(backend, content, place):
+def test_a_graph_with_addresses_out_of_range_is_refused_and_others_still_run(backend, content, place) -> None:
     graph = binary.read(content).planned["double"]
     forged = dataclasses.replace(graph.schedule, places={**graph.schedule.places, graph.schedule.outputs[0]: place})
     with pytest.raises(QnnError, match="graph 'double'") as refusal:
@@ -164,14 +164,14 @@ def test_a_graph_with_addresses_out_of_range_is_refused_and_others_still_run(bac
         assert run(context.retrieve("double"), 2) == 4
 
 
-def test_programs_are_no_binary_for_it(backend, tmp_path):
+def test_programs_are_no_binary_for_it(backend, tmp_path) -> None:
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx"))).program
     with pytest.raises(QnnError, match="graph 'gate' is not a schedule") as refusal:
         backend.create_context_from_binary(binary.to_bytes([program], "htp"))
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_many_contexts_from_one_binary_leave_nothing_behind(backend, content):
+def test_many_contexts_from_one_binary_leave_nothing_behind(backend, content) -> None:
     def cycle():
         with backend.create_context_from_binary(content) as context:
             assert run(context.retrieve("double"), 1) == 2

@@ -34,7 +34,7 @@ def read(config):
     return read_config(config, Log(lambda level, text: heard.append((level, text)))), heard
 
 
-def test_the_documented_file_is_accepted_and_each_key_without_effect_is_logged_once(tmp_path):
+def test_the_documented_file_is_accepted_and_each_key_without_effect_is_logged_once(tmp_path) -> None:
     (tmp_path / "htp.json").write_text(json.dumps(DOCUMENTED))
     tools = tmp_path / "tools.json"
     tools.write_text(
@@ -59,13 +59,13 @@ def test_the_documented_file_is_accepted_and_each_key_without_effect_is_logged_o
         assert texts.count(line) == 1, key
 
 
-def test_our_own_keys_work_beside_them():
+def test_our_own_keys_work_beside_them() -> None:
     config, _ = read({**DOCUMENTED, "htp": {"threads": 2}})
     assert config.threads == 2
 
 
 @pytest.mark.parametrize("form", [lambda graph: graph, lambda graph: [graph]])
-def test_graphs_may_be_one_object_as_in_old_files(form):
+def test_graphs_may_be_one_object_as_in_old_files(form) -> None:
     assert read({"graphs": form({"graph_names": ["g"], "vtcm_mb": 4})})[0] == HtpConfig()
 
 
@@ -83,7 +83,7 @@ def test_graphs_may_be_one_object_as_in_old_files(form):
         ({"context_configs": {"context_priority": "urgent"}}, "context_configs.context_priority", "must be one of"),
     ],
 )
-def test_mistakes_are_refused_with_the_key_and_what_is_allowed(config, key, words):
+def test_mistakes_are_refused_with_the_key_and_what_is_allowed(config, key, words) -> None:
     with pytest.raises(QnnError) as refusal:
         read(config)
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG

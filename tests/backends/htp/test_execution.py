@@ -34,7 +34,7 @@ def raw(x, y):
     return [ClientTensor("x", x)], [ClientTensor("y", y)]
 
 
-def test_eight_threads_over_four_contexts_get_their_own_results(backend):
+def test_eight_threads_over_four_contexts_get_their_own_results(backend) -> None:
     contexts = [backend.create_context() for _ in range(4)]
     graphs = [doubler(context) for context in contexts]
     wrong = []
@@ -58,7 +58,7 @@ def test_eight_threads_over_four_contexts_get_their_own_results(backend):
     assert not wrong
 
 
-def test_asynchronous_executions_keep_their_order_across_the_graphs_of_a_context(context):
+def test_asynchronous_executions_keep_their_order_across_the_graphs_of_a_context(context) -> None:
     one, two = counter(context, "one"), counter(context, "two")
     heard, results = [], []
     x = np.ones(DIMS, np.float32)
@@ -71,7 +71,7 @@ def test_asynchronous_executions_keep_their_order_across_the_graphs_of_a_context
     assert [float(result[0, 0]) for result in results] == [n // 2 + 2 for n in range(20)]
 
 
-def test_an_execution_can_be_awaited(context):
+def test_an_execution_can_be_awaited(context) -> None:
     graph = doubler(context)
 
     async def run():
@@ -82,7 +82,7 @@ def test_an_execution_can_be_awaited(context):
     assert asyncio.run(run()) == [0, 2, 4, 6, 8]
 
 
-def test_an_awaited_execution_raises_what_went_wrong(context):
+def test_an_awaited_execution_raises_what_went_wrong(context) -> None:
     graph = doubler(context)
 
     async def run():
@@ -92,7 +92,7 @@ def test_an_awaited_execution_raises_what_went_wrong(context):
         asyncio.run(run())
 
 
-def test_the_queue_is_bounded(backend, context):
+def test_the_queue_is_bounded(backend, context) -> None:
     graph = doubler(context)
     given = raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32))
     pid = backend.get_property(htp.ACCELERATOR_PID)
@@ -109,7 +109,7 @@ def test_the_queue_is_bounded(backend, context):
     graph.execute_async(*given).result(PATIENCE)
 
 
-def test_a_higher_priority_overtakes_those_that_wait():
+def test_a_higher_priority_overtakes_those_that_wait() -> None:
     with qnn.Backend("htp", {"htp": {"units": 1}}) as backend:
         contexts = [backend.create_context() for _ in range(4)]
         graphs = [doubler(context) for context in contexts]
@@ -137,7 +137,7 @@ def test_a_higher_priority_overtakes_those_that_wait():
     assert order == ["first", "high", "normal", "low"]
 
 
-def test_devices_have_accelerators_of_their_own(backend):
+def test_devices_have_accelerators_of_their_own(backend) -> None:
     devices = [backend.create_device() for _ in range(2)]
     contexts = [backend.create_context(device=device) for device in devices]
     pids = {context.driver.queue.accelerator.pid for context in contexts}
@@ -156,7 +156,7 @@ def test_devices_have_accelerators_of_their_own(backend):
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
-def test_a_backend_without_a_context_starts_nothing():
+def test_a_backend_without_a_context_starts_nothing() -> None:
     with qnn.Backend("htp") as backend:
         assert backend.get_property(htp.ACCELERATOR_PID) is None
 
@@ -175,7 +175,7 @@ def test_a_backend_without_a_context_starts_nothing():
         ("/nowhere/config.json", "cannot be read"),
     ],
 )
-def test_bad_configurations_are_refused(config, words):
+def test_bad_configurations_are_refused(config, words) -> None:
     with pytest.raises(QnnError, match=words) as refusal:
         qnn.Backend("htp", config)
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG
@@ -183,7 +183,7 @@ def test_bad_configurations_are_refused(config, words):
 
 @pytest.mark.parametrize("io", [None, "memhandle", "raw"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_session_gives_what_the_cpu_gives(tmp_path, io, threads):
+def test_a_session_gives_what_the_cpu_gives(tmp_path, io, threads) -> None:
     path = tiny.convolution(tmp_path / "conv.onnx")
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     with isthmus.Session(path) as cpu, isthmus.Session(path, backend="htp", io=io, threads=threads) as session:
@@ -200,7 +200,7 @@ def test_a_session_gives_what_the_cpu_gives(tmp_path, io, threads):
     assert np.array_equal(outputs, result), "views outlive the session"
 
 
-def test_a_session_after_a_crash_says_so(tmp_path):
+def test_a_session_after_a_crash_says_so(tmp_path) -> None:
     with isthmus.Session(tiny.gate(tmp_path / "gate.onnx"), backend="htp") as session:
         session.run()
         os.kill(session.graph.context.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
@@ -210,12 +210,12 @@ def test_a_session_after_a_crash_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(("backend", "io"), [("cpu", "memhandle"), ("lpai", "telepathy"), ("htp", "telepathy")])
-def test_only_a_kind_of_io_that_the_backend_has_can_be_chosen(tmp_path, backend, io):
+def test_only_a_kind_of_io_that_the_backend_has_can_be_chosen(tmp_path, backend, io) -> None:
     with pytest.raises(QnnError, match="io"):
         isthmus.Session(tiny.gate(tmp_path / "gate.onnx"), backend=backend, io=io)
 
 
-def test_a_binding_whose_graph_ends_while_it_waits_for_its_turn_is_refused(backend):
+def test_a_binding_whose_graph_ends_while_it_waits_for_its_turn_is_refused(backend) -> None:
     context = backend.create_context()
     graph = doubler(context)
     binding = graph.bind(*raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)))

@@ -30,7 +30,7 @@ def refused(code, words=""):
     return pytest.raises(QnnError, match=rf"^\[{int(code)} .*{words}")
 
 
-def test_an_execution_reads_and_writes_ion_memory(context):
+def test_an_execution_reads_and_writes_ion_memory(context) -> None:
     doubling = Doubler(context)
     for value in (1, 2.5, -3):
         doubling.x[:] = value
@@ -38,7 +38,7 @@ def test_an_execution_reads_and_writes_ion_memory(context):
         assert (doubling.y == 2 * value).all()
 
 
-def test_many_tensors_lie_in_one_shared_buffer(context):
+def test_many_tensors_lie_in_one_shared_buffer(context) -> None:
     graphs = [doubler(context, f"g{n}") for n in range(4)]
     buffer = alloc(8 * NBYTES)
     handles = context.mem_register(shared(buffer, n * NBYTES) for n in range(8))
@@ -52,14 +52,14 @@ def test_many_tensors_lie_in_one_shared_buffer(context):
         assert (views[2 * n + 1] == 2 * n).all()
 
 
-def test_a_registration_inspects_a_descriptor_of_known_memory_once_at_each_boundary(context, monkeypatch):
+def test_a_registration_inspects_a_descriptor_of_known_memory_once_at_each_boundary(context, monkeypatch) -> None:
     buffer, inspected, readlink = alloc(8 * NBYTES), [], os.readlink
     monkeypatch.setattr(os, "readlink", lambda path: inspected.append(path) or readlink(path))
     context.mem_register(shared(buffer, n * NBYTES) for n in range(8))
     assert len(inspected) == 8 + 1, "each descriptor of the client's, and the one that the accelerator is sent"
 
 
-def test_dma_buffers_need_their_mapped_address(context):
+def test_dma_buffers_need_their_mapped_address(context) -> None:
     buffer = alloc()
     descriptor = MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd)
     with refused(Code.MEM_INVALID_ARGUMENT, "address"):
@@ -71,7 +71,7 @@ def test_dma_buffers_need_their_mapped_address(context):
     assert context.mem_register([mapped])
 
 
-def test_memory_that_another_maker_shares_works_too(context):
+def test_memory_that_another_maker_shares_works_too(context) -> None:
     graph = doubler(context)
     fds = [os.memfd_create(name) for name in "xy"]
     for fd in fds:
@@ -85,7 +85,7 @@ def test_memory_that_another_maker_shares_works_too(context):
         assert (np.frombuffer(y[:], np.float32) == 42).all()
 
 
-def test_nothing_is_copied_when_both_sides_are_registered(context):
+def test_nothing_is_copied_when_both_sides_are_registered(context) -> None:
     """The result is seen through a mapping that the backend knows nothing of."""
     doubling = Doubler(context)
     with mmap.mmap(doubling.buffers[0].fd, NBYTES) as x, mmap.mmap(doubling.buffers[1].fd, NBYTES) as y:
@@ -98,7 +98,7 @@ def test_nothing_is_copied_when_both_sides_are_registered(context):
     assert stats.in_place_bytes == {"shared": 2 * NBYTES}
 
 
-def test_what_is_registered_already_is_refused_and_named(context):
+def test_what_is_registered_already_is_refused_and_named(context) -> None:
     buffer = alloc(4 * NBYTES)
     context.mem_register([shared(buffer, NBYTES)])
     with refused(Code.MEM_ALREADY_REGISTERED, r"offset 64 .* CUSTOM handle 1 \(FLOAT_32\[1, 16\]\)"):
@@ -119,14 +119,14 @@ def test_what_is_registered_already_is_refused_and_named(context):
     os.close(twin)
 
 
-def test_the_same_place_twice_in_one_list_is_refused_whole(context):
+def test_the_same_place_twice_in_one_list_is_refused_whole(context) -> None:
     buffer = alloc(2 * NBYTES)
     with refused(Code.MEM_ALREADY_REGISTERED):
         context.mem_register([shared(buffer, 0), shared(buffer, NBYTES), shared(buffer, 0)])
     assert len(context.mem_register([shared(buffer, 0), shared(buffer, NBYTES)])) == 2
 
 
-def test_another_shape_at_the_same_place_is_a_matter_of_policy(backend):
+def test_another_shape_at_the_same_place_is_a_matter_of_policy(backend) -> None:
     buffer = alloc(2 * NBYTES)
     with backend.create_context() as strict:
         strict.mem_register([shared(buffer, 0)])
@@ -140,7 +140,7 @@ def test_another_shape_at_the_same_place_is_a_matter_of_policy(backend):
             lenient.mem_register([shared(buffer, 0)])
 
 
-def test_a_handle_belongs_to_one_context_and_the_buffer_to_all(backend):
+def test_a_handle_belongs_to_one_context_and_the_buffer_to_all(backend) -> None:
     buffer = alloc()
     with backend.create_context() as one, backend.create_context() as two:
         graph = doubler(two)
@@ -156,7 +156,7 @@ def test_a_handle_belongs_to_one_context_and_the_buffer_to_all(backend):
             two.mem_deregister([mine])
 
 
-def test_deregistering_ends_every_valid_handle_of_the_list(context):
+def test_deregistering_ends_every_valid_handle_of_the_list(context) -> None:
     buffers = [alloc() for _ in range(3)]
     handles = context.mem_register(map(ion, buffers))
     context.mem_deregister([handles[1]])
@@ -167,7 +167,7 @@ def test_deregistering_ends_every_valid_handle_of_the_list(context):
         buffer.close()
 
 
-def test_a_deregistered_handle_is_refused_and_its_place_free_again(context):
+def test_a_deregistered_handle_is_refused_and_its_place_free_again(context) -> None:
     doubling = Doubler(context)
     doubling.run()
     context.mem_deregister(doubling.handles)
@@ -179,7 +179,7 @@ def test_a_deregistered_handle_is_refused_and_its_place_free_again(context):
     assert (doubling.y == 6).all()
 
 
-def test_freeing_a_registered_buffer_is_refused_with_its_handles(context):
+def test_freeing_a_registered_buffer_is_refused_with_its_handles(context) -> None:
     buffer = alloc(2 * NBYTES)
     handles = context.mem_register([shared(buffer, 0), shared(buffer, NBYTES)])
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, r"handle 1 .* handle 2"):
@@ -191,7 +191,7 @@ def test_freeing_a_registered_buffer_is_refused_with_its_handles(context):
     rpcmem.free(buffer)
 
 
-def test_freeing_the_context_frees_its_handles(backend):
+def test_freeing_the_context_frees_its_handles(backend) -> None:
     buffer = alloc()
     context = backend.create_context()
     [handle] = context.mem_register([ion(buffer)])
@@ -213,7 +213,7 @@ def odd_descriptors(tmp_path):
         os.close(fd)
 
 
-def test_descriptors_of_anything_else_are_refused(context, odd_descriptors):
+def test_descriptors_of_anything_else_are_refused(context, odd_descriptors) -> None:
     good = alloc()
     for fd in odd_descriptors:
         with refused(Code.MEM_INVALID_ARGUMENT, "descriptor"):
@@ -257,7 +257,7 @@ def custom(buffer, **fields):
         (lambda b: "descriptor", Code.MEM_INVALID_ARGUMENT),
     ],
 )
-def test_each_mistake_has_its_code_and_registers_nothing(context, make, code):
+def test_each_mistake_has_its_code_and_registers_nothing(context, make, code) -> None:
     good, bad = alloc(), alloc()
     with pytest.raises(QnnError) as refusal:
         context.mem_register([ion(good), make(bad)])
@@ -267,14 +267,14 @@ def test_each_mistake_has_its_code_and_registers_nothing(context, make, code):
     bad.close()
 
 
-def test_a_misaligned_offset_is_refused(context):
+def test_a_misaligned_offset_is_refused(context) -> None:
     buffer = alloc(2 * NBYTES)
     with refused(Code.MEM_INVALID_SHAPE, "multiple of 4"):
         context.mem_register([shared(buffer, 2)])
     assert context.mem_register([shared(buffer, 3, (16,), DataType.UINT_8)])
 
 
-def test_read_only_memory_cannot_be_registered(context):
+def test_read_only_memory_cannot_be_registered(context) -> None:
     fd = os.memfd_create("read only")
     os.ftruncate(fd, NBYTES)
     readonly = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
@@ -287,7 +287,7 @@ def test_read_only_memory_cannot_be_registered(context):
 @pytest.mark.parametrize(
     ("dims", "dtype"), [((16, 1), FLOAT), ((16,), FLOAT), (DIMS, DataType.INT_32), ((1, 8), DataType.FLOAT_64)]
 )
-def test_memory_of_another_shape_or_type_is_refused_by_the_graph(context, dims, dtype):
+def test_memory_of_another_shape_or_type_is_refused_by_the_graph(context, dims, dtype) -> None:
     graph = doubler(context)
     buffer = alloc()
     [handle] = context.mem_register([ion(buffer, dims, dtype)])
@@ -296,7 +296,7 @@ def test_memory_of_another_shape_or_type_is_refused_by_the_graph(context, dims, 
     assert graph.stats.executions == 0
 
 
-def test_raw_memory_that_will_not_do_is_refused(context):
+def test_raw_memory_that_will_not_do_is_refused(context) -> None:
     graph = doubler(context, prepared=(TensorMemType.MEMHANDLE, TensorMemType.MEMHANDLE))
     good = np.zeros(DIMS, np.float32)
     fixed = good.copy()
@@ -308,7 +308,7 @@ def test_raw_memory_that_will_not_do_is_refused(context):
     graph.execute([ClientTensor("x", fixed)], [ClientTensor("y", good)])
 
 
-def test_raw_memory_may_lie_anywhere(context):
+def test_raw_memory_may_lie_anywhere(context) -> None:
     graph = doubler(context)
     space = np.zeros(2 * NBYTES + 1, np.uint8)
     x, y = space[1 : NBYTES + 1], space[NBYTES + 1 :]
@@ -317,7 +317,7 @@ def test_raw_memory_may_lie_anywhere(context):
     assert (np.frombuffer(y.tobytes(), np.float32) == 14).all()
 
 
-def test_an_output_must_not_lie_over_a_part_of_an_input(context):
+def test_an_output_must_not_lie_over_a_part_of_an_input(context) -> None:
     graph = doubler(context)
     buffer = alloc(2 * NBYTES)
     x, near, apart = context.mem_register([shared(buffer, 0), shared(buffer, NBYTES // 2), shared(buffer, NBYTES)])
@@ -327,7 +327,7 @@ def test_an_output_must_not_lie_over_a_part_of_an_input(context):
         graph.execute([ClientTensor("x", mem_handle=x)], [ClientTensor("y", mem_handle=handle)])
 
 
-def test_cycles_of_registration_leave_nothing_behind(backend):
+def test_cycles_of_registration_leave_nothing_behind(backend) -> None:
     def cycle(context, graph):
         buffers = alloc(), alloc()
         handles = context.mem_register(map(ion, buffers))
@@ -349,7 +349,7 @@ def test_cycles_of_registration_leave_nothing_behind(backend):
         assert not opened_since(mine)
 
 
-def test_memory_that_can_be_sealed_cannot_be_cut_once_it_is_registered(context):
+def test_memory_that_can_be_sealed_cannot_be_cut_once_it_is_registered(context) -> None:
     fd = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 4096)
     context.mem_register([MemDescriptor((1, 16), DataType.FLOAT_32, DescriptorType.ION, fd=fd)])

@@ -46,7 +46,7 @@ def tensors(context, kinds):
         (MEMHANDLE, MEMHANDLE, 0, 0, 0),
     ],
 )
-def test_the_four_rows_of_the_table(context, prepared, executed, at_prepare, at_execute, copied):
+def test_the_four_rows_of_the_table(context, prepared, executed, at_prepare, at_execute, copied) -> None:
     graph = doubler(context, prepared=(prepared, prepared))
     stats = graph.stats
     assert (stats.staging_prepare_bytes, stats.staging_execute_bytes) == (at_prepare, 0)
@@ -64,7 +64,7 @@ def test_the_four_rows_of_the_table(context, prepared, executed, at_prepare, at_
 
 @pytest.mark.parametrize("executed", [(RAW, MEMHANDLE), (MEMHANDLE, RAW)])
 @pytest.mark.parametrize("prepared", [(RAW, MEMHANDLE), (MEMHANDLE, RAW)])
-def test_tensors_may_differ_at_prepare_and_at_execution(context, prepared, executed):
+def test_tensors_may_differ_at_prepare_and_at_execution(context, prepared, executed) -> None:
     graph = doubler(context, prepared=prepared)
     assert graph.stats.staging_prepare_bytes == NBYTES
     given, (x, y) = tensors(context, executed)
@@ -78,7 +78,7 @@ def test_tensors_may_differ_at_prepare_and_at_execution(context, prepared, execu
     assert stats.in_place_bytes == {"shared": NBYTES}
 
 
-def test_one_graph_may_alternate_between_raw_and_registered_memory(context):
+def test_one_graph_may_alternate_between_raw_and_registered_memory(context) -> None:
     graph = doubler(context, prepared=(MEMHANDLE, MEMHANDLE))
     ways = [tensors(context, kinds) for kinds in ((RAW, RAW), (MEMHANDLE, MEMHANDLE), (RAW, MEMHANDLE))]
     for round_ in range(6):
@@ -91,7 +91,7 @@ def test_one_graph_may_alternate_between_raw_and_registered_memory(context):
     assert (stats.copied_in_bytes, stats.copied_out_bytes) == (4 * NBYTES, 2 * NBYTES)
 
 
-def test_profiles_report_staging_and_copies(backend, context):
+def test_profiles_report_staging_and_copies(backend, context) -> None:
     graph = doubler(context, prepared=(MEMHANDLE, MEMHANDLE))
     given, _ = tensors(context, (RAW, RAW))
     with qnn.Profile(backend, qnn.ProfileLevel.DETAILED) as profile:
@@ -103,7 +103,7 @@ def test_profiles_report_staging_and_copies(backend, context):
     assert (second["copied in"], second["copied out"], second["staging reserved"]) == (NBYTES, NBYTES, 0)
 
 
-def test_a_profile_of_finalize_reports_what_was_reserved(backend, context):
+def test_a_profile_of_finalize_reports_what_was_reserved(backend, context) -> None:
     graph = context.create_graph("late")
     from isthmus.graph import DataType, TensorType
 
@@ -115,14 +115,14 @@ def test_a_profile_of_finalize_reports_what_was_reserved(backend, context):
         assert {e.name: e.value for e in profile.get_events()}["staging reserved"] == 2 * NBYTES
 
 
-def test_every_tensor_needs_memory(context):
+def test_every_tensor_needs_memory(context) -> None:
     graph = doubler(context)
     with pytest.raises(QnnError, match="none of its own") as refusal:
         graph.execute()
     assert refusal.value.code is Code.GRAPH_INVALID_TENSOR
 
 
-def test_state_stays_in_the_accelerator_until_it_is_reset(context):
+def test_state_stays_in_the_accelerator_until_it_is_reset(context) -> None:
     one, two = counter(context, "one"), counter(context, "two")
     x, y = np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)
 
@@ -136,7 +136,7 @@ def test_state_stays_in_the_accelerator_until_it_is_reset(context):
     assert [step(one), step(two)] == [2, 3]
 
 
-def test_graphs_of_one_context_with_different_scratch_share_it(context):
+def test_graphs_of_one_context_with_different_scratch_share_it(context) -> None:
     graphs = [doubler(context, f"g{n}", dims=(1, 2 ** (n + 3))) for n in range(5)]
     for graph in (*graphs, *reversed(graphs)):
         info = graph.input_tensors[0]
@@ -145,7 +145,7 @@ def test_graphs_of_one_context_with_different_scratch_share_it(context):
         assert (y == 6).all()
 
 
-def test_a_binding_reports_its_own_staging_and_first_execution(context):
+def test_a_binding_reports_its_own_staging_and_first_execution(context) -> None:
     graph = doubler(context, prepared=(MEMHANDLE, MEMHANDLE))
     (inputs, outputs), _ = tensors(context, (RAW, RAW))
     with graph.bind(inputs, outputs) as binding, graph.bind(inputs, outputs) as later:

@@ -35,7 +35,7 @@ def wait_for_death(context):
         time.sleep(0.001)
 
 
-def test_every_call_that_needs_a_dead_accelerator_answers_1007(backend):
+def test_every_call_that_needs_a_dead_accelerator_answers_1007(backend) -> None:
     context = backend.create_context()
     doubling = Doubler(context)
     state = counter(context)
@@ -67,7 +67,7 @@ def test_every_call_that_needs_a_dead_accelerator_answers_1007(backend):
     spare.close()
 
 
-def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backend):
+def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backend) -> None:
     device = backend.create_device()
     context = backend.create_context(device=device)
     doubling = Doubler(context)
@@ -94,7 +94,7 @@ def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backen
     device.free()
 
 
-def test_freeing_a_dead_context_lets_its_buffers_go(backend):
+def test_freeing_a_dead_context_lets_its_buffers_go(backend) -> None:
     context = backend.create_context()
     buffer = alloc()
     context.mem_register([ion(buffer)])
@@ -108,7 +108,7 @@ def test_freeing_a_dead_context_lets_its_buffers_go(backend):
 
 @pytest.mark.parametrize("freed", [True, False])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_whoever_was_told_of_a_death_is_not_kept_by_what_has_died(backend, freed):
+def test_whoever_was_told_of_a_death_is_not_kept_by_what_has_died(backend, freed) -> None:
     def meet_it():
         context = backend.create_context()
         graph = counter(context)
@@ -132,7 +132,7 @@ def test_whoever_was_told_of_a_death_is_not_kept_by_what_has_died(backend, freed
     assert eventually(lambda: gc.collect() >= 0 and met() is None)
 
 
-def test_pending_asynchronous_executions_all_answer(backend):
+def test_pending_asynchronous_executions_all_answer(backend) -> None:
     context = backend.create_context()
     graph = doubler(context)
     x = [ClientTensor("x", np.ones(DIMS, np.float32))]
@@ -148,7 +148,7 @@ def test_pending_asynchronous_executions_all_answer(backend):
     context.free()
 
 
-def test_each_thread_recovers_by_itself(backend):
+def test_each_thread_recovers_by_itself(backend) -> None:
     """Eight threads run while the accelerator is killed again and again; each one frees, creates and goes on."""
     wrong, recoveries, runs, stop = [], [], [0] * 8, threading.Event()
 
@@ -289,7 +289,7 @@ def check_killed_at(backend, step):
     after.close()
 
 
-def test_the_program_has_at_least_fifty_steps(backend):
+def test_the_program_has_at_least_fifty_steps(backend) -> None:
     assert steps_of_the_program(backend) >= 50
 
 
@@ -298,13 +298,13 @@ PARTS = 12
 
 
 @pytest.mark.parametrize("part", only((0,), range(PARTS)))
-def test_killed_at_every_step_of_a_program_it_recovers(backend, part):
+def test_killed_at_every_step_of_a_program_it_recovers(backend, part) -> None:
     for step in range(part, steps_of_the_program(backend), PARTS):
         check_killed_at(backend, step)
 
 
 @pytest.mark.parametrize("frees", ["context", "backend"])
-def test_a_free_ends_soon_though_an_asynchronous_execution_does_not(frees):
+def test_a_free_ends_soon_though_an_asynchronous_execution_does_not(frees) -> None:
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
         graph = doubler(context)
@@ -324,7 +324,7 @@ def test_a_free_ends_soon_though_an_asynchronous_execution_does_not(frees):
 
 
 @pytest.mark.parametrize("name", ["htp", "lpai"])
-def test_an_accelerator_that_has_died_unnoticed_is_replaced(name, monkeypatch):
+def test_an_accelerator_that_has_died_unnoticed_is_replaced(name, monkeypatch) -> None:
     config = {"lpai_backend": {"target_env": "arm"}} if name == "lpai" else None
     with qnn.Backend(name, config) as backend, Accelerator() as dead:
         dead.kill("test")

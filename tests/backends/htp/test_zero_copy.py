@@ -104,7 +104,7 @@ ROWS = [
 @pytest.mark.parametrize(("origin", "prepared", "kind", "how", "tensors"), sampled(ROWS, 3))
 def test_processes_take_the_memory_that_the_table_says_and_the_client_needs_no_access(
     origin, prepared, kind, how, tensors
-):
+) -> None:
     prepare, first, second = (
         {who: {"writable": count, "files": count, "peak": count} for who in ("client", "accelerator")}
         for count in tensors
@@ -130,7 +130,7 @@ def copy_denied() -> None:
             graph.execute(*given)
 
 
-def test_a_client_that_copies_memory_it_has_no_access_to_ends():
+def test_a_client_that_copies_memory_it_has_no_access_to_ends() -> None:
     assert process(__file__, "copy_denied").returncode == -signal.SIGSEGV
 
 
@@ -158,7 +158,9 @@ def registered(context: qnn.Context) -> int:
         ("MEMHANDLE", "MEMHANDLE", [0, 0]),
     ],
 )
-def test_shared_memory_is_allocated_and_registered_as_the_table_says(backend, origin, prepared, executed, reserved):
+def test_shared_memory_is_allocated_and_registered_as_the_table_says(
+    backend, origin, prepared, executed, reserved
+) -> None:
     types = TensorMemType[prepared], TensorMemType[prepared]
     with backend.create_context() as offline:
         doubler(offline, "double", types)
@@ -187,7 +189,7 @@ def test_shared_memory_is_allocated_and_registered_as_the_table_says(backend, or
             graph.context.free()
 
 
-def test_memory_that_is_deregistered_is_mapped_by_the_client_alone(backend):
+def test_memory_that_is_deregistered_is_mapped_by_the_client_alone(backend) -> None:
     with backend.create_context() as context:
         both = Doubler(context)
         both.run()

@@ -34,7 +34,7 @@ WHERE = {
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("io", [None, long("raw"), "memhandle"])
-def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm):
+def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm) -> None:
     with qnn.Backend("lpai", CONFIGS[name]) as backend:
         graph = counter(backend.create_context())
         if name.startswith("tcm") and io == "memhandle":
@@ -57,7 +57,7 @@ def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm):
 
 
 @pytest.mark.parametrize(("name", "room"), [("default", 0), ("page", 1 << 16)])
-def test_shared_memory_has_room_for_its_alignment_only_where_a_page_has_not(name, room, monkeypatch):
+def test_shared_memory_has_room_for_its_alignment_only_where_a_page_has_not(name, room, monkeypatch) -> None:
     asked, share = [], rpcmem.share
     monkeypatch.setattr(rpcmem, "share", lambda nbytes: asked.append(nbytes) or share(nbytes))
     with qnn.Backend("lpai", CONFIGS[name]) as backend:
@@ -70,7 +70,7 @@ def test_shared_memory_has_room_for_its_alignment_only_where_a_page_has_not(name
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_all_of_it_ends_with_the_context(name, fresh_tcm):
+def test_all_of_it_ends_with_the_context(name, fresh_tcm) -> None:
     with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
         before = held()
         context = backend.create_context()
@@ -85,7 +85,7 @@ def test_all_of_it_ends_with_the_context(name, fresh_tcm):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_closing_it_gives_all_of_it_back_though_somebody_has_the_handles(name, fresh_tcm):
+def test_closing_it_gives_all_of_it_back_though_somebody_has_the_handles(name, fresh_tcm) -> None:
     with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
         context = backend.create_context()
         graph = counter(context)
@@ -96,7 +96,7 @@ def test_closing_it_gives_all_of_it_back_though_somebody_has_the_handles(name, f
         assert not graph.alive
 
 
-def test_a_kind_that_lpai_has_not_is_refused():
+def test_a_kind_that_lpai_has_not_is_refused() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         with pytest.raises(QnnError, match="backend 'lpai' has 'raw' and 'memhandle'"):
@@ -104,7 +104,7 @@ def test_a_kind_that_lpai_has_not_is_refused():
         assert not graph.finalized
 
 
-def test_a_finalized_graph_keeps_the_pools_it_has():
+def test_a_finalized_graph_keeps_the_pools_it_has() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         first = graph.allocate()

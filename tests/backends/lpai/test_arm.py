@@ -31,7 +31,7 @@ def graph(backend):
         yield counter(context)
 
 
-def test_state_lies_in_the_clients_persistent_memory(backend, graph):
+def test_state_lies_in_the_clients_persistent_memory(backend, graph) -> None:
     scratch, persistent = ready(backend, graph)
     assert count(graph, 1) == 4
     assert (persistent.view(np.float32, (1, WIDTH)) == 2).all()
@@ -43,7 +43,7 @@ def test_state_lies_in_the_clients_persistent_memory(backend, graph):
     assert graph.stats.copied_bytes == 0, "inputs and outputs lie in shared scratch"
 
 
-def test_scratch_can_be_replaced(backend, graph):
+def test_scratch_can_be_replaced(backend, graph) -> None:
     ready(backend, graph)
     count(graph, 1)
     other, _ = pools(backend, graph)
@@ -51,7 +51,7 @@ def test_scratch_can_be_replaced(backend, graph):
     assert count(graph, 1) == 6
 
 
-def test_private_pools_are_refused_with_a_hint(backend, graph):
+def test_private_pools_are_refused_with_a_hint(backend, graph) -> None:
     assert backend.get_property(lpai.SHARED_POOLS)
     start = backend.get_property(lpai.ALIGNMENT_REQ).start_addr_alignment
     private = memory.host(graph.get_property(lpai.SCRATCH_MEM_SIZE), start)
@@ -67,7 +67,7 @@ def test_private_pools_are_refused_with_a_hint(backend, graph):
     assert count(graph, 1) == 4
 
 
-def test_registered_memory_is_used_in_place_by_the_other_process(backend, graph):
+def test_registered_memory_is_used_in_place_by_the_other_process(backend, graph) -> None:
     ready(backend, graph)
     nbytes = 4 * WIDTH
     shared = rpcmem.alloc(25, 1, 2 * 4096)
@@ -94,7 +94,7 @@ def test_registered_memory_is_used_in_place_by_the_other_process(backend, graph)
     assert refusal.value.code is Code.MEM_INVALID_HANDLE
 
 
-def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, graph):
+def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, graph) -> None:
     ready(backend, graph)
     nbytes = 4 * WIDTH
     align = backend.get_property(lpai.ALIGNMENT_REQ)
@@ -111,7 +111,7 @@ def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, gra
     assert graph.stats.copied_bytes == 3 * 2 * nbytes, "nothing more was copied"
 
 
-def test_death_answers_1007_and_the_next_context_works(backend):
+def test_death_answers_1007_and_the_next_context_works(backend) -> None:
     context = backend.create_context()
     graph = counter(context)
     ready(backend, graph)
@@ -129,7 +129,7 @@ def test_death_answers_1007_and_the_next_context_works(backend):
         assert count(again, 1) == 4
 
 
-def test_a_refused_replacement_of_scratch_leaves_everything_as_it_was(backend, graph):
+def test_a_refused_replacement_of_scratch_leaves_everything_as_it_was(backend, graph) -> None:
     scratch, _ = ready(backend, graph)
     private = memory.host(scratch.nbytes, 128)
     with pytest.raises(QnnError, match="not shared memory"):
@@ -141,7 +141,7 @@ def test_a_refused_replacement_of_scratch_leaves_everything_as_it_was(backend, g
     assert count(graph, 1) == 4
 
 
-def test_memory_that_is_no_longer_bound_is_taken_from_the_accelerator(backend, graph):
+def test_memory_that_is_no_longer_bound_is_taken_from_the_accelerator(backend, graph) -> None:
     ready(backend, graph)
     accelerator = backend.driver.device.accelerator()
     count(graph, 1)
@@ -156,7 +156,7 @@ def test_memory_that_is_no_longer_bound_is_taken_from_the_accelerator(backend, g
     assert accelerator.counts()["memory"] == before
 
 
-def test_memory_for_copies_is_reserved_once_and_counted(backend, graph):
+def test_memory_for_copies_is_reserved_once_and_counted(backend, graph) -> None:
     ready(backend, graph)
     for _ in range(3):
         graph.execute([ClientTensor("x", memory.host(256, 128))], [ClientTensor("y", memory.host(256, 128))])
@@ -164,7 +164,7 @@ def test_memory_for_copies_is_reserved_once_and_counted(backend, graph):
     assert graph.stats.in_place_bytes == {}
 
 
-def test_shared_memory_cannot_be_aligned_beyond_a_page():
+def test_shared_memory_cannot_be_aligned_beyond_a_page() -> None:
     with pytest.raises(QnnError, match="shared memory starts at multiples") as refusal:
         qnn.Backend("lpai", {"lpai_backend": {"target_env": "arm", "start_addr_alignment": 8192}})
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG
@@ -196,7 +196,7 @@ def silent():
 
 
 @pytest.mark.parametrize("which", ["backend", "context"])
-def test_what_waits_for_a_silent_accelerator_is_ended_when_it_is_freed(silent, which):
+def test_what_waits_for_a_silent_accelerator_is_ended_when_it_is_freed(silent, which) -> None:
     graph, codes = silent
     freed = graph.context.backend if which == "backend" else graph.context
     freeing = threading.Thread(target=freed.free, daemon=True)
@@ -208,7 +208,7 @@ def test_what_waits_for_a_silent_accelerator_is_ended_when_it_is_freed(silent, w
     assert codes == [Code.GRAPH_INVALID_HANDLE]
 
 
-def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch):
+def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch) -> None:
     backend = qnn.Backend("lpai", ARM)
     context = backend.create_context()
     graph = counter(context)
@@ -234,7 +234,7 @@ def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch):
     assert refusal.value.code is Code.CONTEXT_INVALID_HANDLE
 
 
-def test_a_shared_buffer_that_is_cut_ends_the_core_and_not_the_client():
+def test_a_shared_buffer_that_is_cut_ends_the_core_and_not_the_client() -> None:
     with qnn.Backend("lpai", ARM) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)

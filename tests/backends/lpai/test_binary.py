@@ -26,7 +26,7 @@ def binary():
 
 
 @pytest.mark.parametrize("as_file", [True, False])
-def test_graphs_are_retrieved_sized_and_run(binary, tmp_path, as_file):
+def test_graphs_are_retrieved_sized_and_run(binary, tmp_path, as_file) -> None:
     source = binary
     if as_file:
         source = tmp_path / "model.serialized.bin"
@@ -41,7 +41,7 @@ def test_graphs_are_retrieved_sized_and_run(binary, tmp_path, as_file):
         assert [count(graph, 1), count(graph, 1)] == [4, 6]
 
 
-def test_what_io_needs_can_be_asked_of_the_binary_alone(binary):
+def test_what_io_needs_can_be_asked_of_the_binary_alone(binary) -> None:
     info = qnn.SystemContext().get_binary_info(binary)
     assert [graph.name for graph in info.graphs] == ["first", "second"]
     x, y = info.graphs[0].tensors
@@ -51,7 +51,7 @@ def test_what_io_needs_can_be_asked_of_the_binary_alone(binary):
     ]
 
 
-def test_a_binary_runs_from_tcm(binary, fresh_tcm):
+def test_a_binary_runs_from_tcm(binary, fresh_tcm) -> None:
     pool = fresh_tcm
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = backend.create_context_from_binary(binary).retrieve("first")
@@ -61,7 +61,7 @@ def test_a_binary_runs_from_tcm(binary, fresh_tcm):
     assert pool.allocations == 0
 
 
-def test_io_that_was_planned_out_stays_out():
+def test_io_that_was_planned_out_stays_out() -> None:
     with qnn.Backend("lpai", {"lpai_graph": {"prepare": {"exclude_io": True}}}) as backend:
         context = backend.create_context()
         ready(backend, counter(context))
@@ -77,7 +77,7 @@ def test_io_that_was_planned_out_stays_out():
         assert (y.view(np.float32, (40,)) == 4).all()
 
 
-def test_a_restored_graph_cannot_be_prepared_again(binary):
+def test_a_restored_graph_cannot_be_prepared_again(binary) -> None:
     with qnn.Backend("lpai") as backend:
         graph = backend.create_context_from_binary(binary).retrieve("first")
         with refused(Code.GRAPH_INVALID_ARGUMENT, "out of a context binary"):
@@ -85,7 +85,7 @@ def test_a_restored_graph_cannot_be_prepared_again(binary):
         assert graph.plan is None, "a binary holds the result of planning only"
 
 
-def test_a_binary_for_stricter_alignment_is_refused(binary):
+def test_a_binary_for_stricter_alignment_is_refused(binary) -> None:
     with (
         qnn.Backend("lpai", {"lpai_backend": {"enable_hw_ver": "v5"}}) as backend,
         refused(Code.COMMON_INCOMPATIBLE_BINARIES, "multiples of 128, the backend asks for 64"),
@@ -93,7 +93,7 @@ def test_a_binary_for_stricter_alignment_is_refused(binary):
         backend.create_context_from_binary(binary)
 
 
-def test_an_output_over_the_work_space_of_an_instruction_is_refused():
+def test_an_output_over_the_work_space_of_an_instruction_is_refused() -> None:
     """A convolution keeps addresses there: what it writes over them it would go on with."""
     with qnn.Backend("lpai") as backend:
         context = backend.create_context()

@@ -30,7 +30,7 @@ def write(path, content):
     return path
 
 
-def test_every_documented_key_is_understood(tmp_path):
+def test_every_documented_key_is_understood(tmp_path) -> None:
     config = read(write(tmp_path / "all.conf", FULL), Log())
     assert config == LpaiConfig(
         states_mem_type=True,
@@ -45,28 +45,28 @@ def test_every_documented_key_is_understood(tmp_path):
     )
 
 
-def test_a_dictionary_serves_as_well_as_a_file(tmp_path):
+def test_a_dictionary_serves_as_well_as_a_file(tmp_path) -> None:
     one, other = read(FULL, Log()), read(write(tmp_path / "all.conf", FULL), Log())
     assert one.performance == other.performance
     assert one.source == "configuration"
 
 
 @pytest.mark.parametrize("config", [None, {}, [], {"lpai_graph": {}}])
-def test_what_is_not_said_has_its_default(config):
+def test_what_is_not_said_has_its_default(config) -> None:
     found = read(config, Log())
     assert (found.target_env, found.mem_type) == ("x86", lpai.MemType.DDR)
     assert found.performance == lpai.PerfCfg(1, 10, lpai.ClientType.REAL_TIME)
     assert not found.prepare.exclude_io
 
 
-def test_of_several_the_last_has_the_last_word(tmp_path):
+def test_of_several_the_last_has_the_last_word(tmp_path) -> None:
     path = write(tmp_path / "a.conf", FULL)
     config = read([path, {"lpai_backend": {"target_env": "arm"}}], Log())
     assert (config.target_env, config.hw_ver) == ("arm", "v5")
 
 
 @pytest.mark.parametrize("relative", [True, False])
-def test_the_tools_own_file_leads_to_the_backends(tmp_path, relative):
+def test_the_tools_own_file_leads_to_the_backends(tmp_path, relative) -> None:
     inner = write(tmp_path / "eaiParams_direct.conf", {"lpai_graph": {"execute": {"mem_type": "tcm"}}})
     outer = write(
         tmp_path / "eaiParams_direct.json",
@@ -119,7 +119,7 @@ def execute(key, value):
     ],
 )
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_wrong_entry_is_refused_with_its_key_and_what_is_allowed(tmp_path, content, key, rule, as_file):
+def test_a_wrong_entry_is_refused_with_its_key_and_what_is_allowed(tmp_path, content, key, rule, as_file) -> None:
     path = tmp_path / "wrong.conf"
     config = write(path, content) if as_file else content
     where = f"configuration file '{path}'" if as_file else "configuration"
@@ -140,14 +140,14 @@ def test_a_wrong_entry_is_refused_with_its_key_and_what_is_allowed(tmp_path, con
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_a_broken_file_is_refused_by_name(tmp_path, text, rule):
+def test_a_broken_file_is_refused_by_name(tmp_path, text, rule) -> None:
     path = write(tmp_path / "broken.conf", text)
     with pytest.raises(QnnError, match=rf"broken.conf.*{rule}") as refusal:
         qnn.Backend("lpai", path)
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
+def test_bytes_that_are_no_text_are_refused(tmp_path) -> None:
     path = tmp_path / "binary.conf"
     path.write_bytes(b"\xff\xfe\x00{}")
     with pytest.raises(QnnError, match=r"binary.conf.*cannot be read"):
@@ -155,12 +155,12 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["absent.conf", ".", "no/such/folder/x.conf"])
-def test_a_path_that_cannot_be_read_is_refused(tmp_path, name):
+def test_a_path_that_cannot_be_read_is_refused(tmp_path, name) -> None:
     with pytest.raises(QnnError, match=r"configuration file .*cannot be read: (No such file|a directory, not a file)"):
         qnn.Backend("lpai", tmp_path / name)
 
 
-def test_a_file_that_leads_nowhere_or_to_itself_is_refused(tmp_path):
+def test_a_file_that_leads_nowhere_or_to_itself_is_refused(tmp_path) -> None:
     lost = write(tmp_path / "lost.json", {"backend_extensions": {"config_file_path": "gone.conf"}})
     with pytest.raises(QnnError, match=r"gone.conf.*cannot be read"):
         qnn.Backend("lpai", lost)
@@ -171,7 +171,7 @@ def test_a_file_that_leads_nowhere_or_to_itself_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("config", [7, [7], object()])
-def test_what_is_no_configuration_is_refused(config):
+def test_what_is_no_configuration_is_refused(config) -> None:
     with pytest.raises(QnnError, match="neither a path nor a dictionary") as refusal:
         qnn.Backend("lpai", config)
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG

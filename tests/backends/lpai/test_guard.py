@@ -58,7 +58,7 @@ def ran(request):
 
 
 @pytest.mark.parametrize("key", only(MODELS, zoo.MODELS))
-def test_a_model_stays_inside_its_memory(ran, key):
+def test_a_model_stays_inside_its_memory(ran, key) -> None:
     if key not in present():
         pytest.skip("not here, or larger than 2 MB and not quantized")
     told = ran.get(key, "was not reached")
@@ -68,7 +68,7 @@ def test_a_model_stays_inside_its_memory(ran, key):
 
 
 @pytest.mark.parametrize(("at_end", "distance"), [(True, 100), (False, -1)])
-def test_an_access_to_a_guard_page_ends_the_process(at_end, distance):
+def test_an_access_to_a_guard_page_ends_the_process(at_end, distance) -> None:
     script = (
         "import ctypes\n"
         "from backends.lpai import guard_pages\n"

@@ -35,7 +35,7 @@ def floats(buffer):
     return buffer.view(np.float32, (1, WIDTH))
 
 
-def test_by_default_io_lies_in_scratch_and_the_client_gets_views():
+def test_by_default_io_lies_in_scratch_and_the_client_gets_views() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         scratch, _ = ready(backend, graph)
@@ -49,7 +49,7 @@ def test_by_default_io_lies_in_scratch_and_the_client_gets_views():
         assert graph.stats.copied_bytes == 0
 
 
-def test_excluded_io_takes_no_scratch_and_must_be_given():
+def test_excluded_io_takes_no_scratch_and_must_be_given() -> None:
     with running(OUT_OF_SCRATCH) as graph, running() as default:
         assert graph.get_property(lpai.SCRATCH_MEM_SIZE) < default.get_property(lpai.SCRATCH_MEM_SIZE)
         assert graph.get_property(lpai.IO_OFFSETS) == ()
@@ -64,7 +64,7 @@ def test_excluded_io_takes_no_scratch_and_must_be_given():
 
 
 @pytest.mark.parametrize("config", [None, OUT_OF_SCRATCH])
-def test_raw_buffers_are_used_in_place(config):
+def test_raw_buffers_are_used_in_place(config) -> None:
     with running(config) as graph:
         (source, x), (result, y) = raw("x", 1), raw("y")
         for expected in (4, 6, 8):
@@ -75,7 +75,7 @@ def test_raw_buffers_are_used_in_place(config):
         assert graph.stats.in_place_bytes == {"raw": 3 * 2 * BYTES}
 
 
-def test_raw_and_planned_memory_may_be_mixed_tensor_by_tensor():
+def test_raw_and_planned_memory_may_be_mixed_tensor_by_tensor() -> None:
     with running() as graph:
         _, x = raw("x", 1)
         graph.execute([x])
@@ -87,7 +87,7 @@ def test_raw_and_planned_memory_may_be_mixed_tensor_by_tensor():
         assert graph.stats.in_place_bytes == {"raw": 2 * BYTES, "scratch": 2 * BYTES}
 
 
-def test_prepare_config_plans_io_out_of_scratch_too():
+def test_prepare_config_plans_io_out_of_scratch_too() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         inside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
@@ -113,26 +113,26 @@ def unaligned():
         (lambda g: "x", "not a ClientTensor"),
     ],
 )
-def test_a_buffer_that_cannot_be_used_is_refused_with_its_tensor(tensor, rule):
+def test_a_buffer_that_cannot_be_used_is_refused_with_its_tensor(tensor, rule) -> None:
     with running() as graph:
         with refused(Code.GRAPH_INVALID_TENSOR, rule):
             graph.execute([tensor(graph)])
         assert count(graph, 1) == 4, "nothing was executed, nothing was lost"
 
 
-def test_a_tensor_given_twice_is_refused():
+def test_a_tensor_given_twice_is_refused() -> None:
     with running() as graph:
         _, x = raw("x")
         with refused(Code.GRAPH_INVALID_TENSOR, "'x': it is given twice"):
             graph.execute([x, x])
 
 
-def test_an_output_must_be_writable():
+def test_an_output_must_be_writable() -> None:
     with running() as graph, refused(Code.COMMON_INVALID_ARGUMENT, "tensor 'y': its memory is read-only"):
         graph.execute([], [ClientTensor("y", bytes(BYTES))])
 
 
-def test_a_closed_buffer_is_refused_also_when_it_was_used_before():
+def test_a_closed_buffer_is_refused_also_when_it_was_used_before() -> None:
     with running() as graph:
         source, x = raw("x", 1)
         graph.execute([x])
@@ -142,7 +142,7 @@ def test_a_closed_buffer_is_refused_also_when_it_was_used_before():
         assert count(graph, 1) == 6
 
 
-def test_an_output_over_a_part_of_an_input_is_refused():
+def test_an_output_over_a_part_of_an_input_is_refused() -> None:
     with running() as graph, memory.host(512, 128) as buffer:
         x = ClientTensor("x", buffer.window(0, 256))
         with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps that of tensor 'x'"):
@@ -150,7 +150,7 @@ def test_an_output_over_a_part_of_an_input_is_refused():
 
 
 @pytest.mark.parametrize("pool", ["scratch", "persistent"])
-def test_io_in_a_pool_is_refused_with_its_owner(pool):
+def test_io_in_a_pool_is_refused_with_its_owner(pool) -> None:
     with qnn.Backend("lpai") as backend:
         graph, other = counter(backend.create_context()), counter(backend.create_context(), "other")
         held = dict(zip(("scratch", "persistent"), ready(backend, graph), strict=True))[pool]
@@ -160,14 +160,14 @@ def test_io_in_a_pool_is_refused_with_its_owner(pool):
         assert count(other, 1) == 4
 
 
-def test_the_planned_place_may_be_named_as_a_buffer():
+def test_the_planned_place_may_be_named_as_a_buffer() -> None:
     with running() as graph:
         graph.inputs["x"][...] = 1
         graph.execute([ClientTensor("x", graph.inputs["x"])], [ClientTensor("y", graph.outputs["y"])])
         assert (graph.outputs["y"] == 4).all()
 
 
-def test_io_cannot_be_closed_while_an_execution_runs():
+def test_io_cannot_be_closed_while_an_execution_runs() -> None:
     with running() as graph:
         source, x = raw("x", 1)
         began, go_on = threading.Event(), threading.Event()
@@ -184,7 +184,7 @@ def test_io_cannot_be_closed_while_an_execution_runs():
         assert (graph.outputs["y"] == 4).all()
 
 
-def test_changing_buffers_and_scratch_leaves_nothing_behind():
+def test_changing_buffers_and_scratch_leaves_nothing_behind() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         scratch, _ = ready(backend, graph)
@@ -217,7 +217,7 @@ def descriptor(fd, offset=0, dims=(1, WIDTH), dtype=DataType.FLOAT_32):
     return MemDescriptor(dims, dtype, DescriptorType.CUSTOM, custom=lpai.MemInfo(fd, offset))
 
 
-def test_shared_buffers_are_used_in_place(shared):
+def test_shared_buffers_are_used_in_place(shared) -> None:
     fd, window = shared
     with running() as graph:
         x, y = graph.context.mem_register([descriptor(fd), descriptor(fd, 1024)])
@@ -230,7 +230,7 @@ def test_shared_buffers_are_used_in_place(shared):
         assert graph.stats.in_place_bytes == {"shared": 4 * BYTES}
 
 
-def test_shared_buffers_that_overlap_are_noticed(shared):
+def test_shared_buffers_that_overlap_are_noticed(shared) -> None:
     with running() as graph:
         x, y = graph.context.mem_register([descriptor(shared[0]), descriptor(shared[0], 128)])
         with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps that of tensor 'x'"):
@@ -238,7 +238,7 @@ def test_shared_buffers_that_overlap_are_noticed(shared):
         assert count(graph, 1) == 4
 
 
-def test_registering_a_thousand_times_leaves_nothing_behind(shared):
+def test_registering_a_thousand_times_leaves_nothing_behind(shared) -> None:
     inode = os.fstat(shared[0]).st_ino
 
     def mappings():
@@ -262,7 +262,7 @@ def test_registering_a_thousand_times_leaves_nothing_behind(shared):
     assert (opened_since(before[0]), mappings()) == ([], before[1])
 
 
-def test_deregistered_and_foreign_handles_are_refused(shared):
+def test_deregistered_and_foreign_handles_are_refused(shared) -> None:
     fd, _ = shared
     with running() as graph, running() as other:
         [x] = graph.context.mem_register([descriptor(fd)])
@@ -277,7 +277,7 @@ def test_deregistered_and_foreign_handles_are_refused(shared):
         graph.execute([ClientTensor("x", mem_handle=again)])
 
 
-def test_registering_is_atomic_and_deregistering_is_not(shared):
+def test_registering_is_atomic_and_deregistering_is_not(shared) -> None:
     fd, _ = shared
     with running() as graph:
         context = graph.context
@@ -308,14 +308,14 @@ def test_registering_is_atomic_and_deregistering_is_not(shared):
         ),
     ],
 )
-def test_memory_that_cannot_be_shared_is_refused(shared, make, code, rule):
+def test_memory_that_cannot_be_shared_is_refused(shared, make, code, rule) -> None:
     with running() as graph:
         with refused(code, rule):
             graph.context.mem_register([make(shared[0])])
         assert count(graph, 1) == 4
 
 
-def test_pipes_and_files_are_no_shared_memory(tmp_path):
+def test_pipes_and_files_are_no_shared_memory(tmp_path) -> None:
     read, write = os.pipe()
     with running() as graph, open(tmp_path / "file", "w+b") as file:
         file.truncate(4096)
@@ -334,7 +334,7 @@ def test_pipes_and_files_are_no_shared_memory(tmp_path):
         ({"offset": 64}, Code.GRAPH_INVALID_TENSOR, "not a multiple of 128"),
     ],
 )
-def test_a_handle_must_fit_its_tensor(shared, given, code, rule):
+def test_a_handle_must_fit_its_tensor(shared, given, code, rule) -> None:
     with running() as graph:
         [x] = graph.context.mem_register([descriptor(shared[0], **given)])
         with refused(code, rule):
@@ -342,7 +342,7 @@ def test_a_handle_must_fit_its_tensor(shared, given, code, rule):
         assert count(graph, 1) == 4
 
 
-def test_shared_memory_can_hold_a_pool(shared):
+def test_shared_memory_can_hold_a_pool(shared) -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         _, window = shared
@@ -355,7 +355,7 @@ def test_shared_memory_can_hold_a_pool(shared):
     del scratch, graph
 
 
-def test_a_registered_buffer_is_not_freed_before_it_is_deregistered():
+def test_a_registered_buffer_is_not_freed_before_it_is_deregistered() -> None:
     buffer = rpcmem.alloc(25, 1, 4096)
     with running() as graph:
         [x] = graph.context.mem_register([descriptor(buffer.fd)])
@@ -371,12 +371,12 @@ def test_a_registered_buffer_is_not_freed_before_it_is_deregistered():
 
 
 @pytest.mark.parametrize("dims", [(1, -1, 257), (0,), (1, 40.0), (True, 40), "40", 40, ("1", "40")])
-def test_dimensions_that_are_none_are_refused(shared, dims):
+def test_dimensions_that_are_none_are_refused(shared, dims) -> None:
     with running() as graph, refused(Code.MEM_INVALID_SHAPE, "must be positive integers"):
         graph.context.mem_register([descriptor(shared[0], dims=dims)])
 
 
-def test_dimensions_and_offsets_may_be_lists_and_numpys_numbers(shared):
+def test_dimensions_and_offsets_may_be_lists_and_numpys_numbers(shared) -> None:
     fd, _ = shared
     with running() as graph:
         [x] = graph.context.mem_register([descriptor(np.int32(fd), np.int64(128), [np.int64(1), np.int32(WIDTH)])])
@@ -384,7 +384,7 @@ def test_dimensions_and_offsets_may_be_lists_and_numpys_numbers(shared):
         assert (graph.outputs["y"] == 2).all()
 
 
-def test_an_input_begins_where_the_start_alignment_says_not_the_size_alignment():
+def test_an_input_begins_where_the_start_alignment_says_not_the_size_alignment() -> None:
     with running({"lpai_backend": {"enable_hw_ver": "v4"}}) as graph:
         assert graph.context.backend.get_property(lpai.ALIGNMENT_REQ) == lpai.BufferAlignmentReq(64, 8)
         room = memory.host(512, 128).array
@@ -394,7 +394,7 @@ def test_an_input_begins_where_the_start_alignment_says_not_the_size_alignment()
 
 
 @pytest.mark.parametrize(("version", "start"), [("v4", 64), ("v5", 64), ("v6", 128)])
-def test_an_output_begins_where_the_start_alignment_says_and_a_refused_one_is_not_written(version, start):
+def test_an_output_begins_where_the_start_alignment_says_and_a_refused_one_is_not_written(version, start) -> None:
     with running({"lpai_backend": {"enable_hw_ver": version}}) as graph:
         room = memory.host(1024, 128).array
         for wrong in (4, start // 2, start + 8):
@@ -409,7 +409,7 @@ def test_an_output_begins_where_the_start_alignment_says_and_a_refused_one_is_no
 @pytest.mark.parametrize(
     ("nbytes", "right"), [(BYTES, True), (256, True), (384, True), (BYTES + 8, False), (250, False)]
 )
-def test_a_buffer_has_the_tensors_size_or_a_multiple_of_the_size_alignment(nbytes, right):
+def test_a_buffer_has_the_tensors_size_or_a_multiple_of_the_size_alignment(nbytes, right) -> None:
     larger = memory.host(1000, 128)
     with running() as graph:
         for given in (ClientTensor("x", larger, nbytes=nbytes), ClientTensor("x", larger.address, nbytes=nbytes)):
@@ -438,7 +438,7 @@ def brought(kind, nbytes, context):
 
 
 @pytest.mark.parametrize("kind", ["buffer", "window", "view", "mapping", "registered"])
-def test_an_allocation_has_the_size_of_its_tensor_rounded_up(kind):
+def test_an_allocation_has_the_size_of_its_tensor_rounded_up(kind) -> None:
     with running() as graph:
         graph.execute([brought(kind, 256, graph.context)])
         for nbytes in (BYTES, 255):
@@ -448,7 +448,7 @@ def test_an_allocation_has_the_size_of_its_tensor_rounded_up(kind):
             graph.execute([brought(kind, BYTES, graph.context)])
 
 
-def test_an_array_or_a_pointer_of_exactly_the_tensors_size_is_taken_as_in_the_documents_sample():
+def test_an_array_or_a_pointer_of_exactly_the_tensors_size_is_taken_as_in_the_documents_sample() -> None:
     room = np.zeros(256 + BYTES, np.uint8)
     start = -room.ctypes.data % 128
     array = room[start : start + BYTES].view(np.float32).reshape(1, WIDTH)
@@ -458,7 +458,7 @@ def test_an_array_or_a_pointer_of_exactly_the_tensors_size_is_taken_as_in_the_do
             graph.execute([given])
 
 
-def test_a_pointer_object_is_no_memory():
+def test_a_pointer_object_is_no_memory() -> None:
     with running({"lpai_backend": {"start_addr_alignment": 1, "size_alignment": 1}}) as graph:
         target = (ctypes.c_uint8 * BYTES)()
         for pointer in (ctypes.c_void_p(ctypes.addressof(target)), ctypes.cast(target, ctypes.POINTER(ctypes.c_uint8))):
@@ -471,14 +471,14 @@ def test_a_pointer_object_is_no_memory():
 
 
 @pytest.mark.parametrize("address", [0, -128, (1 << 64) - 128, 1 << 64, 4096])
-def test_an_address_that_is_no_memory_is_refused(address):
+def test_an_address_that_is_no_memory_is_refused(address) -> None:
     with running() as graph:
         with pytest.raises(QnnError, match="tensor 'y'"):
             graph.execute([], [ClientTensor("y", address, nbytes=256)])
         assert count(graph, 1) == 4
 
 
-def test_memory_that_became_somebodys_pool_is_no_longer_written():
+def test_memory_that_became_somebodys_pool_is_no_longer_written() -> None:
     with qnn.Backend("lpai") as backend:
         graph, other = counter(backend.create_context()), counter(backend.create_context(), "other")
         ready(backend, graph)
@@ -494,7 +494,7 @@ def test_memory_that_became_somebodys_pool_is_no_longer_written():
         assert count(other, 1) == 4
 
 
-def test_memory_that_becomes_a_pool_in_the_moment_it_is_checked_is_not_written(monkeypatch):
+def test_memory_that_becomes_a_pool_in_the_moment_it_is_checked_is_not_written(monkeypatch) -> None:
     with running() as graph:
         result, y = raw("y", 7)
         binding = graph.bind([], [y])
@@ -515,7 +515,7 @@ def test_memory_that_becomes_a_pool_in_the_moment_it_is_checked_is_not_written(m
         assert (floats(result) == 2).all()
 
 
-def test_the_same_memory_under_another_address_is_seen():
+def test_the_same_memory_under_another_address_is_seen() -> None:
     buffer = rpcmem.alloc(25, 1, 8192)
     with qnn.Backend("lpai") as backend, mmap.mmap(buffer.fd, 8192) as twin:
         graph = counter(backend.create_context())
@@ -536,7 +536,7 @@ def test_the_same_memory_under_another_address_is_seen():
         gc.collect()
 
 
-def test_a_shared_buffer_that_can_be_sealed_cannot_be_cut_once_it_is_registered(shared):
+def test_a_shared_buffer_that_can_be_sealed_cannot_be_cut_once_it_is_registered(shared) -> None:
     fd, window = shared
     with running() as graph:
         [x] = graph.context.mem_register([descriptor(fd)])
@@ -547,7 +547,7 @@ def test_a_shared_buffer_that_can_be_sealed_cannot_be_cut_once_it_is_registered(
 
 
 @pytest.mark.parametrize("kind", ["memfd", "/dev/shm"])
-def test_a_shared_buffer_that_can_be_cut_is_refused_where_this_process_would_work_in_it(kind):
+def test_a_shared_buffer_that_can_be_cut_is_refused_where_this_process_would_work_in_it(kind) -> None:
     name = f"/dev/shm/isthmus-test-cut-{os.getpid()}"
     fd = os.memfd_create("cut") if kind == "memfd" else os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

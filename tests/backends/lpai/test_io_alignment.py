@@ -34,7 +34,7 @@ def graph(request):
 @pytest.mark.parametrize("graph", START, indirect=True)
 @pytest.mark.parametrize("name", ["x", "y"])
 @pytest.mark.parametrize("part", [2, 4, 8, 16])
-def test_a_buffer_that_starts_at_a_part_of_the_alignment_is_refused(graph, name, part):
+def test_a_buffer_that_starts_at_a_part_of_the_alignment_is_refused(graph, name, part) -> None:
     made, alignment = graph
     shifts = {"x": 0, "y": 0} | {name: alignment // part}
     (x, _), (y, _) = (tensor(key, alignment, shift, 1.0) for key, shift in shifts.items())
@@ -44,7 +44,7 @@ def test_a_buffer_that_starts_at_a_part_of_the_alignment_is_refused(graph, name,
 
 
 @pytest.mark.parametrize("graph", START, indirect=True)
-def test_a_buffer_that_starts_at_the_alignment_is_used(graph):
+def test_a_buffer_that_starts_at_the_alignment_is_used(graph) -> None:
     made, alignment = graph
     (x, _), (y, result) = tensor("x", alignment, 0, 1.0), tensor("y", alignment, alignment)
     made.execute([x], [y])

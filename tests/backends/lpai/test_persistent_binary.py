@@ -51,7 +51,7 @@ def result(backend: qnn.Backend, context: qnn.Context) -> float:
 
 
 @pytest.mark.parametrize("config", [KEPT, None])
-def test_a_binary_that_its_client_keeps_is_not_copied(binary, config):
+def test_a_binary_that_its_client_keeps_is_not_copied(binary, config) -> None:
     def copies():
         return Path("/proc/self/maps").read_text().count("isthmus-context")
 
@@ -66,7 +66,7 @@ def test_a_binary_that_its_client_keeps_is_not_copied(binary, config):
         assert read_again[0] == (7 if config is KEPT else 1000)
 
 
-def test_a_kept_binary_is_checked_as_any_other(binary):
+def test_a_kept_binary_is_checked_as_any_other(binary) -> None:
     with qnn.Backend("lpai", KEPT) as backend:
         weights_in(binary)[0] = 7
         with pytest.raises(QnnError, match="checksum is wrong") as refusal:
@@ -74,7 +74,7 @@ def test_a_kept_binary_is_checked_as_any_other(binary):
         assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_what_cannot_be_used_where_it_is_is_copied_and_said(content, tmp_path):
+def test_what_cannot_be_used_where_it_is_is_copied_and_said(content, tmp_path) -> None:
     heard = []
     file = tmp_path / "plus.serialized.bin"
     file.write_bytes(content)

@@ -40,12 +40,12 @@ def finish(graph, scratch, persistent):
     ("version", "start", "size"),
     [("v4", 64, 8), ("v5", 64, 64), ("v5.1", 64, 64), ("v6", 128, 128), ("v7", 128, 128)],
 )
-def test_alignment_is_a_property_of_the_hardware_version(version, start, size):
+def test_alignment_is_a_property_of_the_hardware_version(version, start, size) -> None:
     with qnn.Backend("lpai", {"lpai_backend": {"enable_hw_ver": version}}) as backend:
         assert backend.get_property(lpai.ALIGNMENT_REQ) == lpai.BufferAlignmentReq(start, size)
 
 
-def test_alignment_can_be_set():
+def test_alignment_can_be_set() -> None:
     config = {"lpai_backend": {"start_addr_alignment": 4096, "size_alignment": 512}}
     with running(config) as graph:
         assert graph.context.backend.get_property(lpai.ALIGNMENT_REQ) == lpai.BufferAlignmentReq(4096, 512)
@@ -53,7 +53,7 @@ def test_alignment_can_be_set():
         assert count(graph, 1) == 4
 
 
-def test_sizes_are_multiples_of_the_size_alignment_and_hold_what_is_needed(graph):
+def test_sizes_are_multiples_of_the_size_alignment_and_hold_what_is_needed(graph) -> None:
     scratch, persistent = (graph.get_property(p) for p in (lpai.SCRATCH_MEM_SIZE, lpai.PERSISTENT_MEM_SIZE))
     assert scratch % 128 == persistent % 128 == 0
     assert persistent >= 160, "forty floats of state"
@@ -61,7 +61,7 @@ def test_sizes_are_multiples_of_the_size_alignment_and_hold_what_is_needed(graph
 
 
 @pytest.mark.parametrize(("version", "one", "two"), [("v4", 192, 256), ("v5", 192, 256), ("v6", 256, 384)])
-def test_the_persistent_size_is_that_of_the_states_each_up_to_the_next_aligned_start(version, one, two):
+def test_the_persistent_size_is_that_of_the_states_each_up_to_the_next_aligned_start(version, one, two) -> None:
     with qnn.Backend("lpai", {"lpai_backend": {"enable_hw_ver": version}}) as backend:
         graph = counter(backend.create_context(), width=40)
         assert graph.get_property(lpai.PERSISTENT_MEM_SIZE) == one
@@ -74,14 +74,14 @@ def test_the_persistent_size_is_that_of_the_states_each_up_to_the_next_aligned_s
         assert graph.get_property(lpai.PERSISTENT_MEM_SIZE) == two
 
 
-def test_asking_for_a_size_ends_composition(graph):
+def test_asking_for_a_size_ends_composition(graph) -> None:
     graph.get_property(lpai.SCRATCH_MEM_SIZE)
     with refused(Code.GRAPH_FINALIZED, "ends composition"):
         graph.add_node("late", "Relu", [], [])
 
 
 @pytest.mark.parametrize("missing", [lpai.SCRATCH_MEM, lpai.PERSISTENT_MEM])
-def test_both_pools_must_be_set_before_finalize(backend, graph, missing):
+def test_both_pools_must_be_set_before_finalize(backend, graph, missing) -> None:
     scratch, persistent = pools(backend, graph)
     for option, buffer in ((lpai.SCRATCH_MEM, scratch), (lpai.PERSISTENT_MEM, persistent)):
         if option is not missing:
@@ -113,7 +113,7 @@ def test_both_pools_must_be_set_before_finalize(backend, graph, missing):
         (lambda m: None, "takes a Mem"),
     ],
 )
-def test_a_pool_that_cannot_be_used_is_refused_by_name(backend, graph, option, change, rule):
+def test_a_pool_that_cannot_be_used_is_refused_by_name(backend, graph, option, change, rule) -> None:
     scratch, persistent = pools(backend, graph)
     buffer = memory.host(4096, 128)
     size = graph.get_property(lpai.SCRATCH_MEM_SIZE if option is lpai.SCRATCH_MEM else lpai.PERSISTENT_MEM_SIZE)
@@ -125,14 +125,14 @@ def test_a_pool_that_cannot_be_used_is_refused_by_name(backend, graph, option, c
 
 
 @pytest.mark.parametrize("memory_", [bytes(8192), np.zeros((128, 128), np.uint8)[:, ::2], object()])
-def test_memory_that_cannot_be_written_is_no_pool(backend, graph, memory_):
+def test_memory_that_cannot_be_written_is_no_pool(backend, graph, memory_) -> None:
     scratch, persistent = pools(backend, graph)
     with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory of graph 'counter'"):
         graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, memory_))
     finish(graph, scratch, persistent)
 
 
-def test_pools_of_one_graph_must_not_overlap(backend, graph):
+def test_pools_of_one_graph_must_not_overlap(backend, graph) -> None:
     scratch, persistent = pools(backend, graph)
     both = memory.host(scratch.nbytes + persistent.nbytes, 128)
     graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, both))
@@ -145,7 +145,7 @@ def test_pools_of_one_graph_must_not_overlap(backend, graph):
     assert count(graph, 1) == 4
 
 
-def test_a_bare_address_is_a_pool_too(backend, graph):
+def test_a_bare_address_is_a_pool_too(backend, graph) -> None:
     scratch, persistent = pools(backend, graph)
     graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, scratch.address))
     graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, persistent.nbytes, persistent.address))
@@ -155,27 +155,27 @@ def test_a_bare_address_is_a_pool_too(backend, graph):
         persistent.close()
 
 
-def test_finalize_puts_the_initial_state_into_persistent_memory(backend, graph):
+def test_finalize_puts_the_initial_state_into_persistent_memory(backend, graph) -> None:
     scratch, persistent = pools(backend, graph)
     persistent.array[:] = 0xA5
     finish(graph, scratch, persistent)
     assert (persistent.array[:160].view(np.float32) == 3).all(), "1 at first, then two times 1 added"
 
 
-def test_executing_before_finalize_is_refused(backend, graph):
+def test_executing_before_finalize_is_refused(backend, graph) -> None:
     with refused(Code.GRAPH_NOT_FINALIZED, "graph 'counter'"):
         graph.execute()
     finish(graph, *pools(backend, graph))
 
 
-def test_finalizing_twice_is_refused(backend, graph):
+def test_finalizing_twice_is_refused(backend, graph) -> None:
     ready(backend, graph)
     with refused(Code.GRAPH_FINALIZED, "already"):
         graph.finalize()
     assert count(graph, 1) == 4
 
 
-def test_scratch_may_be_replaced_between_executions_and_state_goes_on(backend, graph):
+def test_scratch_may_be_replaced_between_executions_and_state_goes_on(backend, graph) -> None:
     first, _ = ready(backend, graph)
     assert count(graph, 1) == 4
     second = memory.host(first.nbytes, 128)
@@ -186,7 +186,7 @@ def test_scratch_may_be_replaced_between_executions_and_state_goes_on(backend, g
     assert np.shares_memory(graph.inputs["x"], second.array)
 
 
-def test_scratch_cannot_be_replaced_by_nothing(backend, graph):
+def test_scratch_cannot_be_replaced_by_nothing(backend, graph) -> None:
     ready(backend, graph)
     for nothing in (lpai.Mem(lpai.MemType.DDR, 0, None), lpai.Mem(lpai.MemType.DDR, 0, memory.host(0, 128))):
         with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory"):
@@ -194,7 +194,7 @@ def test_scratch_cannot_be_replaced_by_nothing(backend, graph):
     assert count(graph, 1) == 4
 
 
-def test_scratch_in_use_cannot_be_closed_until_it_is_replaced(backend, graph):
+def test_scratch_in_use_cannot_be_closed_until_it_is_replaced(backend, graph) -> None:
     scratch, _ = ready(backend, graph)
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory of graph 'counter' until it is replaced"):
         scratch.close()
@@ -230,7 +230,7 @@ def midway(backend, graph):
     assert count(graph, 1) == 6, "the execution was not disturbed"
 
 
-def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
+def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway) -> None:
     graph, scratch, _, finish = midway
     other = memory.host(scratch.nbytes, 128)
     replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
@@ -245,14 +245,14 @@ def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
     assert np.shares_memory(graph.inputs["x"], other.array)
 
 
-def test_pools_cannot_be_closed_while_an_execution_runs(midway):
+def test_pools_cannot_be_closed_while_an_execution_runs(midway) -> None:
     _, scratch, persistent, _ = midway
     for buffer in (scratch, persistent):
         with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "graph 'counter'"):
             buffer.close()
 
 
-def test_persistent_memory_is_held_until_the_context_is_freed(backend, graph):
+def test_persistent_memory_is_held_until_the_context_is_freed(backend, graph) -> None:
     _, persistent = ready(backend, graph)
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "persistent memory of graph 'counter' until its context"):
         persistent.close()
@@ -261,7 +261,7 @@ def test_persistent_memory_is_held_until_the_context_is_freed(backend, graph):
     persistent.close()
 
 
-def test_persistent_memory_cannot_be_replaced_after_finalize(backend, graph):
+def test_persistent_memory_cannot_be_replaced_after_finalize(backend, graph) -> None:
     _, persistent = ready(backend, graph)
     with refused(Code.GRAPH_FINALIZED, "persistent memory of graph 'counter'"):
         graph.set_config(lpai.PERSISTENT_MEM, ddr(memory.host(persistent.nbytes, 128)))
@@ -269,7 +269,7 @@ def test_persistent_memory_cannot_be_replaced_after_finalize(backend, graph):
 
 
 @pytest.mark.parametrize("option", [lpai.SCRATCH_MEM, lpai.PERSISTENT_MEM])
-def test_persistent_memory_cannot_serve_another_graph_too(backend, graph, option):
+def test_persistent_memory_cannot_serve_another_graph_too(backend, graph, option) -> None:
     _, persistent = ready(backend, graph)
     other = counter(backend.create_context(), "other", 4)
     scratch, own = pools(backend, other)
@@ -279,7 +279,7 @@ def test_persistent_memory_cannot_serve_another_graph_too(backend, graph, option
     assert count(graph, 1) == 4
 
 
-def test_persistent_memory_given_as_an_array_is_held_too(backend, graph):
+def test_persistent_memory_given_as_an_array_is_held_too(backend, graph) -> None:
     scratch, _ = pools(backend, graph)
     array = memory.host(256, 128).array
     graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
@@ -290,7 +290,7 @@ def test_persistent_memory_given_as_an_array_is_held_too(backend, graph):
         other.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, 256, array))
 
 
-def test_graphs_of_one_context_may_share_scratch_but_not_of_two(backend):
+def test_graphs_of_one_context_may_share_scratch_but_not_of_two(backend) -> None:
     context = backend.create_context()
     one, two = counter(context, "one"), counter(context, "two")
     scratch, _ = ready(backend, one)
@@ -305,7 +305,7 @@ def test_graphs_of_one_context_may_share_scratch_but_not_of_two(backend):
     finish(three, other_scratch, pools(backend, three)[1])
 
 
-def test_a_forgotten_backend_lets_go_of_its_pools():
+def test_a_forgotten_backend_lets_go_of_its_pools() -> None:
     backend = qnn.Backend("lpai")
     graph = counter(backend.create_context())
     scratch, persistent = ready(backend, graph)
@@ -316,7 +316,7 @@ def test_a_forgotten_backend_lets_go_of_its_pools():
     persistent.close()
 
 
-def test_a_graph_without_state_needs_no_persistent_memory(backend):
+def test_a_graph_without_state_needs_no_persistent_memory(backend) -> None:
     from isthmus.graph import DataType, TensorType
 
     graph = backend.create_context().create_graph("relu")
@@ -339,7 +339,7 @@ def test_a_graph_without_state_needs_no_persistent_memory(backend):
         (lpai.CORE_AFFINITY, lpai.CoreAffinity(lpai.Affinity.HARD, 2)),
     ],
 )
-def test_performance_and_affinity_are_stored_and_can_be_read(graph, option, value):
+def test_performance_and_affinity_are_stored_and_can_be_read(graph, option, value) -> None:
     assert graph.get_property(option) == type(value)()
     graph.set_config(option, value)
     assert graph.get_property(option) == value
@@ -360,12 +360,12 @@ def test_performance_and_affinity_are_stored_and_can_be_read(graph, option, valu
         (lambda: lpai.Prepare(exclude_io=1), "exclude_io=1"),
     ],
 )
-def test_values_out_of_range_are_refused(make, rule):
+def test_values_out_of_range_are_refused(make, rule) -> None:
     with refused(Code.GRAPH_INVALID_ARGUMENT, rule):
         make()
 
 
-def test_priority_is_checked_and_kept(graph):
+def test_priority_is_checked_and_kept(graph) -> None:
     graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority.HIGH)
     assert graph.get_property(qnn.GraphConfig.PRIORITY) is qnn.Priority.HIGH
     with refused(Code.GRAPH_INVALID_ARGUMENT, "priority 7.*LOW 0"):
@@ -373,7 +373,7 @@ def test_priority_is_checked_and_kept(graph):
 
 
 @pytest.mark.parametrize("option", [2, 999])
-def test_unknown_options_are_refused(backend, graph, option):
+def test_unknown_options_are_refused(backend, graph, option) -> None:
     for call, code in (
         (lambda: backend.get_property(option), Code.BACKEND_NOT_SUPPORTED),
         (lambda: backend.set_config(option, 1), Code.BACKEND_NOT_SUPPORTED),
@@ -386,11 +386,11 @@ def test_unknown_options_are_refused(backend, graph, option):
             call()
 
 
-def test_the_backend_says_whether_a_binary_must_outlive_its_context(backend):
+def test_the_backend_says_whether_a_binary_must_outlive_its_context(backend) -> None:
     assert backend.get_property(lpai.REQUIRE_PERSISTENT_BINARY) is False
 
 
-def test_island_mode_is_stored_and_can_be_read(backend):
+def test_island_mode_is_stored_and_can_be_read(backend) -> None:
     context = backend.create_context({lpai.ENABLE_ISLAND: True})
     assert context.get_property(lpai.ENABLE_ISLAND) is True
     with refused(Code.CONTEXT_INVALID_CONFIG, "island"):
@@ -398,7 +398,7 @@ def test_island_mode_is_stored_and_can_be_read(backend):
 
 
 @pytest.mark.parametrize("start", [64, 128, 512])
-def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offsets(start):
+def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offsets(start) -> None:
     with running({"lpai_backend": {"start_addr_alignment": start}}) as graph:
         assert graph.plan.rows
         offsets = [row.offset for row in graph.plan.rows] + list(graph.driver.prepared().schedule.state_offsets)
@@ -407,7 +407,7 @@ def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offse
         assert max(row.offset + row.bytes for row in graph.plan.rows) <= graph.get_property(lpai.SCRATCH_MEM_SIZE)
 
 
-def test_what_inputs_and_outputs_need_can_be_asked(graph):
+def test_what_inputs_and_outputs_need_can_be_asked(graph) -> None:
     [x], [y] = graph.input_tensors, graph.output_tensors
     assert (x.name, x.dtype.name, tuple(x.dims), x.nbytes) == ("x", "FLOAT_32", (1, 40), 160)
     assert (y.name, y.nbytes) == ("y", 160)
@@ -415,20 +415,20 @@ def test_what_inputs_and_outputs_need_can_be_asked(graph):
 
 @pytest.mark.parametrize("option", [lpai.SCRATCH_MEM, lpai.PERSISTENT_MEM])
 @pytest.mark.parametrize("address", [-128, 4096, (1 << 64) - 4096, (1 << 64) - 128, 1 << 64, 1 << 70])
-def test_an_address_that_is_no_memory_is_no_pool(backend, graph, option, address):
+def test_an_address_that_is_no_memory_is_no_pool(backend, graph, option, address) -> None:
     scratch, persistent = pools(backend, graph)
     with refused(Code.GRAPH_INVALID_ARGUMENT, "negative|not memory of this process|beyond the address space"):
         graph.set_config(option, lpai.Mem(lpai.MemType.DDR, 4096, address))
     finish(graph, scratch, persistent)
 
 
-def test_a_truth_value_is_no_memory_type(backend, graph):
+def test_a_truth_value_is_no_memory_type(backend, graph) -> None:
     scratch, _ = pools(backend, graph)
     with refused(Code.GRAPH_INVALID_ARGUMENT, "must be in DDR, is given as True"):
         graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(True, scratch.nbytes, scratch))
 
 
-def test_numpys_numbers_are_sizes_and_addresses(backend, graph):
+def test_numpys_numbers_are_sizes_and_addresses(backend, graph) -> None:
     scratch, persistent = pools(backend, graph)
     for option, pool in ((lpai.SCRATCH_MEM, scratch), (lpai.PERSISTENT_MEM, persistent)):
         graph.set_config(option, lpai.Mem(lpai.MemType.DDR, np.int64(pool.nbytes), np.uint64(pool.address)))
@@ -437,7 +437,7 @@ def test_numpys_numbers_are_sizes_and_addresses(backend, graph):
     assert lpai.PerfCfg(np.int32(30)).fps == 30
 
 
-def test_several_options_are_set_all_or_none(backend, graph):
+def test_several_options_are_set_all_or_none(backend, graph) -> None:
     scratch, persistent = pools(backend, graph)
     performance = lpai.PerfCfg(fps=30)
     with refused(Code.GRAPH_INVALID_ARGUMENT, "persistent memory"):
@@ -460,7 +460,7 @@ def test_several_options_are_set_all_or_none(backend, graph):
     assert count(graph, 1) == 4
 
 
-def test_a_replacement_that_is_taken_back_leaves_the_first_scratch_in_force(backend, graph):
+def test_a_replacement_that_is_taken_back_leaves_the_first_scratch_in_force(backend, graph) -> None:
     first, _ = ready(backend, graph)
     second = memory.host(first.nbytes, 128)
     with refused(Code.GRAPH_FINALIZED, "persistent memory"):
@@ -472,7 +472,7 @@ def test_a_replacement_that_is_taken_back_leaves_the_first_scratch_in_force(back
     assert count(graph, 1) == 4
 
 
-def test_options_of_one_call_see_each_other(backend, graph):
+def test_options_of_one_call_see_each_other(backend, graph) -> None:
     inside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
     graph.set_config(lpai.PREPARE, lpai.Prepare(exclude_io=True))
     outside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
@@ -484,14 +484,14 @@ def test_options_of_one_call_see_each_other(backend, graph):
     assert graph.get_property(lpai.SCRATCH_MEM_SIZE) == outside < inside
 
 
-def test_reset_is_refused_before_finalize_and_takes_nothing(backend, graph):
+def test_reset_is_refused_before_finalize_and_takes_nothing(backend, graph) -> None:
     with refused(Code.GRAPH_NOT_FINALIZED, "graph 'counter'"):
         graph.set_config(lpai.RESET_STATE, None)
     with refused(Code.GRAPH_INVALID_ARGUMENT, "RESET_STATE takes None"):
         graph.set_config(lpai.RESET_STATE, 7)
 
 
-def test_a_binding_goes_on_in_scratch_that_replaced_the_one_it_was_made_with(backend, graph):
+def test_a_binding_goes_on_in_scratch_that_replaced_the_one_it_was_made_with(backend, graph) -> None:
     first, _ = ready(backend, graph)
     with graph.bind() as binding:
         graph.inputs["x"][...] = 1
@@ -507,7 +507,7 @@ def test_a_binding_goes_on_in_scratch_that_replaced_the_one_it_was_made_with(bac
         assert binding.stats.executions == 2
 
 
-def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(backend, graph):
+def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(backend, graph) -> None:
     scratch, _ = ready(backend, graph)
     other = memory.host(scratch.nbytes, 128)
     began, go_on, used = threading.Event(), threading.Event(), []
@@ -532,7 +532,7 @@ def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(ba
     assert used == [scratch, other, other]
 
 
-def test_scratch_can_be_replaced_during_an_endless_loop_of_executions(backend, graph):
+def test_scratch_can_be_replaced_during_an_endless_loop_of_executions(backend, graph) -> None:
     first, _ = ready(backend, graph)
     others = [memory.host(first.nbytes, 128) for _ in range(2)]
     stop, failures = threading.Event(), []
@@ -554,7 +554,7 @@ def test_scratch_can_be_replaced_during_an_endless_loop_of_executions(backend, g
     first.close()
 
 
-def test_every_execution_of_many_threads_is_counted(backend):
+def test_every_execution_of_many_threads_is_counted(backend) -> None:
     context = backend.create_context()
     graphs = [counter(context, name) for name in ("one", "two")]
     for graph in graphs:

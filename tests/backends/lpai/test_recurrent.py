@@ -35,7 +35,7 @@ def steps(graph: qnn.Graph, scratch: Buffer, layer: Recurrent) -> list[np.ndarra
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_states_survive_garbage_in_scratch(layer: Recurrent, environment: str):
+def test_states_survive_garbage_in_scratch(layer: Recurrent, environment: str) -> None:
     with qnn.Backend("lpai", {"lpai_backend": {"target_env": environment}}) as backend:
         graph = layer.compose(backend.create_context())
         assert graph.get_property(lpai.PERSISTENT_MEM_SIZE) >= sum(map(layer.is_state, layer.operands)) * 4 * UNITS
@@ -48,7 +48,7 @@ def test_states_survive_garbage_in_scratch(layer: Recurrent, environment: str):
         check(layer, steps(graph, scratch, layer))
 
 
-def test_a_binary_has_the_layer_with_its_initial_states(layer: Recurrent):
+def test_a_binary_has_the_layer_with_its_initial_states(layer: Recurrent) -> None:
     with qnn.Backend("lpai") as backend:
         layer.compose(context := backend.create_context())
         binary = context.prepare_offline()
@@ -57,7 +57,7 @@ def test_a_binary_has_the_layer_with_its_initial_states(layer: Recurrent):
         check(layer, steps(graph, scratch, layer))
 
 
-def test_a_dlc_has_the_layer_with_its_initial_states(layer: Recurrent, tmp_path):
+def test_a_dlc_has_the_layer_with_its_initial_states(layer: Recurrent, tmp_path) -> None:
     file = tmp_path / "layer.dlc"
     file.write_bytes(dlc([layer.entry()]))
     with qnn.Backend("lpai") as backend:
@@ -67,7 +67,7 @@ def test_a_dlc_has_the_layer_with_its_initial_states(layer: Recurrent, tmp_path)
         check(layer, steps(graph, scratch, layer))
 
 
-def test_a_model_library_has_the_layer_with_its_initial_states(layer: Recurrent, library):
+def test_a_model_library_has_the_layer_with_its_initial_states(layer: Recurrent, library) -> None:
     with qnn.Backend("lpai") as backend:
         graph = backend.create_context().compose(library, graph=layer.op)
         assert graph.get_property(lpai.PERSISTENT_MEM_SIZE) > 0

@@ -35,7 +35,7 @@ def dense(width, inputs=1):
 
 
 @pytest.mark.parametrize("config", [None, {"lpai_backend": {"enable_hw_ver": "v4"}}])
-def test_pools_are_those_that_the_graph_asks_for(config):
+def test_pools_are_those_that_the_graph_asks_for(config) -> None:
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
         scratch, persistent = pools(backend, graph)
@@ -46,7 +46,7 @@ def test_pools_are_those_that_the_graph_asks_for(config):
         assert report.io.bytes - report.io.padding == 2 * 160
 
 
-def test_the_fit_in_tcm_is_what_the_allocator_finds(fresh_tcm):
+def test_the_fit_in_tcm_is_what_the_allocator_finds(fresh_tcm) -> None:
     pool = fresh_tcm
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
@@ -58,7 +58,7 @@ def test_the_fit_in_tcm_is_what_the_allocator_finds(fresh_tcm):
 
 
 @pytest.mark.parametrize(("start", "size"), [(1, 1), (4, 4), (32, 8), (64, 4), (128, 128), (256, 4)])
-def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, size):
+def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, size) -> None:
     own = {"target_env": "adsp", "start_addr_alignment": start, "size_alignment": size}
     config = {**IN_TCM, "lpai_backend": own}
     with qnn.Backend("lpai", config) as backend:
@@ -77,7 +77,7 @@ def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, siz
 
 
 @pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False), (None, False)])
-def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(mem_type, fits):
+def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(mem_type, fits) -> None:
     report = describe_pools(dense(800), mem_type and {"lpai_graph": {"execute": {"mem_type": mem_type}}})
     fit = report.tcm
     assert not fit.fits
@@ -93,14 +93,14 @@ def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(m
     assert (limit["fits"], limit["applies"]) == (False, not fits)
 
 
-def test_more_buffers_than_the_allocator_has_do_not_fit_either():
+def test_more_buffers_than_the_allocator_has_do_not_fit_either() -> None:
     fit = describe_pools(dense(4, inputs=16)).tcm
     assert (fit.fits, fit.buffers) == (False, 33)
     assert "at most 31 inputs and outputs" in fit.remedies[0]
 
 
 @pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False), (None, True)])
-def test_hardware_without_tcm_fits_what_is_in_ddr_only(mem_type, fits):
+def test_hardware_without_tcm_fits_what_is_in_ddr_only(mem_type, fits) -> None:
     graph = {"lpai_graph": {"execute": {"mem_type": mem_type}}} if mem_type else {}
     report = describe_pools(dense(8), {"lpai_backend": {"enable_hw_ver": "v5"}} | graph)
     assert (report.fits, report.tcm.fits) == (fits, False)
@@ -124,7 +124,7 @@ def number(text):
 @pytest.mark.parametrize("mem_type", ["ddr", "tcm"])
 @pytest.mark.parametrize("exclude_io", [False, True])
 @pytest.mark.parametrize("model", ["dense", "many", "large", "state"])
-def test_all_sums_of_a_report_add_up(hw_ver, mem_type, exclude_io, model):
+def test_all_sums_of_a_report_add_up(hw_ver, mem_type, exclude_io, model) -> None:
     config = {
         "lpai_backend": {"enable_hw_ver": hw_ver},
         "lpai_graph": {"prepare": {"exclude_io": exclude_io}, "execute": {"mem_type": mem_type}},
@@ -151,7 +151,7 @@ def test_all_sums_of_a_report_add_up(hw_ver, mem_type, exclude_io, model):
 
 
 @pytest.mark.parametrize("config", [None, IN_TCM, {"lpai_graph": {"prepare": {"exclude_io": True}}}])
-def test_the_plan_of_a_command_is_that_of_the_graph(config):
+def test_the_plan_of_a_command_is_that_of_the_graph(config) -> None:
     entry = registry.entry("lpai")
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
@@ -162,7 +162,7 @@ def test_the_plan_of_a_command_is_that_of_the_graph(config):
 
 
 @pytest.mark.parametrize(("start", "size"), [(1, 1), (64, 8), (64, 128), (128, 128), (4, 4096)])
-def test_scratch_and_state_have_one_size_each(start, size):
+def test_scratch_and_state_have_one_size_each(start, size) -> None:
     config = {"lpai_backend": {"start_addr_alignment": start, "size_alignment": size}}
     entry = registry.entry("lpai")
     with qnn.Backend("lpai", config) as backend:
@@ -181,7 +181,7 @@ def test_scratch_and_state_have_one_size_each(start, size):
     assert planned.plan.lower_bound <= planned.plan.bytes <= planned.plan.greedy_bytes <= planned.plan.unshared_bytes
 
 
-def test_a_limit_on_scratch_limits_the_pool():
+def test_a_limit_on_scratch_limits_the_pool() -> None:
     graph = dense(41)
     entry = registry.entry("lpai")
     config = entry.read_config(None, Log())
@@ -194,7 +194,7 @@ def test_a_limit_on_scratch_limits_the_pool():
 # -- the size of TCM ---------------------------------------------------------------------------------------------------
 
 
-def test_the_verdict_is_for_the_size_of_tcm_that_the_configuration_states():
+def test_the_verdict_is_for_the_size_of_tcm_that_the_configuration_states() -> None:
     need = describe_pools(dense(41)).tcm.bytes
     for size, fits in ((need, True), (need - 1, False)):
         report = describe_pools(dense(41), {"lpai_backend": {"tcm_size": size}})
@@ -207,7 +207,7 @@ def test_the_verdict_is_for_the_size_of_tcm_that_the_configuration_states():
 
 
 @pytest.mark.parametrize(("more", "fits"), [({"mem_type": "ddr"}, True), ({"mem_type": "tcm"}, False), ({}, False)])
-def test_a_stated_size_of_tcm_counts_unless_the_model_is_in_ddr(more, fits):
+def test_a_stated_size_of_tcm_counts_unless_the_model_is_in_ddr(more, fits) -> None:
     graph = {"lpai_graph": {"execute": more}}
     for hw_ver in ("v5", "v6"):
         report = describe_pools(dense(41), {"lpai_backend": {"tcm_size": "1KiB", "enable_hw_ver": hw_ver}} | graph)
@@ -215,12 +215,12 @@ def test_a_stated_size_of_tcm_counts_unless_the_model_is_in_ddr(more, fits):
 
 
 @pytest.mark.parametrize("wrong", [0, 2_035_713, "much", "25%", 1.5, True, None])
-def test_a_size_that_no_tcm_has_is_refused(wrong):
+def test_a_size_that_no_tcm_has_is_refused(wrong) -> None:
     with pytest.raises(QnnError, match=r"tcm_size': must be a size such as 65536 or '64KiB', 1 to 2035712 bytes"):
         read({"lpai_backend": {"tcm_size": wrong}}, Log())
 
 
-def test_a_model_runs_in_the_tcm_that_the_configuration_states_and_no_more(fresh_tcm):
+def test_a_model_runs_in_the_tcm_that_the_configuration_states_and_no_more(fresh_tcm) -> None:
     need = describe_pools(counter_graph(), IN_TCM).tcm.bytes
     for size in (need, need - 1):
         config = {**IN_TCM, "lpai_backend": {"target_env": "adsp", "tcm_size": size}}
@@ -241,14 +241,14 @@ def counter_graph():
         return graph.driver.graph
 
 
-def test_memory_of_an_unknown_type_is_refused_as_by_the_allocator():
+def test_memory_of_an_unknown_type_is_refused_as_by_the_allocator() -> None:
     entry = registry.entry("lpai")
     config = entry.read_config({"lpai_graph": {"execute": {"mem_type": "sram"}}}, Log())
     with pytest.raises(QnnError, match="cannot be allocated: the memory type in configuration is unknown"):
         entry.prepare(dense(8), config, PlanRequest())
 
 
-def test_a_report_is_plain_data_too():
+def test_a_report_is_plain_data_too() -> None:
     report = json.loads(json.dumps(describe_pools(dense(8)).to_json()))
     assert report["tcm"]["fits"] is report["fits"] is True
     assert (report["mem_type"], report["ddr_bytes"]) == ("ddr", report["scratch"]["bytes"])
@@ -256,12 +256,12 @@ def test_a_report_is_plain_data_too():
     assert report["alignment"] == {"start_addr_alignment": 128, "size_alignment": 128}
 
 
-def test_a_wrong_configuration_is_refused():
+def test_a_wrong_configuration_is_refused() -> None:
     with pytest.raises(QnnError, match=r"lpai_graph\.execute\.fps"):
         describe_pools(dense(8), {"lpai_graph": {"execute": {"fps": 0}}})
 
 
-def test_no_remedy_saves_more_than_the_binary_has():
+def test_no_remedy_saves_more_than_the_binary_has() -> None:
     graph = Graph("folded")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2_100_000,))
     y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (2_100_000,))

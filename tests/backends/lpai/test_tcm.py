@@ -44,7 +44,7 @@ def holds(pool, content):
     return place >= 0 and place % 128 == 0
 
 
-def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool):
+def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool) -> None:
     heard = Heard()
     with qnn.Backend("lpai", IN_TCM, heard) as backend:
         graph = counter(backend.create_context())
@@ -66,7 +66,7 @@ def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool):
     ]
 
 
-def test_the_pool_is_registered_once_and_each_allocation_is_logged():
+def test_the_pool_is_registered_once_and_each_allocation_is_logged() -> None:
     heard = Heard()
     for _ in range(2):
         with qnn.Backend("lpai", IN_TCM, heard) as backend:
@@ -74,7 +74,7 @@ def test_the_pool_is_registered_once_and_each_allocation_is_logged():
     assert [text.split(" ")[0] for _, text in heard] == ["TCM"] + 6 * ["Allocate"]
 
 
-def test_messages_reach_pythons_logging_too(caplog):
+def test_messages_reach_pythons_logging_too(caplog) -> None:
     with caplog.at_level(logging.DEBUG, "isthmus"), qnn.Backend("lpai", IN_TCM) as backend:
         ready(backend, counter(backend.create_context()))
     assert (caplog.records[0].levelno, caplog.messages[0]) == (
@@ -84,7 +84,7 @@ def test_messages_reach_pythons_logging_too(caplog):
 
 
 @pytest.mark.parametrize("environment", ["x86", "arm"])
-def test_tcm_is_refused_outside_adsp_direct_mode_without_a_fallback(environment):
+def test_tcm_is_refused_outside_adsp_direct_mode_without_a_fallback(environment) -> None:
     config = {**IN_TCM, "lpai_backend": {"target_env": environment}}
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
@@ -100,7 +100,7 @@ def test_tcm_is_refused_outside_adsp_direct_mode_without_a_fallback(environment)
         assert count(graph, 1) == 4
 
 
-def test_ddr_is_the_default_in_direct_mode_too(fresh_pool):
+def test_ddr_is_the_default_in_direct_mode_too(fresh_pool) -> None:
     with qnn.Backend("lpai", DIRECT) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)
@@ -108,7 +108,7 @@ def test_ddr_is_the_default_in_direct_mode_too(fresh_pool):
         assert fresh_pool.allocations == 0
 
 
-def test_a_context_may_choose_tcm_by_itself(fresh_pool):
+def test_a_context_may_choose_tcm_by_itself(fresh_pool) -> None:
     with qnn.Backend("lpai", DIRECT) as backend:
         context = backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM})
         ready(backend, counter(context))
@@ -119,7 +119,7 @@ def test_a_context_may_choose_tcm_by_itself(fresh_pool):
             backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.LLC})
 
 
-def test_an_unknown_memory_type_fails_as_documented(tmp_path):
+def test_an_unknown_memory_type_fails_as_documented(tmp_path) -> None:
     heard = Heard()
     path = tmp_path / "eaiParams_direct.conf"
     path.write_text('{"lpai_graph": {"execute": {"mem_type": "vtcm"}}}')
@@ -137,7 +137,7 @@ def test_an_unknown_memory_type_fails_as_documented(tmp_path):
 
 
 @pytest.mark.parametrize("config", [IN_TCM, DIRECT])
-def test_memory_types_of_io_and_binary_cannot_be_mixed(config, fresh_pool):
+def test_memory_types_of_io_and_binary_cannot_be_mixed(config, fresh_pool) -> None:
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)
@@ -151,7 +151,7 @@ def test_memory_types_of_io_and_binary_cannot_be_mixed(config, fresh_pool):
         wrong.close()
 
 
-def test_excluded_io_may_be_brought_in_tcm(fresh_pool):
+def test_excluded_io_may_be_brought_in_tcm(fresh_pool) -> None:
     config = {**DIRECT, "lpai_graph": {"prepare": {"exclude_io": True}, "execute": {"mem_type": "tcm"}}}
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
@@ -165,7 +165,7 @@ def test_excluded_io_may_be_brought_in_tcm(fresh_pool):
         y.close()
 
 
-def test_pools_cannot_lie_in_tcm(fresh_pool):
+def test_pools_cannot_lie_in_tcm(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         scratch, _ = pools(backend, graph)
@@ -199,7 +199,7 @@ def needed(extra):
         return padded(len(graph.context.prepare_offline())) + padded(extra) + padded(256)
 
 
-def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool):
+def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool) -> None:
     extra = 700_032
     extra += POOL - needed(extra)
     assert needed(extra) == POOL
@@ -226,14 +226,14 @@ def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool):
         smaller.execute()
 
 
-def test_the_failing_line_names_the_size_that_was_asked_for():
+def test_the_failing_line_names_the_size_that_was_asked_for() -> None:
     heard = Heard()
     with qnn.Backend("lpai", IN_TCM, heard) as backend, refused(Code.COMMON_MEM_ALLOC, "buffer of tensor 'x'"):
         ready(backend, picker(backend.create_context(), 2_000_000))
     assert heard[-1] == (LogLevel.ERROR, f"TCM memory allocation failure: required size: {padded(2_000_000)}")
 
 
-def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool):
+def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool) -> None:
     heard = Heard()
     with qnn.Backend("lpai", IN_TCM, heard) as backend:
         graph = backend.create_context().create_graph("many")
@@ -248,7 +248,7 @@ def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool):
 
 
 @pytest.mark.parametrize("version", ["v4", "v5"])
-def test_hardware_before_v6_has_no_tcm(version, fresh_pool):
+def test_hardware_before_v6_has_no_tcm(version, fresh_pool) -> None:
     before = {"lpai_backend": {"target_env": "adsp", "enable_hw_ver": version}}
     in_tcm = {lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM}
     with qnn.Backend("lpai", before) as backend:
@@ -261,7 +261,7 @@ def test_hardware_before_v6_has_no_tcm(version, fresh_pool):
         assert count(graph, 1) == 4
 
 
-def test_a_binary_of_several_graphs_is_in_tcm_once(fresh_pool):
+def test_a_binary_of_several_graphs_is_in_tcm_once(fresh_pool) -> None:
     heard = Heard()
     with qnn.Backend("lpai", IN_TCM, heard) as backend:
         context = backend.create_context()
@@ -280,7 +280,7 @@ def test_a_binary_of_several_graphs_is_in_tcm_once(fresh_pool):
         assert fresh_pool.allocations == 0
 
 
-def test_a_graph_that_does_not_fit_leaves_the_binary_to_the_others(fresh_pool):
+def test_a_graph_that_does_not_fit_leaves_the_binary_to_the_others(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         context = backend.create_context()
         counter(context, "small")
@@ -301,7 +301,7 @@ def test_a_graph_that_does_not_fit_leaves_the_binary_to_the_others(fresh_pool):
         assert [count(graph, 1) for graph in (small, large)] == [6, 4]
 
 
-def test_the_wake_word_runs_from_tcm():
+def test_the_wake_word_runs_from_tcm() -> None:
     try:
         path = zoo.path("okay_nabu")
     except zoo.Unavailable as reason:
@@ -326,7 +326,7 @@ def tcm_view(pool, address, nbytes):
     return memory.window(address, nbytes=nbytes).view(np.uint8, (nbytes,))
 
 
-def test_nothing_may_be_written_over_a_model_binary(fresh_pool):
+def test_nothing_may_be_written_over_a_model_binary(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         earlier = fresh_pool.allocate(1024, 128)
         stale, start = earlier.array, earlier.address
@@ -341,7 +341,7 @@ def test_nothing_may_be_written_over_a_model_binary(fresh_pool):
         assert count(graph, 1) == count(other, 1) == 4
 
 
-def test_the_tcm_buffer_of_one_tensor_is_not_taken_for_another(fresh_pool):
+def test_the_tcm_buffer_of_one_tensor_is_not_taken_for_another(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)
@@ -353,7 +353,7 @@ def test_the_tcm_buffer_of_one_tensor_is_not_taken_for_another(fresh_pool):
         assert (graph.outputs["y"] == 4).all()
 
 
-def test_memory_that_straddles_the_end_of_tcm_is_neither_a_pool_nor_io(fresh_pool):
+def test_memory_that_straddles_the_end_of_tcm_is_neither_a_pool_nor_io(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)
@@ -368,7 +368,7 @@ def test_memory_that_straddles_the_end_of_tcm_is_neither_a_pool_nor_io(fresh_poo
 
 
 @pytest.mark.parametrize("alignment", [4096, 8192, 1 << 16])
-def test_io_in_tcm_is_as_aligned_as_the_backend_asks(alignment):
+def test_io_in_tcm_is_as_aligned_as_the_backend_asks(alignment) -> None:
     config = {**IN_TCM, "lpai_backend": {"target_env": "adsp", "start_addr_alignment": alignment}}
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
@@ -380,7 +380,7 @@ def test_io_in_tcm_is_as_aligned_as_the_backend_asks(alignment):
         assert (y == 4).all()
 
 
-def test_of_many_threads_that_finalize_one_graph_one_does(fresh_pool):
+def test_of_many_threads_that_finalize_one_graph_one_does(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         scratch, persistent = pools(backend, graph)
@@ -406,7 +406,7 @@ def test_of_many_threads_that_finalize_one_graph_one_does(fresh_pool):
 
 
 @pytest.mark.parametrize("config", [IN_TCM, {"lpai_graph": {"execute": {"mem_type": "tcm"}}}])
-def test_offline_preparation_needs_neither_tcm_nor_pools(fresh_pool, config):
+def test_offline_preparation_needs_neither_tcm_nor_pools(fresh_pool, config) -> None:
     heard = Heard()
     with qnn.Backend("lpai", config, heard) as backend:
         context = backend.create_context()
@@ -419,7 +419,7 @@ def test_offline_preparation_needs_neither_tcm_nor_pools(fresh_pool, config):
         assert count(graph, 1) == 4
 
 
-def test_a_pool_that_is_too_small_by_fragments_says_so(fresh_pool):
+def test_a_pool_that_is_too_small_by_fragments_says_so(fresh_pool) -> None:
     held = [fresh_pool.allocate(POOL // 4 // 128 * 128, 128) for _ in range(4)]
     held[0].close()
     held[2].close()
@@ -429,7 +429,7 @@ def test_a_pool_that_is_too_small_by_fragments_says_so(fresh_pool):
     held[3].close()
 
 
-def test_a_binary_is_in_tcm_whole_or_not_at_all_wherever_an_interrupt_comes(fresh_pool):
+def test_a_binary_is_in_tcm_whole_or_not_at_all_wherever_an_interrupt_comes(fresh_pool) -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         context = backend.create_context()
         graph = counter(context)

@@ -72,7 +72,7 @@ def executed_denied(kind: str) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", ["planned", "registered", "shared"])
-def test_the_core_works_in_shared_memory_while_the_client_has_no_access_to_it(kind):
+def test_the_core_works_in_shared_memory_while_the_client_has_no_access_to_it(kind) -> None:
     assert alone(__file__, "executed_denied", kind) == [4, 6, 8]
 
 
@@ -119,12 +119,12 @@ def all_of(count: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["planned", "raw", "registered"])
-def test_a_core_in_this_process_takes_no_memory_for_inputs_and_outputs(kind):
+def test_a_core_in_this_process_takes_no_memory_for_inputs_and_outputs(kind) -> None:
     assert alone(__file__, "large_tensors_taken", "x86", kind) == [{"client": all_of(0)}] * 3
 
 
 @pytest.mark.parametrize(("kind", "mapped"), [("planned", [2, 0, 0]), ("registered", [0, 2, 0])])
-def test_a_core_in_another_process_maps_the_clients_memory_and_takes_no_other(kind, mapped):
+def test_a_core_in_another_process_maps_the_clients_memory_and_takes_no_other(kind, mapped) -> None:
     assert alone(__file__, "large_tensors_taken", "arm", kind) == [
         {"client": all_of(0), "accelerator": all_of(tensors)} for tensors in mapped
     ]
@@ -141,7 +141,7 @@ def engine_addresses(graph: qnn.Graph) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["planned", "raw", "shared", "registered"])
 @pytest.mark.parametrize("target", ["x86", "adsp"])
-def test_the_engine_works_at_the_addresses_of_the_client(target, kind):
+def test_the_engine_works_at_the_addresses_of_the_client(target, kind) -> None:
     with qnn.Backend("lpai", {"lpai_backend": {"target_env": target}}) as backend:
         graph = counter(backend.create_context())
         scratch, persistent = ready(backend, graph)
@@ -156,7 +156,7 @@ def test_the_engine_works_at_the_addresses_of_the_client(target, kind):
 
 
 @pytest.mark.parametrize("target", ["x86", "arm", "adsp"])
-def test_intermediates_are_in_the_scratch_memory_that_is_set_and_in_none_that_was_replaced(target):
+def test_intermediates_are_in_the_scratch_memory_that_is_set_and_in_none_that_was_replaced(target) -> None:
     with qnn.Backend("lpai", {"lpai_backend": {"target_env": target}, **OUT_OF_SCRATCH}) as backend:
         graph = backend.create_context().create_graph("two steps")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64))
@@ -180,7 +180,7 @@ def test_intermediates_are_in_the_scratch_memory_that_is_set_and_in_none_that_wa
         assert used == [[True, False], [False, True], [True, False]]
 
 
-def test_in_direct_mode_the_engine_works_in_tcm():
+def test_in_direct_mode_the_engine_works_in_tcm() -> None:
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)

@@ -35,7 +35,7 @@ def content(graphs):
     return binary.to_bytes(graphs, "htp")
 
 
-def test_graphs_survive_the_way_into_a_binary_and_back(graphs, content):
+def test_graphs_survive_the_way_into_a_binary_and_back(graphs, content) -> None:
     found = binary.read(content)
     assert (found.version, found.backend, found.nbytes) == (binary.FORMAT.version, "htp", len(content))
     assert list(found.programs) == [program.name for program in graphs]
@@ -46,7 +46,7 @@ def test_graphs_survive_the_way_into_a_binary_and_back(graphs, content):
         assert np.array_equal(back.words, program.words)
 
 
-def test_the_programs_of_a_file_are_views_of_one_mapping_that_nobody_can_change(content, tmp_path):
+def test_the_programs_of_a_file_are_views_of_one_mapping_that_nobody_can_change(content, tmp_path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with binary.ContextBinary(path) as opened:
@@ -62,7 +62,7 @@ def test_the_programs_of_a_file_are_views_of_one_mapping_that_nobody_can_change(
             assert np.array_equal(program.constants, before), "the file is no longer needed"
 
 
-def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(graphs, content):
+def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(graphs, content) -> None:
     info = binary.inspect(content)
     assert [graph.name for graph in info.graphs] == ["conv", "gate"]
     assert [(t.name, t.dims, t.mem_type.name) for t in info.graphs[1].inputs] == [
@@ -73,14 +73,14 @@ def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(g
     assert binary.inspect(b"something else") is None
 
 
-def test_bytes_become_memory_that_nobody_can_change(content):
+def test_bytes_become_memory_that_nobody_can_change(content) -> None:
     with binary.ContextBinary(content) as opened:
         assert program_binary.is_sealed(opened.fd)
         with pytest.raises(OSError, match="not permitted"):
             os.pwrite(opened.fd, b"x", 0)
 
 
-def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
+def test_opening_and_closing_leaves_nothing_behind(content, tmp_path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     before = descriptors()
@@ -95,7 +95,7 @@ def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
     assert not opened_since(before)
 
 
-def test_another_version_is_refused_as_such(content):
+def test_another_version_is_refused_as_such(content) -> None:
     other = bytearray(content)
     other[8:12] = struct.pack("<I", binary.FORMAT.version + 1)
     with pytest.raises(QnnError, match="Generate it again") as refusal:
@@ -105,7 +105,7 @@ def test_another_version_is_refused_as_such(content):
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_a_flipped_bit_or_a_missing_end_is_always_found(content, data):
+def test_a_flipped_bit_or_a_missing_end_is_always_found(content, data) -> None:
     damaged = bytearray(content)
     where = st.one_of(st.integers(0, 400), st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -136,7 +136,7 @@ def forged(content, change):
         lambda h, s: h.update(producer=[]),
     ],
 )
-def test_a_forged_header_is_refused(content, change):
+def test_a_forged_header_is_refused(content, change) -> None:
     with pytest.raises(QnnError) as refusal:
         binary.read(forged(content, change))
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
@@ -154,7 +154,7 @@ def test_a_forged_header_is_refused(content, change):
         {"scratch_bytes": 1 << 60},
     ],
 )
-def test_a_program_with_invalid_fields_is_refused(graphs, fields, monkeypatch):
+def test_a_program_with_invalid_fields_is_refused(graphs, fields, monkeypatch) -> None:
     kernels = len(graphs[0].kernels)
     hostile = replace(graphs[0], **{k: v * kernels if k == "kernels" else v for k, v in fields.items()})
     with monkeypatch.context() as elsewhere:
@@ -166,7 +166,7 @@ def test_a_program_with_invalid_fields_is_refused(graphs, fields, monkeypatch):
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_a_program_of_kernels_that_took_other_words_must_be_generated_again(graphs, monkeypatch):
+def test_a_program_of_kernels_that_took_other_words_must_be_generated_again(graphs, monkeypatch) -> None:
     kernel = graphs[1].kernels[0]
     first, second, *rest = signatures.KERNELS[kernel].words
     older = replace(signatures.KERNELS[kernel], words=(second, first, *rest))
@@ -181,7 +181,7 @@ def test_a_program_of_kernels_that_took_other_words_must_be_generated_again(grap
     assert refusal.value.code is Code.CONTEXT_BINARY_VERSION
 
 
-def test_a_schedule_is_no_binary_of_the_cpu(tmp_path):
+def test_a_schedule_is_no_binary_of_the_cpu(tmp_path) -> None:
     graph = planned.plan(load(tiny.gate(tmp_path / "gate.onnx")))
     with (
         qnn.Backend("cpu") as backend,
@@ -202,7 +202,7 @@ def test_a_schedule_is_no_binary_of_the_cpu(tmp_path):
     ],
     ids=["a name twice", "no name", "a negative dimension", "too many elements"],
 )
-def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, change):
+def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, change) -> None:
     with qnn.Backend(backend) as made:
         graph = made.create_context().create_graph("g")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
@@ -218,14 +218,14 @@ def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, chan
 
 
 @pytest.mark.parametrize("source", [None, 3.5, "/nowhere/model.bin", "/tmp", "a\0b"])
-def test_what_is_no_binary_is_refused(source):
+def test_what_is_no_binary_is_refused(source) -> None:
     with pytest.raises(QnnError) as refusal:
         binary.ContextBinary(source)
     assert refusal.value.code is Code.CONTEXT_INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_process_without_descriptors_is_refused_with_a_code(left):
+def test_a_process_without_descriptors_is_refused_with_a_code(left) -> None:
     with qnn.Backend("cpu") as backend:
         contents = backend.create_context().get_binary()
     qnn.SystemContext().get_binary_info(contents)
@@ -241,7 +241,7 @@ def test_a_process_without_descriptors_is_refused_with_a_code(left):
     assert refusal.value.code is Code.COMMON_MEM_ALLOC
 
 
-def test_an_open_binary_that_is_dropped_closes_its_descriptor():
+def test_an_open_binary_that_is_dropped_closes_its_descriptor() -> None:
     with qnn.Backend("cpu") as backend:
         contents = backend.create_context().get_binary()
     dropped = binary.ContextBinary(contents)

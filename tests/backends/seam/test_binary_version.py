@@ -11,7 +11,7 @@ from isthmus.tools.cli import main
 
 
 @pytest.mark.parametrize("version", sorted({0, binary.FORMAT.version - 1, binary.FORMAT.version + 1, 1 << 31}))
-def test_a_binary_of_any_other_version_is_refused_as_such(tmp_path, version):
+def test_a_binary_of_any_other_version_is_refused_as_such(tmp_path, version) -> None:
     tiny.gate(tmp_path / "gate.onnx", 4)
     arguments = ["--model", tmp_path / "gate.onnx", "--backend", "libQnnHtp.so", "--binary_file", "gate"]
     assert main(["context-binary-generator", *map(str, arguments), "--output_dir", str(tmp_path)]) == 0

@@ -28,7 +28,7 @@ def in_line_after(lock, last):
     assert eventually(lambda: lock._last is not last)
 
 
-def test_those_who_wait_are_called_in_the_order_of_asking():
+def test_those_who_wait_are_called_in_the_order_of_asking() -> None:
     lock, order, threads = FairLock(), [], []
 
     def take(number):
@@ -49,7 +49,7 @@ def test_those_who_wait_are_called_in_the_order_of_asking():
     assert not lock.is_taken
 
 
-def test_one_who_stops_waiting_is_passed_over():
+def test_one_who_stops_waiting_is_passed_over() -> None:
     class Interrupted(Exception):
         pass
 
@@ -82,7 +82,7 @@ def test_one_who_stops_waiting_is_passed_over():
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_only_one_has_it_at_a_time(threads):
+def test_only_one_has_it_at_a_time(threads) -> None:
     lock, inside, most = FairLock(), [], []
 
     def work():
@@ -122,7 +122,7 @@ def until_interrupted():
     signal.signal(signal.SIGVTALRM, before)
 
 
-def test_an_interrupt_at_any_moment_leaves_the_lock_free(until_interrupted):
+def test_an_interrupt_at_any_moment_leaves_the_lock_free(until_interrupted) -> None:
     lock = FairLock()
 
     def take():
@@ -134,7 +134,7 @@ def test_an_interrupt_at_any_moment_leaves_the_lock_free(until_interrupted):
         assert not lock.is_taken
 
 
-def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted):
+def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted) -> None:
     lock, over, taken = FairLock(), threading.Event(), []
 
     def take():
@@ -191,20 +191,20 @@ class ContendedLock:
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
-def test_an_interrupt_while_waiting_leaves_the_lock_to_other_threads(by):
+def test_an_interrupt_while_waiting_leaves_the_lock_to_other_threads(by) -> None:
     contended = ContendedLock()
     places = [contended.check(where) for where in everywhere(contended.take, by=by, outside=OUTSIDE)]
     assert len(places) > 2
 
 
-def test_a_second_interrupt_while_waiting_leaves_the_lock_to_other_threads():
+def test_a_second_interrupt_while_waiting_leaves_the_lock_to_other_threads() -> None:
     contended = ContendedLock()
     places = [contended.check(where) for where in twice_everywhere(contended.take, by=Alarm, outside=OUTSIDE)]
     assert len(places) > 2
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
-def test_two_interrupts_leave_a_lock_without_other_waiters_free(by):
+def test_two_interrupts_leave_a_lock_without_other_waiters_free(by) -> None:
     lock = FairLock()
 
     def take():
@@ -215,7 +215,7 @@ def test_two_interrupts_leave_a_lock_without_other_waiters_free(by):
         assert not lock.is_taken, where
 
 
-def test_a_thread_that_stops_waiting_does_not_change_the_order_of_the_others():
+def test_a_thread_that_stops_waiting_does_not_change_the_order_of_the_others() -> None:
     lock, order = FairLock(), []
 
     def take(number):
@@ -239,7 +239,7 @@ def test_a_thread_that_stops_waiting_does_not_change_the_order_of_the_others():
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
-def test_an_interrupted_execution_leaves_the_graph_to_other_threads(backend, until_interrupted):
+def test_an_interrupted_execution_leaves_the_graph_to_other_threads(backend, until_interrupted) -> None:
     with qnn.Backend(backend) as opened:
         graph = opened.create_context().create_graph("relu")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))

@@ -23,7 +23,7 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "threads"), [long("cpu", 1), ("cpu", 2), long("htp", 1), ("htp", 2), ("lpai", 1), (ARM, 1)]
 )
-def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, limit):
+def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, limit) -> None:
     config = {"lpai_backend": {"target_env": "arm"}} if name == ARM else None
     with qnn.Backend(name.split()[0], config) as backend, qnn.Profile(backend, DETAILED) as profile:
         graph = backend.create_context().compose(model)
@@ -55,7 +55,7 @@ def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, l
     assert executed == 4
 
 
-def test_a_state_advances_once_in_a_timed_execution():
+def test_a_state_advances_once_in_a_timed_execution() -> None:
     with qnn.Backend("cpu") as backend, qnn.Profile(backend, DETAILED) as profile:
         graph = backend.create_context().create_graph("count")
         x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 4))
@@ -73,7 +73,7 @@ def test_a_state_advances_once_in_a_timed_execution():
         assert made.tolist() == [[4.0] * 4]
 
 
-def test_the_time_of_an_execution_does_not_include_the_preparation_of_its_measurement(model, monkeypatch):
+def test_the_time_of_an_execution_does_not_include_the_preparation_of_its_measurement(model, monkeypatch) -> None:
     times = iter([0.0, 7.0])
     with qnn.Backend("cpu") as backend, qnn.Profile(backend, DETAILED) as profile:
         memory = backend.create_context().compose(model).allocate()

@@ -92,7 +92,7 @@ def eight_bits():
 
 @pytest.mark.parametrize("backend", DEVICES)
 @pytest.mark.parametrize("key", only(("okay_nabu",), sorted(zoo.MODELS)))
-def test_a_plan_is_printed_alike_for_every_target(key, backend, capsys, monkeypatch):
+def test_a_plan_is_printed_alike_for_every_target(key, backend, capsys, monkeypatch) -> None:
     path, printed = model(key), set()
     for target in TARGETS:
         monkeypatch.setenv("ISTHMUS_TARGET", target.name)
@@ -103,7 +103,7 @@ def test_a_plan_is_printed_alike_for_every_target(key, backend, capsys, monkeypa
 
 
 @pytest.mark.parametrize("backend", ["cpu", *DEVICES])
-def test_a_plan_can_be_drawn_for_a_target_that_this_machine_cannot_run(tmp_path, capsys, monkeypatch, backend):
+def test_a_plan_can_be_drawn_for_a_target_that_this_machine_cannot_run(tmp_path, capsys, monkeypatch, backend) -> None:
     path = str(tiny.convolution(tmp_path / "conv.onnx"))
     assert main(["plan", path, "--backend", backend]) == 0
     here = capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_a_plan_can_be_drawn_for_a_target_that_this_machine_cannot_run(tmp_path,
     assert "target 'abacus': must be one of" in capsys.readouterr().err
 
 
-def test_what_this_machine_cannot_run_is_refused_when_it_is_to_run(tmp_path, take_code_path):
+def test_what_this_machine_cannot_run_is_refused_when_it_is_to_run(tmp_path, take_code_path) -> None:
     take_code_path(FOREIGN[0])
     for backend in ("cpu", *DEVICES):
         with pytest.raises(QnnError, match="this machine cannot run its code") as refusal:
@@ -126,7 +126,7 @@ def test_what_this_machine_cannot_run_is_refused_when_it_is_to_run(tmp_path, tak
         assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
 
 
-def test_constants_count_in_their_own_width():
+def test_constants_count_in_their_own_width() -> None:
     content = binary.to_bytes([planned.plan(eight_bits())], "htp")
     [graph] = binary.inspect(content).graphs
     assert graph.memory.constant_bytes == 1152 + 4 * 16
@@ -138,7 +138,7 @@ def test_constants_count_in_their_own_width():
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("limit", [None, "40%"])
-def test_a_plan_has_work_space_for_the_kernels_of_every_target(threads, limit):
+def test_a_plan_has_work_space_for_the_kernels_of_every_target(threads, limit) -> None:
     limit = None if limit is None else ScratchLimit.of(limit)
     small = (eight_bits(), *map(four_bits, FOUR_BITS))
     for graph in (*small, *(tile_networks.squeezed(bytes_) for bytes_ in (True, False))):
@@ -152,7 +152,7 @@ def test_a_plan_has_work_space_for_the_kernels_of_every_target(threads, limit):
 
 
 @pytest.mark.parametrize("form", FOUR_BITS)
-def test_constants_of_four_bits_take_half_a_byte_for_each_element(form):
+def test_constants_of_four_bits_take_half_a_byte_for_each_element(form) -> None:
     made = planned.plan(four_bits(form))
     # A byte for each factor of a block; a float and a byte for each other scale of a block.
     blocks = 48 * 64 // 16
@@ -224,7 +224,7 @@ EXACT = ("okay_nabu", "kws_qdq", "hey_jarvis", "efficientnet_lite0")
     ("key", "targets"), [("okay_nabu", (RUNNABLE[0], RUNNABLE[-1])), *(long(key, RUNNABLE) for key in EXACT)]
 )
 @pytest.mark.parametrize("backend", DEVICES)
-def test_a_binary_of_any_target_runs_on_every_other_with_the_same_bits(key, targets, backend, take_code_path):
+def test_a_binary_of_any_target_runs_on_every_other_with_the_same_bits(key, targets, backend, take_code_path) -> None:
     path, shapes = model(key), dict(zoo.MODELS[key].shapes) or None
     made, answers = {}, {}
     for name in targets:
@@ -236,7 +236,7 @@ def test_a_binary_of_any_target_runs_on_every_other_with_the_same_bits(key, targ
 
 
 @pytest.mark.parametrize("key", only(("kws_fp32",), MODELS))
-def test_a_device_computes_what_the_cpu_does(key, take_code_path):
+def test_a_device_computes_what_the_cpu_does(key, take_code_path) -> None:
     path, shapes = model(key), dict(zoo.MODELS[key].shapes) or None
     found = []
     for backend in ("cpu", *DEVICES):
@@ -257,7 +257,7 @@ def split(graph):
     return header, bytes(sections["contents"])
 
 
-def test_less_work_space_than_kernels_need_is_refused_as_another_version():
+def test_less_work_space_than_kernels_need_is_refused_as_another_version() -> None:
     header, contents = split(planned.plan(eight_bits()))
     [step] = header["steps"]
     step["work"] = [step["work"][0], 64]
@@ -271,7 +271,7 @@ def test_less_work_space_than_kernels_need_is_refused_as_another_version():
 ROUNDS = int(os.environ.get("ISTHMUS_FORGERIES", "300"))
 
 
-def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch):
+def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch) -> None:
     """Whatever a header says, its program is refused, or passes the check of every operand of every instruction."""
     limit = ScratchLimit.of("40%")
     graphs = [
@@ -318,7 +318,7 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_threads_and_repetitions_are_refused(forgery):
+def test_forged_threads_and_repetitions_are_refused(forgery) -> None:
     graph = planned.plan(tile_networks.squeezed(True), 2, limit=ScratchLimit.of("40%"))
     header, contents = split(graph)
     assert header["repeats"][0]["arena"]

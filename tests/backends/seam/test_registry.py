@@ -37,7 +37,7 @@ def installed(tmp_path, monkeypatch):
     registry._installed.cache_clear()
 
 
-def test_an_installed_backend_is_found_by_its_names(installed):
+def test_an_installed_backend_is_found_by_its_names(installed) -> None:
     assert "elsewhere" in registry.names()
     assert registry.entry("/vendor/lib64/libQnnElsewhere.so").name == "elsewhere"
     with qnn.Backend("elsewhere") as backend:
@@ -55,7 +55,7 @@ def test_an_installed_backend_is_found_by_its_names(installed):
 )
 def test_a_backend_that_cannot_be_imported_is_refused_and_disturbs_no_other(
     installed, tmp_path, caplog, module, point, reason
-):
+) -> None:
     (tmp_path / "elsewhere_backend.py").write_text(module)
     facts = tmp_path / "elsewhere_backend-1.0.dist-info"
     (facts / "entry_points.txt").write_text(f"[isthmus.backends]\nelsewhere = {point}\n")
@@ -69,7 +69,7 @@ def test_a_backend_that_cannot_be_imported_is_refused_and_disturbs_no_other(
     assert reason in caplog.text
 
 
-def test_a_registered_backend_replaces_one_of_its_name(installed):
+def test_a_registered_backend_replaces_one_of_its_name(installed) -> None:
     first = registry.entry("elsewhere")
     again = type(first)(first.name, first.library, first.driver, first.read_config)
     registry.register(again)
@@ -77,12 +77,12 @@ def test_a_registered_backend_replaces_one_of_its_name(installed):
 
 
 @pytest.mark.parametrize("name", ["", "none", "libQnnNone.so", None, 3])
-def test_an_unknown_name_is_refused_with_those_there_are(name):
+def test_an_unknown_name_is_refused_with_those_there_are(name) -> None:
     with pytest.raises(QnnError, match=r"must be one of cpu, htp, lpai"):
         registry.entry(name)
 
 
-def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused():
+def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused() -> None:
     """In a process of its own: what was looked up once is known."""
     script = (
         "import os, resource; from isthmus import QnnError; from isthmus.backends.seam import registry\n"
@@ -109,7 +109,7 @@ def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused():
         (TimeoutError("a handler's own"), TimeoutError, "a handler's own"),
     ],
 )
-def test_packages_that_cannot_be_looked_up_are_logged_and_looked_up_again(monkeypatch, problem, kind, match):
+def test_packages_that_cannot_be_looked_up_are_logged_and_looked_up_again(monkeypatch, problem, kind, match) -> None:
     def fails(group):
         raise problem
 
@@ -121,7 +121,7 @@ def test_packages_that_cannot_be_looked_up_are_logged_and_looked_up_again(monkey
     assert isinstance(registry._installed(), dict)
 
 
-def test_what_a_backend_declares_for_c_is_imported_for_clients_in_c_alone():
+def test_what_a_backend_declares_for_c_is_imported_for_clients_in_c_alone() -> None:
     script = (
         "import sys; from isthmus import qnn; from isthmus.backends.seam import registry\n"
         "for name in registry.names(): registry.entry(name)\n"
@@ -133,20 +133,20 @@ def test_what_a_backend_declares_for_c_is_imported_for_clients_in_c_alone():
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp", "lpai", "gpu"])
-def test_a_library_in_c_is_built_with_the_numbers_that_its_backend_declares(name):
+def test_a_library_in_c_is_built_with_the_numbers_that_its_backend_declares(name) -> None:
     library = next(each for each in LIBRARIES if each.file == registry.entry(name).library)
     facet = registry.c_facet(name)
     assert library.defines[0] == f"SERVES_BACKEND={facet.backend_id}"
     assert library.defines[2] == f"PROVIDER_VERSION={','.join(map(str, facet.version))}"
 
 
-def test_libraries_in_c_are_built_where_the_package_cannot_be_imported():
+def test_libraries_in_c_are_built_where_the_package_cannot_be_imported() -> None:
     """A wheel is built by this module alone, without what the package needs."""
     script = f"import runpy; print([each.file for each in runpy.run_path({building.__file__!r})['LIBRARIES']])"
     ran = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, check=True)
     assert "libQnnHtp.so" in ran.stdout
 
 
-def test_a_delegates_backend_types_are_the_numbers_that_backends_declare():
+def test_a_delegates_backend_types_are_the_numbers_that_backends_declare() -> None:
     for name, number in backend_types().items():
         assert BackendType.__members__.get(name.upper(), number) == number

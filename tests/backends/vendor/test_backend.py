@@ -55,7 +55,7 @@ def graph(context):
     return made
 
 
-def test_raw_buffers_are_copied_and_counted(graph):
+def test_raw_buffers_are_copied_and_counted(graph) -> None:
     x, y = np.arange(8, dtype=np.float32).reshape(1, 8), np.empty((1, 8), np.float32)
     with graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)]) as binding:
         binding.execute()
@@ -64,7 +64,7 @@ def test_raw_buffers_are_copied_and_counted(graph):
     np.testing.assert_array_equal(y, x + x)
 
 
-def test_registered_memory_is_used_in_place(context, graph):
+def test_registered_memory_is_used_in_place(context, graph) -> None:
     shared = rpcmem.share(64)
     places = [htp.Descriptor(64, shared.fd, offset) for offset in (0, 32)]
     handles = context.mem_register(
@@ -85,7 +85,7 @@ def test_registered_memory_is_used_in_place(context, graph):
 
 
 @LONG
-def test_a_library_that_registers_no_memory_is_named_in_one_line(library):
+def test_a_library_that_registers_no_memory_is_named_in_one_line(library) -> None:
     with qnn.Backend(NAME, library=faulty(library, REGISTERS_NOTHING)) as backend, rpcmem.share(64) as shared:
         custom = htp.Descriptor(64, shared.fd, 0)
         with pytest.raises(QnnError, match=r"registers no memory on this machine.*memRegister answers 1000") as refusal:
@@ -96,7 +96,7 @@ def test_a_library_that_registers_no_memory_is_named_in_one_line(library):
         assert "\n" not in str(refusal.value)
 
 
-def test_states_last_from_one_execution_to_the_next(backend):
+def test_states_last_from_one_execution_to_the_next(backend) -> None:
     graph = backend.create_context().add_graph(summing())
     memory = graph.allocate()
     seen = []
@@ -110,7 +110,7 @@ def test_states_last_from_one_execution_to_the_next(backend):
     memory.close()
 
 
-def test_a_context_binary_restores_the_graph(backend, context, graph):
+def test_a_context_binary_restores_the_graph(backend, context, graph) -> None:
     restored = backend.create_context_from_binary(context.get_binary()).retrieve("doubling")
     assert [info.dims for info in restored.info.tensors] == [(1, 8), (1, 8)]
     memory = restored.allocate()
@@ -121,14 +121,14 @@ def test_a_context_binary_restores_the_graph(backend, context, graph):
 
 
 @LONG
-def test_bytes_that_are_no_binary_are_refused(backend):
+def test_bytes_that_are_no_binary_are_refused(backend) -> None:
     with pytest.raises(QnnError):
         backend.create_context_from_binary(b"no binary of anything")
     with pytest.raises(QnnError, match="neither a path nor bytes"):
         backend.create_context_from_binary(7)
 
 
-def test_an_operation_is_validated_by_the_library(backend):
+def test_an_operation_is_validated_by_the_library(backend) -> None:
     graph = doubling("validated")
     node = graph.nodes[0]
     backend.validate_op_config("add", "ElementWiseAdd", node.inputs, node.outputs)
@@ -136,7 +136,7 @@ def test_an_operation_is_validated_by_the_library(backend):
         backend.validate_op_config("erf", "Erf", node.inputs[:1], node.outputs)
 
 
-def test_the_end_of_the_library_names_the_function_and_ends_only_its_context(library):
+def test_the_end_of_the_library_names_the_function_and_ends_only_its_context(library) -> None:
     with qnn.Backend(NAME, library=faulty(library, ENDS)) as backend:
         context = backend.create_context()
         graph = context.add_graph(doubling())
@@ -149,7 +149,7 @@ def test_the_end_of_the_library_names_the_function_and_ends_only_its_context(lib
 
 
 @LONG
-def test_a_library_that_hangs_is_ended_after_the_timeout(library):
+def test_a_library_that_hangs_is_ended_after_the_timeout(library) -> None:
     with qnn.Backend(NAME, {NAME: {"timeout": 1}}, library=faulty(library, HANGS)) as backend:
         context = backend.create_context()
         pid = context.driver.process().pid
@@ -160,7 +160,7 @@ def test_a_library_that_hangs_is_ended_after_the_timeout(library):
 
 
 @LONG
-def test_an_interrupt_during_a_call_ends_the_process_and_loses_nothing(library):
+def test_an_interrupt_during_a_call_ends_the_process_and_loses_nothing(library) -> None:
     with qnn.Backend(NAME, library=faulty(library, HANGS)) as backend:
         context = backend.create_context()
         process = context.driver.process()
@@ -173,7 +173,7 @@ def test_an_interrupt_during_a_call_ends_the_process_and_loses_nothing(library):
 
 
 @LONG
-def test_a_refused_graph_does_not_spoil_its_context(library):
+def test_a_refused_graph_does_not_spoil_its_context(library) -> None:
     with qnn.Backend(NAME, library=faulty(library, REFUSES)) as backend:
         graph = backend.create_context().add_graph(doubling())
         for _ in range(2):
@@ -183,7 +183,7 @@ def test_a_refused_graph_does_not_spoil_its_context(library):
 
 
 @LONG
-def test_the_process_ends_with_its_context(library):
+def test_the_process_ends_with_its_context(library) -> None:
     with qnn.Backend(NAME, library=library) as backend:
         context = backend.create_context()
         pid = context.driver.process().pid
@@ -193,7 +193,7 @@ def test_the_process_ends_with_its_context(library):
 
 
 @LONG
-def test_the_process_ends_when_its_parent_is_killed(library):
+def test_the_process_ends_when_its_parent_is_killed(library) -> None:
     """Its parent may be killed while the library is inside a call."""
     process = VendorProcess(find(library))
     # What the system does to the descriptors of a process that is killed.
@@ -203,7 +203,7 @@ def test_the_process_ends_when_its_parent_is_killed(library):
     assert not process.alive
 
 
-def test_a_process_that_is_dropped_is_ended(library):
+def test_a_process_that_is_dropped_is_ended(library) -> None:
     process = VendorProcess(find(library))
     pid = process.pid
     del process
@@ -221,13 +221,13 @@ def test_a_process_that_is_dropped_is_ended(library):
         ({"hvx_threads": 0}, "from 1 to 64"),
     ],
 )
-def test_impossible_targets_are_refused_before_the_library_is_asked(config, rule):
+def test_impossible_targets_are_refused_before_the_library_is_asked(config, rule) -> None:
     with pytest.raises(QnnError, match=rule) as refusal:
         qnn.Backend(NAME, {NAME: config})
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG
 
 
-def test_a_missing_library_says_what_to_install(monkeypatch, tmp_path):
+def test_a_missing_library_says_what_to_install(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(QnnError, match=r"pip install 'isthmus\[qnn\]'") as refusal:
@@ -240,7 +240,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch, tmp_path):
         qnn.Backend(NAME)
 
 
-def test_an_sdk_is_found_by_its_variable(monkeypatch, tmp_path):
+def test_an_sdk_is_found_by_its_variable(monkeypatch, tmp_path) -> None:
     folder = tmp_path / "lib" / ("x86_64-linux-clang" if os.uname().machine == "x86_64" else "aarch64-android")
     folder.mkdir(parents=True)
     (folder / "libQnnHtp.so").touch()
@@ -249,18 +249,18 @@ def test_an_sdk_is_found_by_its_variable(monkeypatch, tmp_path):
     assert find(folder).system == folder / "libQnnSystem.so"
 
 
-def test_a_file_that_is_no_library_is_refused(tmp_path):
+def test_a_file_that_is_no_library_is_refused(tmp_path) -> None:
     (tmp_path / "libQnnHtp.so").write_bytes(b"not a library")
     with pytest.raises(QnnError, match="dlopen answers 1009"), qnn.Backend(NAME, library=tmp_path) as backend:
         backend.create_context()
 
 
-def test_another_backend_refuses_a_library(tmp_path):
+def test_another_backend_refuses_a_library(tmp_path) -> None:
     with pytest.raises(QnnError, match=r"key 'htp\.library': there is no such key"):
         qnn.Backend("htp", library=tmp_path)
 
 
-def test_a_freed_backend_leaves_no_descriptor_to_the_collector(library):
+def test_a_freed_backend_leaves_no_descriptor_to_the_collector(library) -> None:
     gc.collect()
     gc.disable()
     try:

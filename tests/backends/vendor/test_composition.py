@@ -38,7 +38,7 @@ def operations(entry):
     return [node.type for node in entry.nodes]
 
 
-def test_an_operation_between_dequantize_and_quantize_takes_the_quantized_tensors():
+def test_an_operation_between_dequantize_and_quantize_takes_the_quantized_tensors() -> None:
     chain = Chain((1, 8))
     chain.add("Dequantize", (1, 8))
     chain.add("Relu", (1, 8))
@@ -49,7 +49,7 @@ def test_an_operation_between_dequantize_and_quantize_takes_the_quantized_tensor
     assert {tensor.name for tensor in entry.tensors} == {"x", "t2"}
 
 
-def test_a_result_that_is_read_as_float_too_stays_float():
+def test_a_result_that_is_read_as_float_too_stays_float() -> None:
     chain = Chain((1, 8))
     chain.add("Dequantize", (1, 8))
     chain.add("Relu", (1, 8))
@@ -60,7 +60,7 @@ def test_a_result_that_is_read_as_float_too_stays_float():
     assert operations(chain.composed()) == ["Dequantize", "Relu", "Quantize", "Tanh"]
 
 
-def test_a_change_of_layout_does_not_keep_an_operation_from_being_folded():
+def test_a_change_of_layout_does_not_keep_an_operation_from_being_folded() -> None:
     chain = Chain((1, 2, 4))
     chain.add("Dequantize", (1, 2, 4))
     chain.add("Reshape", (1, 8))
@@ -75,7 +75,7 @@ def test_a_change_of_layout_does_not_keep_an_operation_from_being_folded():
 
 
 @pytest.mark.parametrize(("quantization", "expected"), [(Q, ["Relu"]), (OTHER, ["Convert", "Relu"])])
-def test_a_quantize_right_after_a_dequantize_is_a_convert_or_nothing(quantization, expected):
+def test_a_quantize_right_after_a_dequantize_is_a_convert_or_nothing(quantization, expected) -> None:
     chain = Chain((1, 8))
     chain.add("Dequantize", (1, 8))
     chain.add("Quantize", (1, 8), S8, quantization)
@@ -83,7 +83,7 @@ def test_a_quantize_right_after_a_dequantize_is_a_convert_or_nothing(quantizatio
     assert operations(chain.composed()) == expected
 
 
-def test_a_quantized_product_with_a_constant_matrix_becomes_fully_connected():
+def test_a_quantized_product_with_a_constant_matrix_becomes_fully_connected() -> None:
     chain = Chain((2, 3))
     matrix = np.arange(12, dtype=np.int8).reshape(3, 4)
     weights = chain.graph.constant("w", matrix, Quantization((1.0,) * 4, (0,) * 4, 1))
@@ -95,14 +95,14 @@ def test_a_quantized_product_with_a_constant_matrix_becomes_fully_connected():
     np.testing.assert_array_equal(np.frombuffer(turned.data, np.int8).reshape(4, 3), matrix.T)
 
 
-def test_a_state_is_an_input_and_an_output():
+def test_a_state_is_an_input_and_an_output() -> None:
     composition = compose(summing())
     assert composition.states == (("total", "total.next"),)
     kinds = {tensor.name: tensor.type for tensor in composition.entry.tensors}
     assert (kinds["total"], kinds["total.next"]) == (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
-def test_a_state_that_a_node_writes_has_a_tensor_for_its_next_value():
+def test_a_state_that_a_node_writes_has_a_tensor_for_its_next_value() -> None:
     graph = Graph("counting")
     x = graph.create_tensor("x", TensorType.APP_WRITE, F32, (1, 4))
     state = graph.create_tensor("state", TensorType.APP_READWRITE, F32, (1, 4))
@@ -118,7 +118,7 @@ def test_a_state_that_a_node_writes_has_a_tensor_for_its_next_value():
     assert (nodes["state.next.update"].inputs, nodes["state.next.update"].outputs) == ((after,), ("state.next",))
 
 
-def test_operations_that_qnn_lacks_are_named():
+def test_operations_that_qnn_lacks_are_named() -> None:
     graph = Graph("g")
     x = graph.create_tensor("x", TensorType.APP_WRITE, F32, (1, 4))
     y = graph.create_tensor("y", TensorType.APP_READ, F32, (1, 4))
@@ -129,14 +129,14 @@ def test_operations_that_qnn_lacks_are_named():
     assert refusal.value.code is Code.COMMON_NOT_SUPPORTED
 
 
-def test_a_composition_survives_its_way_to_the_other_process():
+def test_a_composition_survives_its_way_to_the_other_process() -> None:
     composition = specimen()
     (entry,) = read(memoryview(composition.to_bytes()), "test")
     assert [node.type for node in entry.nodes] == ["Relu"]
     assert [tensor.dims for tensor in entry.tensors] == [(1, 16, 16, 32)] * 2
 
 
-def test_types_of_scalar_parameters_travel_with_the_graph():
+def test_types_of_scalar_parameters_travel_with_the_graph() -> None:
     graph = Graph("g")
     x = graph.create_tensor("x", TensorType.APP_WRITE, F32, (1, 4))
     y = graph.create_tensor("y", TensorType.APP_READ, F32, (1, 4))

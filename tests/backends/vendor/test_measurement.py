@@ -28,7 +28,7 @@ def measurement(spill=0, constants=100, problem=""):
     return Measurement("v1", graphs, 4096, problem)
 
 
-def test_figures_are_read_from_both_versions_of_a_graphs_blob():
+def test_figures_are_read_from_both_versions_of_a_graphs_blob() -> None:
     one, two = GraphBlobInfoV1(1, 64, 8 << 20, 3, 0, 4), GraphBlobInfoV2(2, 0, 0, 0, 10, 20, 30, 40, 50)
     assert (ctypes.sizeof(one), ctypes.sizeof(two)) == (40, 72)
     found = VendorFigures.of_blob(bytes(one) + bytes(two))
@@ -40,19 +40,19 @@ def test_figures_are_read_from_both_versions_of_a_graphs_blob():
     assert VendorFigures.of_blob(bytes(one)).vtcm == 8 << 20
 
 
-def test_total_ram_counts_shared_weights_once():
+def test_total_ram_counts_shared_weights_once() -> None:
     each = VendorFigures(1, 2, 3, 4, 5, 6, shared_weights=100)
     assert total_ram([each, each]) == 2 * (1 + 2 + 3 + 4 + 5 + 6) + 100
 
 
-def test_the_table_of_chips_names_those_with_htp():
+def test_the_table_of_chips_names_those_with_htp() -> None:
     with_htp = [each for each in chips() if each.vtcm_mb]
     assert len(with_htp) >= 60
     assert chip("sm8750") == chip(69) == chip("69")
     assert (chip("SM8650").arch, chip("SM8650").vtcm_mb) == (75, 8)
 
 
-def test_every_chip_can_be_a_target_or_says_why_not():
+def test_every_chip_can_be_a_target_or_says_why_not() -> None:
     for each in chips():
         target = ChipTarget(each.soc, each.vtcm_mb or None)
         if each.vtcm_mb:
@@ -64,7 +64,7 @@ def test_every_chip_can_be_a_target_or_says_why_not():
                 target.check()
 
 
-def test_a_measurement_depends_on_graphs_target_and_build():
+def test_a_measurement_depends_on_graphs_target_and_build() -> None:
     keys = {
         key_of([b"a"], TARGET, "v1"), key_of([b"b"], TARGET, "v1"), key_of([b"a", b"b"], TARGET, "v1"),
         key_of([b"a"], replace(TARGET, level=2), "v1"), key_of([b"a"], TARGET, "v2"),
@@ -72,7 +72,7 @@ def test_a_measurement_depends_on_graphs_target_and_build():
     assert len(keys) == 5
 
 
-def test_the_cache_keeps_what_lasts(tmp_path):
+def test_the_cache_keeps_what_lasts(tmp_path) -> None:
     cache = MeasurementCache(tmp_path / "made")
     assert cache.get("k") is None
     cache.put("k", measurement(7))
@@ -83,7 +83,7 @@ def test_the_cache_keeps_what_lasts(tmp_path):
     assert cache.get("k") is None
 
 
-def test_a_sweep_measures_only_what_is_missing_and_keeps_each_result(tmp_path):
+def test_a_sweep_measures_only_what_is_missing_and_keeps_each_result(tmp_path) -> None:
     cache = MeasurementCache(tmp_path)
     jobs = [Job(n, "m", [("g", b"content")], replace(TARGET, vtcm_mb=n + 1)) for n in range(4)]
     asked = []
@@ -102,7 +102,7 @@ def test_a_sweep_measures_only_what_is_missing_and_keeps_each_result(tmp_path):
     assert asked == [0, 1, 2, 3]
 
 
-def test_a_farm_measures_by_its_workers(monkeypatch):
+def test_a_farm_measures_by_its_workers(monkeypatch) -> None:
     """The package distributed, as far as it is used; its workers are this process."""
 
     class Result:
@@ -138,13 +138,13 @@ def test_a_farm_measures_by_its_workers(monkeypatch):
     assert found == {0: 1, 1: 2, 2: 3}
 
 
-def test_a_missing_farm_package_says_what_to_install(monkeypatch):
+def test_a_missing_farm_package_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(QnnError, match=r"pip install 'isthmus\[farm\]'"):
         FarmRunner("tcp://farm:8786")
 
 
-def test_the_judge_keeps_only_what_really_helps():
+def test_the_judge_keeps_only_what_really_helps() -> None:
     plain = Variant("", 3, measurement(100))
     less = Variant("a", 3, measurement(50))
     traded = Variant("b", 3, measurement(10, constants=5000))
@@ -157,13 +157,13 @@ def test_the_judge_keeps_only_what_really_helps():
     assert best([Variant("", 3, measurement(problem="no")), less]) == less
 
 
-def test_the_judge_compares_with_the_best_level_of_the_model_itself():
+def test_the_judge_compares_with_the_best_level_of_the_model_itself() -> None:
     levels = [Variant("", 2, measurement(40)), Variant("", 3, measurement(100))]
     assert best([*levels, Variant("a", 3, measurement(50))]) == levels[0]
 
 
 @needs_package
-def test_the_compiler_is_asked_and_its_processes_end():
+def test_the_compiler_is_asked_and_its_processes_end() -> None:
     jobs = [Job(n, "m", prepared([specimen()]), replace(TARGET, vtcm_mb=size)) for n, size in enumerate((2, 8))]
     runner = LocalRunner(find(), 2)
     # A runner can be used again.
@@ -174,7 +174,7 @@ def test_the_compiler_is_asked_and_its_processes_end():
 
 
 @needs_package
-def test_a_model_that_the_compiler_refuses_has_a_reason():
+def test_a_model_that_the_compiler_refuses_has_a_reason() -> None:
     ((name, content),) = prepared([specimen()])
     refused = measure([(name, content), (name, content)], TARGET, find())
     assert not refused.graphs

@@ -33,7 +33,7 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_a_kernel_is_compiled_once_and_found_again(empty_cache, capfd):
+def test_a_kernel_is_compiled_once_and_found_again(empty_cache, capfd) -> None:
     assert cache.read(KERNEL, host()) is None
     loader.objects([KERNEL], host())
     assert "compiling 1 kernel for" in capfd.readouterr().err
@@ -56,7 +56,7 @@ def test_absent_kernels_are_compiled_in_the_order_of_use(empty_cache, monkeypatc
 
 
 @pytest.mark.parametrize("damage", ["flip", *map(long, ("cut", "empty", "foreign header"))])
-def test_damaged_code_is_not_trusted_and_rebuilt(empty_cache, damage):
+def test_damaged_code_is_not_trusted_and_rebuilt(empty_cache, damage) -> None:
     loader.objects([KERNEL], host())
     file = cache.path(KERNEL, host())
     content = bytearray(file.read_bytes())
@@ -73,14 +73,14 @@ def test_damaged_code_is_not_trusted_and_rebuilt(empty_cache, damage):
     assert loader._objects([KERNEL], host())[KERNEL].startswith(b"\x7fELF")
 
 
-def test_code_that_others_may_write_is_refused(empty_cache):
+def test_code_that_others_may_write_is_refused(empty_cache) -> None:
     loader.objects([KERNEL], host())
     os.chmod(cache.path(KERNEL, host()), 0o666)
     with pytest.raises(QnnError, match="can be written by others"):
         loader.addresses([KERNEL], host())
 
 
-def test_a_folder_that_others_may_write_is_refused(empty_cache):
+def test_a_folder_that_others_may_write_is_refused(empty_cache) -> None:
     empty_cache.mkdir()
     os.chmod(empty_cache, 0o777)
     with pytest.raises(QnnError, match="chmod go-w"):
@@ -88,7 +88,7 @@ def test_a_folder_that_others_may_write_is_refused(empty_cache):
     assert os.listdir(empty_cache) == []
 
 
-def test_the_key_changes_with_kernel_target_and_sources(monkeypatch):
+def test_the_key_changes_with_kernel_target_and_sources(monkeypatch) -> None:
     keys = {cache.key(kernel, target) for kernel in ("executor:run", "executor:work") for target in TARGETS}
     assert len(keys) == 2 * len(TARGETS)
     before = cache.key(KERNEL, host())
@@ -97,7 +97,7 @@ def test_the_key_changes_with_kernel_target_and_sources(monkeypatch):
     assert cache.key(KERNEL, host()) != before, "a module that the kernel imports counts too"
 
 
-def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, monkeypatch):
+def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(cache, "_KERNELS", tmp_path)
     (tmp_path / "outer.py").write_text("from isthmus.engine.native.kernels import inner, near as other\n")
     (tmp_path / "inner.py").write_text("from isthmus.engine.native.kernels.deep import something\n")
@@ -107,7 +107,7 @@ def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, mon
 
 
 @pytest.mark.parametrize("kernel", ["executor:run", "doorbell:serve"])
-def test_the_key_changes_with_instructions_that_other_rooms_have_too(monkeypatch, kernel):
+def test_the_key_changes_with_instructions_that_other_rooms_have_too(monkeypatch, kernel) -> None:
     before, plain = cache.key(kernel, host()), cache.key("movement:copy.4", host())
     real = cache._file_hash
     monkeypatch.setattr(cache, "_file_hash", lambda p: b"changed" if p.name == "instructions.py" else real(p))
@@ -123,21 +123,21 @@ def test_the_key_changes_with_instructions_that_other_rooms_have_too(monkeypatch
         (doorbell, "RESPONSE", "doorbell:serve"),
     ],
 )
-def test_the_key_changes_with_layouts_of_memory(monkeypatch, owner, name, kernel):
+def test_the_key_changes_with_layouts_of_memory(monkeypatch, owner, name, kernel) -> None:
     before = cache.key(kernel, host())
     monkeypatch.setattr(words if name == "OPERAND_BITS" else owner, name, getattr(owner, name) + 8)
     assert cache.key(kernel, host()) != before
 
 
 @pytest.mark.parametrize(("owner", "name"), [(words, "Pool"), (cache, "Code")])
-def test_the_key_changes_with_numbers_that_kernels_share_with_others(monkeypatch, owner, name):
+def test_the_key_changes_with_numbers_that_kernels_share_with_others(monkeypatch, owner, name) -> None:
     before = cache.key(KERNEL, host())
     numbers = {member.name: int(member) + 1 for member in getattr(owner, name)}
     monkeypatch.setattr(owner, name, IntEnum(name, numbers))
     assert cache.key(KERNEL, host()) != before
 
 
-def test_the_key_changes_with_the_words_of_the_kernel_and_of_no_other(monkeypatch):
+def test_the_key_changes_with_the_words_of_the_kernel_and_of_no_other(monkeypatch) -> None:
     kernel, other = "movement:fill.4", "movement:copy.4"
     before = cache.key(kernel, host()), cache.key(other, host())
     declared = signatures.KERNELS[kernel]
@@ -148,11 +148,11 @@ def test_the_key_changes_with_the_words_of_the_kernel_and_of_no_other(monkeypatc
 
 
 @pytest.mark.parametrize("change", [{"vector_bytes": 8}, {"dot": "other"}])
-def test_the_key_changes_with_what_a_target_says_of_vectors(change):
+def test_the_key_changes_with_what_a_target_says_of_vectors(change) -> None:
     assert cache.key(KERNEL, replace(host(), **change)) != cache.key(KERNEL, host())
 
 
-def test_a_cache_folder_that_cannot_be_made_is_named(empty_cache, tmp_path, monkeypatch, capfd):
+def test_a_cache_folder_that_cannot_be_made_is_named(empty_cache, tmp_path, monkeypatch, capfd) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(blocker / "cache"))
@@ -160,7 +160,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(empty_cache, tmp_path, monk
     assert "Set ISTHMUS_CACHE_DIR to a folder that can be written." in capfd.readouterr().err
 
 
-def test_without_a_home_folder_the_variable_to_set_is_named(empty_cache, monkeypatch, capfd):
+def test_without_a_home_folder_the_variable_to_set_is_named(empty_cache, monkeypatch, capfd) -> None:
     for name in ("ISTHMUS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
 
@@ -172,7 +172,7 @@ def test_without_a_home_folder_the_variable_to_set_is_named(empty_cache, monkeyp
     assert "no home folder to keep it in. Set ISTHMUS_CACHE_DIR" in capfd.readouterr().err
 
 
-def test_where_nothing_can_be_kept_kernels_are_compiled_for_this_process(empty_cache, monkeypatch, capfd):
+def test_where_nothing_can_be_kept_kernels_are_compiled_for_this_process(empty_cache, monkeypatch, capfd) -> None:
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", "/proc/nowhere")
     code = loader.objects([KERNEL], host())[KERNEL]
     said = capfd.readouterr().err
@@ -182,7 +182,7 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_for_this_process(empty_c
     assert capfd.readouterr().err == ""
 
 
-def test_a_cache_without_permission_says_so_and_one_that_can_be_read_serves(empty_cache, monkeypatch, capfd):
+def test_a_cache_without_permission_says_so_and_one_that_can_be_read_serves(empty_cache, monkeypatch, capfd) -> None:
     kept = loader.objects([KERNEL], host())
 
     def denied(*arguments, **options):
@@ -206,7 +206,7 @@ FULL_DISK = (
 )
 
 
-def test_a_model_runs_where_the_disk_of_the_cache_is_full(empty_cache, tmp_path):
+def test_a_model_runs_where_the_disk_of_the_cache_is_full(empty_cache, tmp_path) -> None:
     """A limit on the size of files stands for the disk: the system refuses in the middle of the write."""
     model = tiny.gate(tmp_path / "gate.onnx", 8)
     command = [sys.executable, "-B", "-c", FULL_DISK, str(model)]
@@ -217,7 +217,7 @@ def test_a_model_runs_where_the_disk_of_the_cache_is_full(empty_cache, tmp_path)
 
 
 @pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_process_that_is_short_of_descriptors_or_memory_is_told_so(empty_cache, monkeypatch, capfd, shortage):
+def test_a_process_that_is_short_of_descriptors_or_memory_is_told_so(empty_cache, monkeypatch, capfd, shortage) -> None:
     def short(*arguments, **options):
         raise OSError(shortage, os.strerror(shortage))
 
@@ -227,12 +227,12 @@ def test_a_process_that_is_short_of_descriptors_or_memory_is_told_so(empty_cache
     assert "for this process" not in capfd.readouterr().err
 
 
-def test_a_compiler_that_fails_is_reported_with_its_words(empty_cache):
+def test_a_compiler_that_fails_is_reported_with_its_words(empty_cache) -> None:
     with pytest.raises(QnnError, match="nonsense"):
         loader.objects(["executor:nonsense"], host())
 
 
-def test_running_cached_kernels_loads_no_numba(empty_cache):
+def test_running_cached_kernels_loads_no_numba(empty_cache) -> None:
     script = (
         "import sys; from isthmus.engine.native import loader; from isthmus.engine.native.target import host\n"
         f"loader.addresses(['{KERNEL}'], host())\n"
@@ -242,7 +242,7 @@ def test_running_cached_kernels_loads_no_numba(empty_cache):
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ})
 
 
-def test_what_lies_in_the_working_folder_does_not_reach_the_compiler(empty_cache, tmp_path, monkeypatch):
+def test_what_lies_in_the_working_folder_does_not_reach_the_compiler(empty_cache, tmp_path, monkeypatch) -> None:
     poisoned = tmp_path / "poisoned"
     poisoned.mkdir()
     for name in ("numpy", "llvmlite", "numba", "isthmus", "sitecustomize", "usercustomize"):
@@ -271,7 +271,7 @@ WITHOUT_LOCKS = "import fcntl; fcntl.flock = lambda *_: None"
 @pytest.mark.parametrize(
     ("before", "compilations"), [pytest.param("", 1, id="locks"), long(WITHOUT_LOCKS, 2, id="no locks")]
 )
-def test_processes_that_need_the_same_kernels_at_once_share_the_work(empty_cache, before, compilations):
+def test_processes_that_need_the_same_kernels_at_once_share_the_work(empty_cache, before, compilations) -> None:
     command = [sys.executable, "-c", LOAD.format(before=before)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate() for process in processes]
@@ -282,7 +282,7 @@ def test_processes_that_need_the_same_kernels_at_once_share_the_work(empty_cache
     assert sorted(os.listdir(empty_cache)) == sorted(cache.file_name(kernel, host()) for kernel in KERNELS)
 
 
-def test_compilers_end_with_the_process_that_started_them(empty_cache):
+def test_compilers_end_with_the_process_that_started_them(empty_cache) -> None:
     # So many that it is at them for long after the first is there.
     kernels = list(signatures.KERNELS)[:100]
     load = LOAD.format(before="").replace(repr(KERNELS), repr(kernels))
@@ -315,6 +315,6 @@ def _children(process):
     ]
 
 
-def test_an_unknown_target_is_refused_with_the_known_ones():
+def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
     with pytest.raises(QnnError, match=r"avx2.*portable"):
         by_name("z80")

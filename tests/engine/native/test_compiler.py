@@ -31,7 +31,7 @@ def test_compiling_a_kernel_leaves_numba_as_it_was_for_others() -> None:
 
 
 @pytest.mark.parametrize("kind", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"])
-def test_reads_and_writes_promise_what_loads_and_stores_do_not(kind):
+def test_reads_and_writes_promise_what_loads_and_stores_do_not(kind) -> None:
     """The promise lets loops vectorise; without it they give the same, more slowly, and nothing else tells."""
     for name, promises in (("load", False), ("read", True), ("store", False), ("write", True)):
         access = getattr(base, f"{name}_{kind}", None)

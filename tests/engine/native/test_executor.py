@@ -24,7 +24,7 @@ def io_of(program):
     return [memory.host(info.nbytes) for info in (*program.inputs, *program.outputs)]
 
 
-def test_scratch_io_and_state_may_be_anywhere_and_be_replaced_between_runs(program):
+def test_scratch_io_and_state_may_be_anywhere_and_be_replaced_between_runs(program) -> None:
     io = io_of(program)
     x = io[0].view(np.float32, program.inputs[0].dims)
     x[...] = np.random.default_rng(0).standard_normal(x.shape)
@@ -41,7 +41,7 @@ def test_scratch_io_and_state_may_be_anywhere_and_be_replaced_between_runs(progr
     executor.close()
 
 
-def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(program):
+def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(program) -> None:
     io = [b.window() for b in io_of(program)]
     small = np.zeros(max(program.scratch_bytes - 1, 0), np.uint8)
     with pytest.raises(QnnError, match="scratch memory: has"):
@@ -52,7 +52,7 @@ def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(p
     assert not shifted.array.any()
 
 
-def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
+def test_io_that_is_too_small_or_missing_is_refused_by_name(program) -> None:
     scratch, state, io = memory.host(program.scratch_bytes).window(), None, io_of(program)
     with pytest.raises(QnnError, match="has 1 inputs and 1 outputs, 1 windows given"):
         Executor(program, scratch, state, [io[0].window()])
@@ -60,7 +60,7 @@ def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
         Executor(program, scratch, state, [io[0].window(), memory.host(4).window()])
 
 
-def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path):
+def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path) -> None:
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3).program
     before = threading.enumerate()
     for forget in (False, True):
@@ -89,7 +89,7 @@ def everything_is_shared(monkeypatch):
 
 @pytest.mark.usefixtures("everything_is_shared")
 @pytest.mark.parametrize("threads", [2, 3, 8])
-def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads):
+def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads) -> None:
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=7)), threads=threads).program
     assert (program.table[:, 2] == threads).all(), "every instruction must be shared for this test to mean anything"
     io, scratch = io_of(program), memory.host(program.scratch_bytes)
@@ -103,7 +103,7 @@ def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads):
 
 
 @pytest.mark.usefixtures("everything_is_shared")
-def test_instructions_shared_by_different_numbers_of_threads_may_follow_each_other(tmp_path):
+def test_instructions_shared_by_different_numbers_of_threads_may_follow_each_other(tmp_path) -> None:
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=64)), threads=4).program
     table = program.table.copy()
     table[:, 2] = [1 + i % 4 for i in range(len(table))]
@@ -121,7 +121,7 @@ def test_instructions_shared_by_different_numbers_of_threads_may_follow_each_oth
     executor.close()
 
 
-def test_a_kept_run_outlives_its_executor(program):
+def test_a_kept_run_outlives_its_executor(program) -> None:
     io = io_of(program)
     x = io[0].view(np.float32, program.inputs[0].dims)
     x[...] = np.random.default_rng(0).standard_normal(x.shape)
@@ -139,7 +139,7 @@ def test_a_kept_run_outlives_its_executor(program):
     assert np.array_equal(io[1].array, expected)
 
 
-def test_threads_that_cannot_be_started_are_refused_and_none_stays(tmp_path, monkeypatch):
+def test_threads_that_cannot_be_started_are_refused_and_none_stays(tmp_path, monkeypatch) -> None:
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=4).program
     start, count = threading.Thread.start, []
 

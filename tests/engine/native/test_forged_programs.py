@@ -23,7 +23,7 @@ def environment():
 
 
 @pytest.mark.parametrize("count", [100, long(COUNT)])
-def test_a_forged_program_is_refused_or_stays_inside_its_memory(count):
+def test_a_forged_program_is_refused_or_stays_inside_its_memory(count) -> None:
     script = HERE / "forged_programs.py"
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", str(script), str(count), SEED],

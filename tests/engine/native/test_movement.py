@@ -147,7 +147,7 @@ def test_reshape_copies() -> None:
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, np.int64])
 @pytest.mark.parametrize("more", [0, 1, 2])
-def test_copies_of_whole_pieces_and_a_little_more_are_whole(kind, more):
+def test_copies_of_whole_pieces_and_a_little_more_are_whole(kind, more) -> None:
     """Pieces of 8192 bytes are dealt out to threads; what is left over is one too."""
     piece = 8192 // np.dtype(kind).itemsize
     for elements in (more or 3, piece + more, 2 * piece + more):

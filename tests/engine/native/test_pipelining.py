@@ -46,7 +46,7 @@ def expected():
 
 
 @pytest.mark.parametrize(("bytes_", "threads"), [(False, 2), (False, 3), (False, 4), (True, 2), (True, 3)])
-def test_pipelined_iterations_compute_the_same_bits_every_time(expected, bytes_, threads):
+def test_pipelined_iterations_compute_the_same_bits_every_time(expected, bytes_, threads) -> None:
     program = from_bytes(to_bytes(pipelined_program(bytes_, threads)))
     model = Guarded(program)
     for _ in range(RUNS):
@@ -54,13 +54,13 @@ def test_pipelined_iterations_compute_the_same_bits_every_time(expected, bytes_,
     model.close()
 
 
-def test_iterations_that_no_other_thread_runs_are_run_by_the_caller(expected):
+def test_iterations_that_no_other_thread_runs_are_run_by_the_caller(expected) -> None:
     model = Guarded(pipelined_program(threads=3))
     model.close()
     assert [model.run(0), model.run(1)] == expected[False]
 
 
-def test_a_run_that_is_aborted_in_an_iteration_ends_and_does_not_disturb_the_next(expected):
+def test_a_run_that_is_aborted_in_an_iteration_ends_and_does_not_disturb_the_next(expected) -> None:
     model = Guarded(pipelined_program())
     word = ctypes.c_int64()
     ended = []
@@ -76,7 +76,7 @@ def test_a_run_that_is_aborted_in_an_iteration_ends_and_does_not_disturb_the_nex
     model.close()
 
 
-def test_profiles_run_the_instructions_of_an_iteration_one_by_one(expected):
+def test_profiles_run_the_instructions_of_an_iteration_one_by_one(expected) -> None:
     program = pipelined_program()
     model = Guarded(program)
     for index in range(len(program.table)):
@@ -87,7 +87,7 @@ def test_profiles_run_the_instructions_of_an_iteration_one_by_one(expected):
     model.close()
 
 
-def test_tensors_private_to_an_iteration_are_in_an_arena_of_its_thread():
+def test_tensors_private_to_an_iteration_are_in_an_arena_of_its_thread() -> None:
     program = pipelined_program(threads=2)
     (pipeline,) = program.pipelines
     words = program.words.tolist()
@@ -120,7 +120,7 @@ def forged(program: Program, place: int, value: int) -> Program:
     return replace(program, words=words)
 
 
-def test_iterations_in_arenas_that_are_too_small_are_refused():
+def test_iterations_in_arenas_that_are_too_small_are_refused() -> None:
     program = pipelined_program()
     (pipeline,) = program.pipelines
     place = int(program.table[pipeline, 1]) + PIPELINE.place.arena_bytes
@@ -131,7 +131,7 @@ def test_iterations_in_arenas_that_are_too_small_are_refused():
         verify(forged(program, place, program.scratch_bytes))
 
 
-def test_iterations_that_write_into_the_arena_of_another_thread_are_refused():
+def test_iterations_that_write_into_the_arena_of_another_thread_are_refused() -> None:
     # Its convolutions have work space too.
     program = native.prepare(tile_networks.chain(6), 2, limit=ScratchLimit.of("60%")).program
     pipeline = program.pipelines[0]
@@ -148,7 +148,7 @@ def test_iterations_that_write_into_the_arena_of_another_thread_are_refused():
     assert any("work space of several threads" in text for text in refused)
 
 
-def test_an_instruction_of_an_iteration_is_not_divided_between_threads():
+def test_an_instruction_of_an_iteration_is_not_divided_between_threads() -> None:
     program = pipelined_program()
     (pipeline,) = program.pipelines
     table = program.table.copy()
@@ -161,7 +161,7 @@ def test_an_instruction_of_an_iteration_is_not_divided_between_threads():
         verify(replace(program, table=table))
 
 
-def test_iterations_on_more_threads_than_a_program_has_are_refused():
+def test_iterations_on_more_threads_than_a_program_has_are_refused() -> None:
     program = pipelined_program()
     table = program.table.copy()
     table[program.pipelines[0], 2] = 3
@@ -169,21 +169,21 @@ def test_iterations_on_more_threads_than_a_program_has_are_refused():
         from_bytes(to_bytes(replace(program, table=table)))
 
 
-def test_one_thread_repeats_tiles_without_pipelining():
+def test_one_thread_repeats_tiles_without_pipelining() -> None:
     program = native.prepare(tile_networks.squeezed(False), 1, limit=ScratchLimit.of("30%")).program
     assert program.repeats
     assert not program.pipelines
     assert np.all(program.table[:, 2] == 1)
 
 
-def test_an_arena_has_the_work_space_of_one_thread():
+def test_an_arena_has_the_work_space_of_one_thread() -> None:
     # Every convolution lists addresses in work space, for each thread that shares it.
     one, several = (native.prepare(tile_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2))
     assert several.program.pipelines
     assert several.program.scratch_bytes < 1.5 * one.program.scratch_bytes
 
 
-def test_the_estimate_of_a_region_counts_the_arenas_of_all_threads():
+def test_the_estimate_of_a_region_counts_the_arenas_of_all_threads() -> None:
     split = native.prepare(tile_networks.squeezed(False), 4, limit=ScratchLimit.of("40%"))
     assert split.program.pipelines
     (region,) = split.plan.regions

@@ -22,7 +22,7 @@ from isthmus.prepare.schedule import Pool
 
 
 @pytest.mark.parametrize("kernel", ["quantized_reduction:softmax.u8", "quantized_reduction:softmax_of_integers.u8"])
-def test_a_softmax_whose_input_changes_under_it_stays_within_its_table(kernel):
+def test_a_softmax_whose_input_changes_under_it_stays_within_its_table(kernel) -> None:
     # Its result lies one byte behind its input: what is read is larger than the largest that was found.
     assert kernel in KERNELS
     length = 4096

@@ -28,7 +28,7 @@ def small_program() -> Program:
     )  # fmt: skip
 
 
-def test_a_program_survives_the_way_to_bytes_and_back():
+def test_a_program_survives_the_way_to_bytes_and_back() -> None:
     program = small_program()
     copy = from_bytes(to_bytes(program))
     for field in fields(Program):
@@ -36,13 +36,13 @@ def test_a_program_survives_the_way_to_bytes_and_back():
         assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, field.name
 
 
-def test_arrays_are_views_of_the_bytes():
+def test_arrays_are_views_of_the_bytes() -> None:
     content = to_bytes(small_program())
     constants = from_bytes(content).constants
     assert not constants.flags.owndata
 
 
-def test_another_version_is_refused_as_such():
+def test_another_version_is_refused_as_such() -> None:
     content = bytearray(to_bytes(small_program()))
     content[8:12] = struct.pack("<I", 99)
     with pytest.raises(QnnError) as refusal:
@@ -52,7 +52,7 @@ def test_another_version_is_refused_as_such():
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_damaged_bytes_are_always_refused(data):
+def test_damaged_bytes_are_always_refused(data) -> None:
     content = bytearray(to_bytes(small_program()))
     if data.draw(st.booleans()):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -91,13 +91,13 @@ def forged(change) -> bytes:
         lambda h, s: h["inputs"][0].update(quantization=[[-1.0], [3], None]),
     ],
 )
-def test_a_forged_header_is_refused(change):
+def test_a_forged_header_is_refused(change) -> None:
     with pytest.raises(QnnError):
         from_bytes(forged(change))
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_kernel_that_is_named_twice_is_refused(number):
+def test_a_kernel_that_is_named_twice_is_refused(number) -> None:
     """Who looks a kernel up by its name would find the first, and not what the instructions do."""
     program = small_program()
     table = program.table.copy()
@@ -108,7 +108,7 @@ def test_a_kernel_that_is_named_twice_is_refused(number):
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 
-def test_a_kernel_that_no_instruction_uses_is_refused():
+def test_a_kernel_that_no_instruction_uses_is_refused() -> None:
     """It would be compiled: a small file could name them all."""
     known = small_program()
     extra = next(kernel for kernel in KERNELS if kernel not in known.kernels)

@@ -49,7 +49,7 @@ def places(signature) -> dict[int, Word]:
 
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("target", ["avx512-vnni", "portable"])
-def test_a_kernel_reads_each_word_as_it_is_declared(name, target):
+def test_a_kernel_reads_each_word_as_it_is_declared(name, target) -> None:
     signature = BY_NAME[name]
     declared, ends = places(signature), max(places(signature)) + 1
     for kernel in (kernels_of(signature)[0], kernels_of(signature)[-1]):
@@ -69,7 +69,7 @@ def test_a_kernel_reads_each_word_as_it_is_declared(name, target):
                 assert isinstance(word, KINDS[access.kind]), f"{kernel} reads '{word.name}' as {access.kind}"
 
 
-def test_reading_a_kernel_finds_what_it_reads():
+def test_reading_a_kernel_finds_what_it_reads() -> None:
     found = reads("movement:copy.4", by_name("portable"))
     assert Access(Index(0), "operand") in found
     assert Access(Index(2), "number") in found
@@ -78,12 +78,12 @@ def test_reading_a_kernel_finds_what_it_reads():
 
 
 @pytest.mark.parametrize("target", ["avx512-vnni", "avx2", "portable", "neon-dot"])
-def test_every_declared_variant_is_one_that_the_kernel_can_be_made_for(target):
+def test_every_declared_variant_is_one_that_the_kernel_can_be_made_for(target) -> None:
     for kernel in KERNELS:
         assert hasattr(_device_function(kernel, by_name(target)), "py_func"), kernel
 
 
-def test_declarations_are_whole():
+def test_declarations_are_whole() -> None:
     for signature in SIGNATURES:
         check = _check_of(signature)
         words = [word.name for word in signature.words]
@@ -98,7 +98,7 @@ def test_declarations_are_whole():
         assert used <= known | memory | builtin, f"{signature.kernel} uses names that nobody defines"
 
 
-def test_each_declared_kernel_has_a_specimen_that_every_target_finds_safe():
+def test_each_declared_kernel_has_a_specimen_that_every_target_finds_safe() -> None:
     for target in TARGETS:
         for threads in (1, 3):
             seen = set()
@@ -110,7 +110,7 @@ def test_each_declared_kernel_has_a_specimen_that_every_target_finds_safe():
             assert missing in ([], ["movement:interleave"]), f"{target.name}: no specimen of {missing}"
 
 
-def test_names_are_a_closed_list_of_bounded_variants():
+def test_names_are_a_closed_list_of_bounded_variants() -> None:
     assert "matmul:packed.8x3" in KERNELS
     for name in ("matmul:packed.300x300", "matmul:packed", "executor:run", "doorbell:serve", "movement:copy.3"):
         assert name not in KERNELS
@@ -118,7 +118,7 @@ def test_names_are_a_closed_list_of_bounded_variants():
     assert len(KERNELS) < 1600
 
 
-def test_declarations_are_read_without_the_compiler():
+def test_declarations_are_read_without_the_compiler() -> None:
     script = (
         "import sys, isthmus.engine.native.verification, isthmus.engine.native.describe\n"
         "assert not {'numba', 'llvmlite'} & set(sys.modules)"
@@ -126,7 +126,7 @@ def test_declarations_are_read_without_the_compiler():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_every_function_that_the_lowering_takes_has_a_kernel():
+def test_every_function_that_the_lowering_takes_has_a_kernel() -> None:
     for name, function in elementwise.FUNCTIONS.items():
         if function.traits.limits is not None or name in ("ElementWiseSelect", "ReluMinMax"):
             continue
@@ -140,7 +140,7 @@ def test_every_function_that_the_lowering_takes_has_a_kernel():
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("pad", [-1, 0, 1, 4])
-def test_windows_that_cross_an_edge_are_counted_one_by_one(stride, pad):
+def test_windows_that_cross_an_edge_are_counted_one_by_one(stride, pad) -> None:
     for size, kernel, dilation, after in itertools.product((1, 2, 7, 8), (1, 2, 3), (1, 2), (0, 2)):
         reach = (kernel - 1) * dilation
         out = (size + pad + after - reach - 1) // stride + 1

@@ -37,7 +37,7 @@ def on_machine(monkeypatch):
         (by_name("avx512-vnni").needs, "avx512-vnni"),
     ],
 )
-def test_the_best_target_of_an_x86_machine_is_picked(on_machine, features, expected):
+def test_the_best_target_of_an_x86_machine_is_picked(on_machine, features, expected) -> None:
     on_machine("x86_64", features)
     assert targets.host().name == expected
 
@@ -51,12 +51,12 @@ def test_the_best_target_of_an_x86_machine_is_picked(on_machine, features, expec
         ((), "portable-arm"),
     ],
 )
-def test_the_best_target_of_an_arm_machine_is_picked(on_machine, features, expected):
+def test_the_best_target_of_an_arm_machine_is_picked(on_machine, features, expected) -> None:
     on_machine("aarch64", features)
     assert targets.host().name == expected
 
 
-def test_a_target_the_machine_lacks_is_refused(on_machine, monkeypatch):
+def test_a_target_the_machine_lacks_is_refused(on_machine, monkeypatch) -> None:
     on_machine("x86_64", ())
     monkeypatch.setenv("ISTHMUS_TARGET", "avx512-vnni")
     with pytest.raises(targets.QnnError, match="cannot run its code"):
@@ -64,7 +64,7 @@ def test_a_target_the_machine_lacks_is_refused(on_machine, monkeypatch):
 
 
 @pytest.mark.parametrize("target", [t.name for t in TARGETS])
-def test_the_executor_compiles_for_every_target(target):
+def test_the_executor_compiles_for_every_target(target) -> None:
     assert isinstance(compile_apart("executor:run", by_name(target)), bytes)
 
 
@@ -75,7 +75,7 @@ def mnemonics(kernel, target):
 
 
 @pytest.mark.parametrize(("target", "addition"), [("neon", {"ldaxr", "stlxr"}), ("neon-dot", {"ldaddal"})])
-def test_shared_words_are_ordered_on_arm_where_other_accesses_are_not(target, addition):
+def test_shared_words_are_ordered_on_arm_where_other_accesses_are_not(target, addition) -> None:
     found = mnemonics("executor:work", target) | mnemonics("executor:run", target)
     assert found >= {"ldar", "stlr"} | addition
     assert "ldapr" not in found, "it may overtake a store that came before it"
@@ -83,7 +83,7 @@ def test_shared_words_are_ordered_on_arm_where_other_accesses_are_not(target, ad
 
 @pytest.mark.parametrize(("target", "instruction"), [("portable", "pause"), ("neon", "isb"), ("neon-dot", "isb")])
 @pytest.mark.parametrize("kernel", ["executor:run", "executor:work", "doorbell:call", "doorbell:serve"])
-def test_a_processor_rests_while_it_spins(kernel, target, instruction):
+def test_a_processor_rests_while_it_spins(kernel, target, instruction) -> None:
     assert instruction in mnemonics(kernel, target)
 
 
@@ -99,6 +99,6 @@ def test_a_processor_rests_while_it_spins(kernel, target, instruction):
         long("portable", "pmaddwd"),
     ],
 )
-def test_eight_bit_products_use_the_targets_instruction(target, instruction):
+def test_eight_bit_products_use_the_targets_instruction(target, instruction) -> None:
     assembly = compile_apart("quantized_convolution:convolve.4x2", by_name(target), assembly=True)
     assert instruction in assembly

@@ -76,7 +76,7 @@ def prepared(graph: Graph, limit: object, threads: int = 1) -> CompiledGraph | N
 
 @pytest.mark.parametrize("first", only((SEED,), range(SEED, SEED + NETWORKS, AT_A_TIME)))
 @pytest.mark.parametrize("parts", [False, True])
-def test_random_networks_by_tiles_have_the_same_bits(first, parts):
+def test_random_networks_by_tiles_have_the_same_bits(first, parts) -> None:
     split = 0
     for seed in range(first, first + AT_A_TIME):
         graph = tile_networks.network(seed, tile_networks.PARTS) if parts else tile_networks.network(seed)
@@ -106,7 +106,7 @@ def _expected(program: Program) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1), (1, 1)])
-def test_tiles_over_any_result_of_a_split_have_the_same_bits(order):
+def test_tiles_over_any_result_of_a_split_have_the_same_bits(order) -> None:
     graph = tile_networks.parted(order)
     whole = native.prepare(graph)
     split = prepared(graph, int(whole.plan.bytes * 0.8))
@@ -116,7 +116,7 @@ def test_tiles_over_any_result_of_a_split_have_the_same_bits(order):
 
 
 @pytest.mark.parametrize(("width", "pads"), [(3, (0, 0)), (3, (1, 1)), (5, (0, 0)), (3, (2, 2))])
-def test_columns_over_rows_of_another_length_have_the_same_bits(width, pads):
+def test_columns_over_rows_of_another_length_have_the_same_bits(width, pads) -> None:
     graph = tile_networks.narrowed(width, pads)
     whole = native.prepare(graph)
     expected = _expected(whole.program)
@@ -130,7 +130,7 @@ def test_columns_over_rows_of_another_length_have_the_same_bits(width, pads):
 
 @pytest.mark.parametrize("bytes_", [False, True])
 @pytest.mark.parametrize(("size", "resized"), [((48, 6), (48, 12)), ((6, 48), (12, 48)), ((48, 6), (48, 9))])
-def test_an_image_resized_in_one_direction_has_the_same_bits(size, resized, bytes_):
+def test_an_image_resized_in_one_direction_has_the_same_bits(size, resized, bytes_) -> None:
     graph = tile_networks.resized_in_one_direction(size, resized, bytes_)
     whole = native.prepare(graph)
     expected = _expected(whole.program)
@@ -142,7 +142,7 @@ def test_an_image_resized_in_one_direction_has_the_same_bits(size, resized, byte
 
 
 @pytest.mark.parametrize("bytes_", [False, True])
-def test_a_repeated_tile_is_one_in_the_program(bytes_):
+def test_a_repeated_tile_is_one_in_the_program(bytes_) -> None:
     graph = tile_networks.squeezed(bytes_)
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
     program = split.program
@@ -157,7 +157,7 @@ def test_a_repeated_tile_is_one_in_the_program(bytes_):
     model.close()
 
 
-def test_instructions_of_tiles_run_one_by_one_as_profiles_run_them():
+def test_instructions_of_tiles_run_one_by_one_as_profiles_run_them() -> None:
     graph = tile_networks.squeezed(False)
     program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
     (repeat,), expected = program.repeats, _expected(native.prepare(graph).program)
@@ -173,13 +173,13 @@ def test_instructions_of_tiles_run_one_by_one_as_profiles_run_them():
     model.close()
 
 
-def test_the_constants_are_those_of_whole_steps():
+def test_the_constants_are_those_of_whole_steps() -> None:
     graph = tile_networks.squeezed(True)
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
     assert split.program.constant_bytes <= whole.program.constant_bytes + 256
 
 
-def test_two_threads_compute_the_same_tiles():
+def test_two_threads_compute_the_same_tiles() -> None:
     graph = tile_networks.squeezed(False)
     split = native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
     assert split.plan.regions
@@ -188,7 +188,7 @@ def test_two_threads_compute_the_same_tiles():
     model.close()
 
 
-def test_tiles_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits():
+def test_tiles_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits() -> None:
     graph = tile_networks.narrowed(5, (0, 0))
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
     assert "depthwise:convolve.4x5s1" in whole.program.kernels
@@ -197,7 +197,7 @@ def test_tiles_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits():
 
 
 @pytest.mark.parametrize("bytes_", [False, True])
-def test_instructions_of_one_step_share_the_words_in_which_they_are_alike(bytes_):
+def test_instructions_of_one_step_share_the_words_in_which_they_are_alike(bytes_) -> None:
     graph = tile_networks.squeezed(bytes_)
     program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
     assert program.varies
@@ -216,7 +216,7 @@ def test_instructions_of_one_step_share_the_words_in_which_they_are_alike(bytes_
         model.close()
 
 
-def test_an_aborted_run_leaves_nothing_for_the_next():
+def test_an_aborted_run_leaves_nothing_for_the_next() -> None:
     graph = tile_networks.squeezed(True)
     expected = _expected(native.prepare(graph).program)
     program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
@@ -227,7 +227,7 @@ def test_an_aborted_run_leaves_nothing_for_the_next():
     model.close()
 
 
-def test_programs_that_are_not_split_have_none_of_it():
+def test_programs_that_are_not_split_have_none_of_it() -> None:
     program = native.prepare(tile_networks.squeezed(True)).program
     assert not program.varies
     assert program.table.dtype == np.int64
@@ -238,7 +238,7 @@ def test_programs_that_are_not_split_have_none_of_it():
 
 
 @pytest.mark.parametrize("bytes_", [False, True])
-def test_the_effort_of_tiles_counts_the_rows_of_tiles(bytes_):
+def test_the_effort_of_tiles_counts_the_rows_of_tiles(bytes_) -> None:
     engine = lower.NativeEngine(host())
     plan = Planner(tile_networks.squeezed(bytes_), PlanOptions(), engine).schedule()
     known = 0
@@ -256,7 +256,7 @@ def test_the_effort_of_tiles_counts_the_rows_of_tiles(bytes_):
     assert known >= 2
 
 
-def test_tiles_of_little_work_are_not_shared():
+def test_tiles_of_little_work_are_not_shared() -> None:
     graph = tile_networks.squeezed(False)
     whole, split = native.prepare(graph, 2), native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
     shared, alone = (

@@ -61,12 +61,12 @@ def refused(program, told):
         verify(program)
 
 
-def test_honest_programs_pass_and_go_to_bytes_and_back(honest):
+def test_honest_programs_pass_and_go_to_bytes_and_back(honest) -> None:
     for name, program in honest.items():
         assert from_bytes(to_bytes(program)).kernels == program.kernels, name
 
 
-def test_an_operand_may_end_where_its_pool_does_and_no_byte_later(honest):
+def test_an_operand_may_end_where_its_pool_does_and_no_byte_later(honest) -> None:
     program = honest["unary"]
     [y] = [i for i in (4, 5) if program.words[0] >> 48 == i]
     verify(changed(program, output=Operand.at(y, 0)))
@@ -77,12 +77,12 @@ def test_an_operand_may_end_where_its_pool_does_and_no_byte_later(honest):
     refused(changed(program, x=0), "'x' is in no pool")
 
 
-def test_a_walk_backwards_may_not_leave_the_front(honest):
+def test_a_walk_backwards_may_not_leave_the_front(honest) -> None:
     program = honest["slice"]
     refused(changed(program, source=Operand.at(4, 0)), "'source' takes bytes -")
 
 
-def test_constants_and_inputs_are_not_written(honest, tmp_path):
+def test_constants_and_inputs_are_not_written(honest, tmp_path) -> None:
     spacious = replace(honest["unary"], constants=np.zeros(4096, np.uint8))
     refused(changed(spacious, output=Operand.at(Pool.CONSTANT, 0)), "'output' is written, but is in the constants")
     gate = native.prepare(load(tiny.gate(tmp_path / "gate.onnx"))).program
@@ -105,7 +105,7 @@ def test_constants_and_inputs_are_not_written(honest, tmp_path):
         ("bytes resized", "rows", 5, np.int32, "rows.most"),
     ],
 )
-def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, word, entry, kind, told):
+def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, word, entry, kind, told) -> None:
     program = honest[name]
     for number, start, _ in program.table.tolist():
         signature = KERNELS[program.kernels[number]]
@@ -117,7 +117,7 @@ def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, w
     refused(replace(program, constants=constants), told)
 
 
-def test_reading_tables_again_and_again_is_bounded(honest):
+def test_reading_tables_again_and_again_is_bounded(honest) -> None:
     program = honest["bytes sum"]
     several = replace(
         program,
@@ -131,11 +131,11 @@ def test_reading_tables_again_and_again_is_bounded(honest):
     refused(several, "tables overlap too often")
 
 
-def test_a_table_must_be_a_constant(honest):
+def test_a_table_must_be_a_constant(honest) -> None:
     refused(changed(honest["cubic"], places=Operand.at(4, 0)), "'places' names memory, but is not a constant")
 
 
-def test_nothing_is_written_into_work_space_that_holds_addresses(honest):
+def test_nothing_is_written_into_work_space_that_holds_addresses(honest) -> None:
     program = honest["conv"]
     values, _ = KERNELS[program.kernels[0]].decode(program.words.tolist())
     large = replace(program, scratch_bytes=1 << 20)
@@ -143,7 +143,7 @@ def test_nothing_is_written_into_work_space_that_holds_addresses(honest):
     refused(changed(large, result=Operand.at(Pool.SCRATCH, 64)), "'result' is written into work space")
 
 
-def test_words_belong_to_one_instruction_or_to_several_that_are_the_same(honest):
+def test_words_belong_to_one_instruction_or_to_several_that_are_the_same(honest) -> None:
     program = honest["lstm"]
     table = program.table.copy()
     table[1, 1] -= 1
@@ -158,7 +158,7 @@ def test_words_belong_to_one_instruction_or_to_several_that_are_the_same(honest)
     refused(replace(program, words=program.words[:-1]), "too few words")
 
 
-def test_a_list_may_not_be_longer_than_there_are_words(honest):
+def test_a_list_may_not_be_longer_than_there_are_words(honest) -> None:
     refused(changed(honest["binary"], rank=1 << 40), "'rank' is 1099511627776")
     refused(changed(honest["binary"], rank=31), "too few words|is ")
 
@@ -167,7 +167,7 @@ def test_a_list_may_not_be_longer_than_there_are_words(honest):
 @pytest.mark.parametrize(
     "name", ["matmul:packed.300x300", "executor:run", "doorbell:serve", "os:system", "movement:copy.4.4", "x" * 1000]
 )
-def test_a_kernel_that_is_not_declared_is_refused_before_anything_is_compiled(honest, name):
+def test_a_kernel_that_is_not_declared_is_refused_before_anything_is_compiled(honest, name) -> None:
     program = honest["unary"]
     header = header_of(program) | {"kernels": [name]}
     arrays = {n: getattr(program, n) for n in ("table", "words", "constants", "state_initial")}
@@ -177,7 +177,7 @@ def test_a_kernel_that_is_not_declared_is_refused_before_anything_is_compiled(ho
     assert len(str(refusal.value)) < 300
 
 
-def test_a_program_made_before_two_operands_were_exchanged_is_incompatible(honest, monkeypatch):
+def test_a_program_made_before_two_operands_were_exchanged_is_incompatible(honest, monkeypatch) -> None:
     content = to_bytes(honest["unary"])
     [kernel] = honest["unary"].kernels
     signature = KERNELS[kernel]
@@ -189,12 +189,12 @@ def test_a_program_made_before_two_operands_were_exchanged_is_incompatible(hones
     assert refusal.value.code is Code.COMMON_INCOMPATIBLE_BINARIES
 
 
-def test_an_unknown_target_is_refused(honest):
+def test_an_unknown_target_is_refused(honest) -> None:
     with pytest.raises(QnnError, match="must be one of"):
         from_bytes(to_bytes(replace(honest["unary"], target="z80")))
 
 
-def test_an_instruction_is_described_by_the_names_of_its_words(honest):
+def test_an_instruction_is_described_by_the_names_of_its_words(honest) -> None:
     assert describe(honest["unary"], 0) == (
         "elementwise:unary.gelu_f32(output=Gelu+0, x=in0+0, elements=700, first=0, second=0) in 2 shares"
     )
@@ -211,7 +211,7 @@ def repeating(program):
     return first, cursor
 
 
-def test_a_repetition_is_of_instructions_that_are_there(honest):
+def test_a_repetition_is_of_instructions_that_are_there(honest) -> None:
     program = honest["tiles of floats"]
     first, _ = repeating(program)
     refused(changed(program, first, instructions=len(program.table)), "but fewer follow")
@@ -219,7 +219,7 @@ def test_a_repetition_is_of_instructions_that_are_there(honest):
     refused(changed(program, first, first_cursor=Pool.SCRATCH), "cursors that are pools")
 
 
-def test_what_repeats_others_is_not_repeated(honest):
+def test_what_repeats_others_is_not_repeated(honest) -> None:
     program = honest["tiles of floats"]
     first, _ = repeating(program)
     start = int(program.table[first, 1])
@@ -231,7 +231,7 @@ def test_what_repeats_others_is_not_repeated(honest):
     refused(changed(nested, first, instructions=3), "is itself repeated")
 
 
-def test_all_places_of_a_cursor_are_in_its_pool(honest):
+def test_all_places_of_a_cursor_are_in_its_pool(honest) -> None:
     program = honest["tiles of floats"]
     first, _ = repeating(program)
     signature = KERNELS["tiles:repeat"]
@@ -249,7 +249,7 @@ def test_all_places_of_a_cursor_are_in_its_pool(honest):
     refused(replace(program, words=words), "'pools' is")
 
 
-def test_a_cursor_is_known_where_it_is_moved_only(honest):
+def test_a_cursor_is_known_where_it_is_moved_only(honest) -> None:
     program = honest["tiles of bytes"]
     first, cursor = repeating(program)
     index = next(index for index in range(first) if index not in program.varies)
@@ -259,7 +259,7 @@ def test_a_cursor_is_known_where_it_is_moved_only(honest):
     refused(changed(program, index, **{word: moved}), "is in no pool")
 
 
-def test_inputs_are_not_written_through_a_cursor(honest):
+def test_inputs_are_not_written_through_a_cursor(honest) -> None:
     program = honest["tiles of floats"]
     first, cursor = repeating(program)
     for index in range(first + 1, len(program.table)):
@@ -291,7 +291,7 @@ def with_word(program, place, value):
 
 
 @pytest.mark.parametrize("name", ["tiles of bytes", "tiles of floats"])
-def test_words_that_are_changed_are_held_to_what_they_are_changed_to(honest, name):
+def test_words_that_are_changed_are_held_to_what_they_are_changed_to(honest, name) -> None:
     program = honest[name]
     _, start, said = varying(program)
     values = start + 2 + 2 * len(said["firsts"])
@@ -300,7 +300,7 @@ def test_words_that_are_changed_are_held_to_what_they_are_changed_to(honest, nam
             verify(with_word(program, values + number, (1 << 47) - 1))
 
 
-def test_only_words_of_one_instruction_are_changed_and_always_the_same(honest):
+def test_only_words_of_one_instruction_are_changed_and_always_the_same(honest) -> None:
     program = honest["tiles of bytes"]
     _, start, said = varying(program)
     first, mask = start + 1, start + 1 + len(said["firsts"])
@@ -317,7 +317,7 @@ def test_only_words_of_one_instruction_are_changed_and_always_the_same(honest):
             verify(with_word(program, place, value))
 
 
-def test_an_instruction_is_changed_before_it_is_used(honest):
+def test_an_instruction_is_changed_before_it_is_used(honest) -> None:
     program = honest["tiles of bytes"]
     index, _, said = varying(program)
     rows = program.table.tolist()
@@ -327,7 +327,7 @@ def test_an_instruction_is_changed_before_it_is_used(honest):
     refused(replace(program, table=early, labels=("", *program.labels)), "neither begins|used as it is")
 
 
-def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest):
+def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest) -> None:
     program = honest["tiles of bytes"]
     index, start, _ = varying(program)
     table = program.table.copy()
@@ -341,7 +341,7 @@ def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest):
     refused(with_word(program, start + 1, start), "not be changed|used as it is")
 
 
-def test_a_box_and_its_class_are_one_number_of_32_bits(honest):
+def test_a_box_and_its_class_are_one_number_of_32_bits(honest) -> None:
     """A larger one would be cut off, and lead outside the boxes; the memory of so many is there."""
     program = honest["detections of classes"]
     large = replace(program, scratch_bytes=1 << 36)

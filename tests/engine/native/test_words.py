@@ -33,7 +33,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-def test_words_stand_in_the_declared_order_whatever_order_they_are_given_in():
+def test_words_stand_in_the_declared_order_whatever_order_they_are_given_in() -> None:
     words = SCALED.encode(dict(reversed(GIVEN.items())))
     half = int(np.float64(0.5).view(np.int64))
     assert words == [SCRATCH, CONSTANT, 7, half, 2, 2, 3, 4, 8, 0]
@@ -59,13 +59,13 @@ def test_words_stand_in_the_declared_order_whatever_order_they_are_given_in():
         ({"table": SCRATCH}, "names memory, but is not a constant"),
     ],
 )
-def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, told):
+def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, told) -> None:
     given = {name: value for name, value in (GIVEN | change).items() if value is not None}
     with pytest.raises(QnnError, match=told):
         SCALED.encode(given)
 
 
-def test_an_operand_lies_so_many_bytes_into_its_tensor_wherever_that_is():
+def test_an_operand_lies_so_many_bytes_into_its_tensor_wherever_that_is() -> None:
     def tensor(kind: TensorType, data: np.ndarray | None = None) -> Tensor:
         return Tensor(kind.name, kind, DataType.FLOAT_32, (8,), None, data)
 
@@ -79,7 +79,7 @@ def test_an_operand_lies_so_many_bytes_into_its_tensor_wherever_that_is():
     assert emitter.at(None, 12) == ABSENT
 
 
-def test_an_emitter_writes_only_declared_kernels():
+def test_an_emitter_writes_only_declared_kernels() -> None:
     emitter = Emitter(portable(), 1, {})
     emitter.emit("movement:fill.4", value=1, elements=2, destination=SCRATCH)
     assert emitter.words == [SCRATCH, 2, 1]
@@ -97,15 +97,15 @@ def test_an_emitter_writes_only_declared_kernels():
     ],
     ids=["exchanged", "renamed", "another extent", "one less"],
 )
-def test_another_order_name_or_extent_is_another_declaration(words):
+def test_another_order_name_or_extent_is_another_declaration(words) -> None:
     assert replace(SCALED, words=words).digest != SCALED.digest
 
 
-def test_limits_may_change_while_the_declaration_stays():
+def test_limits_may_change_while_the_declaration_stays() -> None:
     words = tuple(Number("count", 1, 50) if word.name == "count" else word for word in SCALED.words)
     assert replace(SCALED, words=words, rules=("count < 9",)).digest == SCALED.digest
 
 
-def test_each_declaration_has_a_hash_of_its_own():
+def test_each_declaration_has_a_hash_of_its_own() -> None:
     signatures = set(KERNELS.values())
     assert len({signature.digest for signature in signatures}) == len(signatures)

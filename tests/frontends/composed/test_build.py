@@ -26,32 +26,32 @@ def refused(*tensors, nodes) -> QnnError:
     return caught.value
 
 
-def test_inputs_and_outputs_keep_the_order_of_the_file():
+def test_inputs_and_outputs_keep_the_order_of_the_file() -> None:
     tensors = (tensor("b", WRITE, (2, 3)), Y, tensor("a", WRITE, (2, 3)))
     graph = built(*tensors, nodes=(node("n", "ElementWiseAdd", ["a", "b"], ["y"]),))
     assert [t.name for t in graph.inputs] == ["b", "a"]
 
 
-def test_absent_operands_at_the_end_are_no_operands():
+def test_absent_operands_at_the_end_are_no_operands() -> None:
     weights = static("w", np.ones((3, 3), np.float32))
     for inputs in (["x", "w", "none"], ["x", "w", ""], ["x", "w"]):
         graph = built(X, Y, NONE, weights, nodes=(node("fc", "FullyConnected", inputs, ["y"]),))
         assert len(graph.nodes[0].inputs) == 2
 
 
-def test_absent_results_at_the_end_are_no_results():
+def test_absent_results_at_the_end_are_no_results() -> None:
     graph = built(X, Y, NONE, nodes=(node("n", "Relu", ["x"], ["y", "none"]),))
     assert [t.name for t in graph.nodes[0].outputs] == ["y"]
 
 
-def test_a_result_before_another_cannot_be_absent():
+def test_a_result_before_another_cannot_be_absent() -> None:
     cut = {"axis": 1, "split_index": np.uint32([1])}
     tail = tensor("y", READ, (2, 2))
     error = refused(X, tail, NONE, nodes=(node("cut", "Split", ["x"], ["none", "y"], cut),))
     assert "Split x1 (an output before another is absent: 'cut')" in error.rule
 
 
-def test_a_node_that_lost_a_result_is_not_said_to_lack_it_too():
+def test_a_node_that_lost_a_result_is_not_said_to_lack_it_too() -> None:
     cut = {"axis": 1, "split_index": np.uint32([1])}
     strange = replace(tensor("z", READ, (2, 2)), dtype=0x0404)
     tensors = X, tensor("y", READ, (2, 1)), strange
@@ -60,25 +60,25 @@ def test_a_node_that_lost_a_result_is_not_said_to_lack_it_too():
     assert "Split" not in error.rule
 
 
-def test_nodes_of_one_name_are_told_apart():
+def test_nodes_of_one_name_are_told_apart() -> None:
     between = tensor("a", NATIVE, (2, 3))
     graph = built(X, Y, between, nodes=(node("n", "Relu", ["x"], ["a"]), node("n", "Tanh", ["a"], ["y"])))
     assert [n.name for n in graph.nodes] == ["n", "n.1"]
 
 
-def test_two_tensors_of_one_name_are_refused():
+def test_two_tensors_of_one_name_are_refused() -> None:
     error = refused(X, replace(X, dims=(1,)), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
     assert error.code is Code.TENSOR_ALREADY_EXISTS
 
 
-def test_memory_types_are_those_of_the_tensors():
+def test_memory_types_are_those_of_the_tensors() -> None:
     graph = built(replace(X, mem_type=1), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
     assert [t.mem_type for t in (*graph.inputs, *graph.outputs)] == [TensorMemType.MEMHANDLE, TensorMemType.RAW]
     error = refused(replace(X, mem_type=9), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
     assert error.code is Code.TENSOR_INVALID_TENSOR_PARAM
 
 
-def test_a_node_may_write_a_state_which_may_have_an_initial_value():
+def test_a_node_may_write_a_state_which_may_have_an_initial_value() -> None:
     start = np.float32([[1, 2, 3], [4, 5, 6]])
     nodes = (node("add", "ElementWiseAdd", ["x", "s"], ["s"]), node("copy", "Relu", ["s"], ["y"]))
     for data in (start, None):
@@ -104,36 +104,36 @@ def test_a_node_may_write_a_state_which_may_have_an_initial_value():
         ((X, Y), (node("n", "", ["x"], ["y"]),), "an operation without a name x1 ('n')"),
     ],
 )
-def test_what_is_lacking_is_named(tensors, nodes, named):
+def test_what_is_lacking_is_named(tensors, nodes, named) -> None:
     error = refused(*tensors, nodes=nodes)
     assert error.code is Code.COMMON_NOT_SUPPORTED
     assert named in error.rule
 
 
-def test_a_parameter_of_no_data_type_is_refused():
+def test_a_parameter_of_no_data_type_is_refused() -> None:
     graph = convolution()
     strange = replace(graph.nodes[0].params["stride"], dtype=0x0999)
     nodes = (replace(graph.nodes[0], params={**graph.nodes[0].params, "stride": strange}), graph.nodes[1])
     assert "0x0999 is none" in refused(*graph.tensors, nodes=nodes).rule
 
 
-def test_a_parameter_that_asks_for_what_is_not_there_is_named():
+def test_a_parameter_that_asks_for_what_is_not_there_is_named() -> None:
     graph = convolution()
     nodes = (replace(graph.nodes[0], params={**graph.nodes[0].params, "reuse_sparse_indices": True}), graph.nodes[1])
     assert "Conv2d x1 (parameter 'reuse_sparse_indices': 'conv')" in refused(*graph.tensors, nodes=nodes).rule
 
 
-def test_nodes_have_the_order_of_their_data():
+def test_nodes_have_the_order_of_their_data() -> None:
     between = tensor("a", NATIVE, (2, 3))
     error = refused(X, Y, between, nodes=(node("n", "Tanh", ["a"], ["y"]), node("m", "Relu", ["x"], ["a"])))
     assert error.code is Code.GRAPH_UNCONNECTED_NODE
 
 
-def test_a_graph_has_a_bounded_number_of_nodes():
+def test_a_graph_has_a_bounded_number_of_nodes() -> None:
     assert "above the limit" in refused(X, Y, nodes=(node("n", "Relu", ["x"], ["y"]),) * (MAX_NODES + 1)).rule
 
 
-def test_small_files_whose_tensors_share_their_bytes_make_no_large_copies():
+def test_small_files_whose_tensors_share_their_bytes_make_no_large_copies() -> None:
     data = memoryview(bytes(1 << 12))
     packed = [
         replace(static(f"w{i}", np.zeros(1, np.uint8)), dtype=0x0004, dims=(2, 1 << 11), data=data[i : i + (1 << 11)])
@@ -143,7 +143,7 @@ def test_small_files_whose_tensors_share_their_bytes_make_no_large_copies():
 
 
 @pytest.mark.parametrize("dims", [(1 << 40, 1 << 40), (0, 1 << 62, 1 << 62)])
-def test_dimensions_that_no_memory_has_are_refused(dims):
+def test_dimensions_that_no_memory_has_are_refused(dims) -> None:
     for kind in (NATIVE, TensorType.STATIC):
         huge = replace(tensor("huge", kind, dims), data=memoryview(b"") if kind is TensorType.STATIC else None)
         assert "are those of no memory" in refused(X, Y, huge, nodes=()).rule

@@ -42,11 +42,11 @@ def facts(entry):
     return entry.name, [told(one) for one in entry.tensors], nodes
 
 
-def test_graphs_come_back_as_they_were():
+def test_graphs_come_back_as_they_were() -> None:
     assert [facts(g) for g in read(memoryview(serialized(GRAPHS)), "it")] == [facts(g) for g in GRAPHS]
 
 
-def test_bytes_are_aligned_views():
+def test_bytes_are_aligned_views() -> None:
     data = memoryview(serialized(GRAPHS))
     for graph in read(data, "it"):
         for one in graph.tensors:
@@ -56,19 +56,19 @@ def test_bytes_are_aligned_views():
                 assert place % FORMAT.alignment == 0
 
 
-def test_a_memory_type_is_kept():
+def test_a_memory_type_is_kept() -> None:
     graph = replace(GRAPHS[0], tensors=(replace(tensor("x", TensorType.APP_WRITE, (1,)), mem_type=1),))
     assert read(memoryview(serialized([graph])), "it")[0].tensors[0].mem_type == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"ISTHMCMP", bytes(100), b"ISTHMCMP" + b"\xff" * 8, b"ISTHMCMP" + bytes(80)])
-def test_what_is_nothing_of_the_kind_is_refused(data):
+def test_what_is_nothing_of_the_kind_is_refused(data) -> None:
     with pytest.raises(QnnError, match="not well-formed") as caught:
         read(memoryview(data), "library 'l'")
     assert caught.value.code is Code.COMMON_LOADING_BINARIES
 
 
-def test_damaged_graphs_are_built_or_refused():
+def test_damaged_graphs_are_built_or_refused() -> None:
     rng, data = random.Random(5), serialized(GRAPHS)
     for _ in range(1500):
         changed = bytearray(data)
@@ -81,7 +81,7 @@ def test_damaged_graphs_are_built_or_refused():
             continue
 
 
-def test_tensors_that_share_their_bytes_are_refused():
+def test_tensors_that_share_their_bytes_are_refused() -> None:
     many = replace(GRAPHS[0], tensors=tuple(static(f"w{i}", np.zeros(64, np.int8)) for i in range(8)), nodes=())
     header, sections = FORMAT.unpack(serialized([many]))
     for fields in header["graphs"][0]["tensors"]:
@@ -90,7 +90,7 @@ def test_tensors_that_share_their_bytes_are_refused():
         read(memoryview(b"".join(FORMAT.pack(header, sections))), "it")
 
 
-def test_many_scales_take_no_place_in_the_description():
+def test_many_scales_take_no_place_in_the_description() -> None:
     scales = np.arange(100_000, dtype=np.float32)
     encoding = EncodingEntry(scales, np.zeros(len(scales), np.int32), 0, 8, 1)
     graph = replace(GRAPHS[0], tensors=(replace(tensor("x", TensorType.APP_WRITE, (1,)), encoding=encoding),), nodes=())

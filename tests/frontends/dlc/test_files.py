@@ -48,13 +48,13 @@ def refused(tmp_path, graph) -> QnnError:
 
 
 @pytest.mark.parametrize("layout", [RAW, OLD, OLDER])
-def test_all_forms_of_version_4_compute_what_they_hold(tmp_path, layout):
+def test_all_forms_of_version_4_compute_what_they_hold(tmp_path, layout) -> None:
     with Session(written(tmp_path, convolution(), layout=layout)) as session:
         assert list(session.inputs) == ["in/x:0"]
         np.testing.assert_allclose(session.run({"in/x:0": X})["y"], convolved(X), atol=1e-5)
 
 
-def test_parameters_of_all_forms_are_the_same(tmp_path):
+def test_parameters_of_all_forms_are_the_same(tmp_path) -> None:
     clip = {"operation": 5, "min_value": -0.5, "max_value": 2.5}
     graphs = [
         frontends.load(written(tmp_path, single(node("clip", "Neuron", ["x"], ["y"], clip)), layout=layout))
@@ -64,14 +64,14 @@ def test_parameters_of_all_forms_are_the_same(tmp_path):
         assert (graph.nodes[0].params["min_value"], graph.nodes[0].params["max_value"]) == (-0.5, 2.5)
 
 
-def test_an_archive_without_wide_sizes_is_read_too(tmp_path):
+def test_an_archive_without_wide_sizes_is_read_too(tmp_path) -> None:
     content = reader.archive.read(memoryview(dlc([convolution()])), "wide").entries
     path = tmp_path / "narrow.dlc"
     path.write_bytes(archive({name: bytes(data) for name, data in content.items()}, wide=False))
     assert [n.op for n in frontends.load(path).nodes] == ["Conv2d", "ElementWiseNeuron"]
 
 
-def test_of_several_graphs_each_can_be_had(tmp_path):
+def test_of_several_graphs_each_can_be_had(tmp_path) -> None:
     path = written(tmp_path, convolution("first"), convolution("second"))
     assert [graph.name for graph in frontends.load_all(ModelSource(path))] == ["first", "second"]
     with Session(path, graph="second") as session:
@@ -82,7 +82,7 @@ def test_of_several_graphs_each_can_be_had(tmp_path):
         assert [graph.name for graph in graphs] == ["first", "second"]
 
 
-def test_of_several_graphs_one_must_be_named(tmp_path):
+def test_of_several_graphs_one_must_be_named(tmp_path) -> None:
     path = written(tmp_path, convolution("first"), convolution("second"))
     with pytest.raises(QnnError, match=r"2 graphs: 'first', 'second'"):
         Session(path)
@@ -91,7 +91,7 @@ def test_of_several_graphs_one_must_be_named(tmp_path):
     assert caught.value.code is Code.GRAPH_DOES_NOT_EXIST
 
 
-def test_a_context_takes_all_graphs_or_none(tmp_path):
+def test_a_context_takes_all_graphs_or_none(tmp_path) -> None:
     path = written(tmp_path, convolution("first"), convolution("second"))
     with qnn.Backend("cpu") as backend:
         context = backend.create_context()
@@ -101,7 +101,7 @@ def test_a_context_takes_all_graphs_or_none(tmp_path):
         assert list(context.graphs) == ["second"]
 
 
-def test_two_graphs_of_one_name_are_refused_by_a_context(tmp_path):
+def test_two_graphs_of_one_name_are_refused_by_a_context(tmp_path) -> None:
     path = written(tmp_path, convolution("same"), convolution("same"))
     with qnn.Backend("cpu") as backend:
         context = backend.create_context()
@@ -110,7 +110,7 @@ def test_two_graphs_of_one_name_are_refused_by_a_context(tmp_path):
         assert not context.graphs
 
 
-def test_weights_are_read_only_views_of_one_mapping(tmp_path):
+def test_weights_are_read_only_views_of_one_mapping(tmp_path) -> None:
     graph = loaded(tmp_path, convolution())
     held = [t.data for t in graph.tensors.values() if t.is_static]
     assert len(held) == 2
@@ -121,7 +121,7 @@ def test_weights_are_read_only_views_of_one_mapping(tmp_path):
     assert abs(places[0] - places[1]) < 4096
 
 
-def test_a_file_that_changes_beneath_changes_nothing(tmp_path):
+def test_a_file_that_changes_beneath_changes_nothing(tmp_path) -> None:
     path = written(tmp_path, convolution())
     graph = frontends.load(path)
     with path.open("r+b") as stream:
@@ -131,7 +131,7 @@ def test_a_file_that_changes_beneath_changes_nothing(tmp_path):
     np.testing.assert_array_equal(graph.tensors["1"].data, BIAS)
 
 
-def test_the_mapping_ends_with_the_graph(tmp_path):
+def test_the_mapping_ends_with_the_graph(tmp_path) -> None:
     graph = loaded(tmp_path, convolution())
     array = graph.tensors["1"].data
     while isinstance(array.base, np.ndarray):
@@ -142,7 +142,7 @@ def test_the_mapping_ends_with_the_graph(tmp_path):
     assert mapping() is None
 
 
-def test_names_stay_those_of_the_source_or_become_qnns(tmp_path):
+def test_names_stay_those_of_the_source_or_become_qnns(tmp_path) -> None:
     path = written(tmp_path, convolution())
     assert [t.name for t in frontends.load(path).inputs] == ["in/x:0"]
     (clean,) = frontends.load_all(ModelSource(path, clean_names=True))
@@ -150,7 +150,7 @@ def test_names_stay_those_of_the_source_or_become_qnns(tmp_path):
     assert {"conv_w_0", "_1"} <= set(clean.tensors)
 
 
-def test_names_that_would_become_the_same_are_told_apart(tmp_path):
+def test_names_that_would_become_the_same_are_told_apart(tmp_path) -> None:
     graph = GraphEntry(
         "net",
         (tensor("a/b", NATIVE, (2,)), tensor("a.b", NATIVE, (2,)), tensor("x", WRITE, (2,)), tensor("a_b", READ, (2,))),
@@ -200,14 +200,14 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_converters_names_become_qnns(tmp_path, family):
+def test_converters_names_become_qnns(tmp_path, family) -> None:
     operation, expected = FAMILIES[family]
     graph = single(operation, out=expected.shape, dtype=DataType.of(expected.dtype))
     with Session(written(tmp_path, graph)) as session:
         np.testing.assert_allclose(session.run({"x": V})["y"], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_ternary_family_becomes_a_selection(tmp_path):
+def test_a_ternary_family_becomes_a_selection(tmp_path) -> None:
     graph = GraphEntry(
         "net",
         (
@@ -226,7 +226,7 @@ def test_a_ternary_family_becomes_a_selection(tmp_path):
 
 @pytest.mark.parametrize("said", [{"time_major": False}, {}], ids=["said", "not said"])
 @pytest.mark.parametrize(("batch", "time"), [(1, 5), (3, 4)])
-def test_a_sequence_with_the_batch_first_is_turned(tmp_path, batch, time, said):
+def test_a_sequence_with_the_batch_first_is_turned(tmp_path, batch, time, said) -> None:
     """QNN's Lstm has [batch, time, features] unless it says that time is first."""
     rng = np.random.default_rng(2)
     features, units = 3, 2
@@ -295,7 +295,7 @@ ENCODED = {
 
 
 @pytest.mark.parametrize("kind", ENCODED)
-def test_encoded_weights_mean_their_reals(tmp_path, kind):
+def test_encoded_weights_mean_their_reals(tmp_path, kind) -> None:
     weights, stored, scales = ENCODED[kind]
     tensor = loaded(tmp_path, connected(weights)).tensors["w"]
     real = stored * np.broadcast_to(np.float64(scales), 2)[:, None]
@@ -303,7 +303,7 @@ def test_encoded_weights_mean_their_reals(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ENCODED)
-def test_layers_with_encoded_weights_are_executed(tmp_path, kind):
+def test_layers_with_encoded_weights_are_executed(tmp_path, kind) -> None:
     weights, stored, scales = ENCODED[kind]
     real = stored * np.broadcast_to(np.float64(scales), 2)[:, None]
     x = np.uint8([[40, 3, 13]])
@@ -312,14 +312,14 @@ def test_layers_with_encoded_weights_are_executed(tmp_path, kind):
         np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
 
 
-def test_an_odd_count_of_packed_elements_leaves_half_a_byte(tmp_path):
+def test_an_odd_count_of_packed_elements_leaves_half_a_byte(tmp_path) -> None:
     weights = tensor("w", STATIC, (1, 3), 0x0304, np.uint8([0x21, 0xF3]), scale=1.0, bits=4)
     graph = connected(weights)
     graph = replace(graph, tensors=(*graph.tensors[:2], replace(graph.tensors[2], dims=(1, 1))))
     assert loaded(tmp_path, graph).tensors["w"].data.tolist() == [[1, 2, 3]]
 
 
-def test_bits_of_an_encoding_that_has_none_are_not_looked_at(tmp_path):
+def test_bits_of_an_encoding_that_has_none_are_not_looked_at(tmp_path) -> None:
     """QNN's own reader passes such weights on as they are."""
     wide = static("w", Q * np.int8(9), dtype=SIGNED, scale=0.5)
     wide = replace(wide, encoding=replace(wide.encoding, bits=4))
@@ -329,7 +329,7 @@ def test_bits_of_an_encoding_that_has_none_are_not_looked_at(tmp_path):
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_not_supported_is_named_at_once(tmp_path):
+def test_all_that_is_not_supported_is_named_at_once(tmp_path) -> None:
     graph = GraphEntry(
         "net",
         (
@@ -355,27 +355,27 @@ def test_all_that_is_not_supported_is_named_at_once(tmp_path):
     assert "follows" not in error.rule
 
 
-def test_an_encoding_that_is_not_understood_is_named(tmp_path):
+def test_an_encoding_that_is_not_understood_is_named(tmp_path) -> None:
     weights = static("w", Q, dtype=SIGNED, scale=0.5)
     error = refused(tmp_path, connected(replace(weights, encoding=replace(weights.encoding, kind=5))))
     assert error.code is Code.COMMON_NOT_SUPPORTED
     assert "quantization encoding 5 x1 ('w')" in error.rule
 
 
-def test_a_node_of_a_tensor_that_is_not_there_is_refused(tmp_path):
+def test_a_node_of_a_tensor_that_is_not_there_is_refused(tmp_path) -> None:
     error = refused(tmp_path, single(node("n", "Neuron", ["nowhere"], ["y"], {"operation": 4})))
     assert error.code is Code.GRAPH_INVALID_TENSOR
     assert "'nowhere'" in error.rule
 
 
-def test_weights_of_another_size_are_refused(tmp_path):
+def test_weights_of_another_size_are_refused(tmp_path) -> None:
     weights = replace(static("w", Q, dtype=SIGNED, scale=0.5), data=memoryview(b"12345"))
     error = refused(tmp_path, connected(weights))
     assert error.code is Code.COMMON_LOADING_BINARIES
     assert "5 bytes are stored for [2, 3]" in error.rule
 
 
-def test_shapes_are_fixed(tmp_path):
+def test_shapes_are_fixed(tmp_path) -> None:
     path = written(tmp_path, convolution())
     assert frontends.load(path, {"in/x:0": (1, 6, 6, 2)}).inputs[0].dims == (1, 6, 6, 2)
     with pytest.raises(QnnError, match="shapes of a DLC are fixed"):
@@ -384,7 +384,7 @@ def test_shapes_are_fixed(tmp_path):
         frontends.load(path, constants={"in/x:0": X})
 
 
-def test_graphs_prepared_for_another_machine_are_shown_and_not_executed(tmp_path):
+def test_graphs_prepared_for_another_machine_are_shown_and_not_executed(tmp_path) -> None:
     cached = {"htp.cache.0": b"\0\0\0\2" * 100}
     path = written(tmp_path, convolution(), more=cached)
     assert reader.read(path).caches == ("htp.cache.0",)
@@ -409,7 +409,7 @@ def test_graphs_prepared_for_another_machine_are_shown_and_not_executed(tmp_path
         ),
     ],
 )
-def test_records_of_another_kind_are_refused(tmp_path, entries, rule):
+def test_records_of_another_kind_are_refused(tmp_path, entries, rule) -> None:
     path = tmp_path / "other.dlc"
     path.write_bytes(archive(entries))
     with pytest.raises(QnnError, match=rule) as caught:
@@ -417,7 +417,7 @@ def test_records_of_another_kind_are_refused(tmp_path, entries, rule):
     assert caught.value.code is Code.COMMON_LOADING_BINARIES
 
 
-def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path):
+def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path) -> None:
     with pytest.raises(QnnError, match="there is no such file"):
         reader.read(tmp_path / "none.dlc")
     (tmp_path / "empty.dlc").touch()
@@ -427,7 +427,7 @@ def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path):
         reader.read(tmp_path)
 
 
-def test_a_small_file_cannot_ask_for_endless_work(tmp_path):
+def test_a_small_file_cannot_ask_for_endless_work(tmp_path) -> None:
     """Here 4,000 nodes are one node, whose 4,000 attributes are one attribute."""
     many = 4_000
     builder = flatbuffers.Builder(1 << 20)
@@ -474,5 +474,5 @@ def test_a_small_file_cannot_ask_for_endless_work(tmp_path):
     ],
     ids=range(12),
 )  # fmt: skip
-def test_who_made_a_file_is_told_where_short_metadata_say_it(tmp_path, metadata, said):
+def test_who_made_a_file_is_told_where_short_metadata_say_it(tmp_path, metadata, said) -> None:
     assert reader.read(written(tmp_path, convolution(), more=metadata)).producer == said

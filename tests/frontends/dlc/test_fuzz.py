@@ -52,19 +52,19 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_files_load_or_are_refused(seed):
+def test_damaged_files_load_or_are_refused(seed) -> None:
     rng = random.Random(seed)
     for _ in range(500):
         loads_or_refuses(damaged(rng.choice(FILES), rng))
 
 
-def test_every_truncation_is_handled():
+def test_every_truncation_is_handled() -> None:
     data = FILES[0]
     for size in range(0, len(data), 7):
         loads_or_refuses(data[:size])
 
 
-def test_numbers_that_cannot_be_are_refused():
+def test_numbers_that_cannot_be_are_refused() -> None:
     """Parameters and scales that are no numbers, of any sign and size."""
     rng = random.Random(9)
     for layout in (RAW, OLD):

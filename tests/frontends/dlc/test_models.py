@@ -51,7 +51,7 @@ def inputs(key):
             for name, value in feeds.items()}  # fmt: skip
 
 
-def test_results_are_those_of_onnx_runtime(exported):
+def test_results_are_those_of_onnx_runtime(exported) -> None:
     key, onnx, file = exported
     feeds = inputs(key)
     expected = oracles.onnx_answers(onnx, feeds)
@@ -73,14 +73,14 @@ def test_results_are_those_of_onnx_runtime(exported):
             assert off <= 1.01 * info.quantization.scale, f"{name} is {off / info.quantization.scale:.1f} steps off"
 
 
-def test_weights_of_real_files_are_views_of_one_mapping(exported):
+def test_weights_of_real_files_are_views_of_one_mapping(exported) -> None:
     graph = frontends.load(exported[2])
     held = [t.data for t in graph.tensors.values() if t.is_static]
     assert held
     assert not any(array.flags.owndata or array.flags.writeable for array in held)
 
 
-def test_nodes_are_those_that_qnns_own_reader_composes(exported):
+def test_nodes_are_those_that_qnns_own_reader_composes(exported) -> None:
     key, _, file = exported
     found = compared(library("QnnSystem"), file)
     if key in RECURRENT:
@@ -100,7 +100,7 @@ WRITTEN = {
 }
 
 
-def test_files_of_our_own_are_what_qnns_reader_takes_them_for(tmp_path):
+def test_files_of_our_own_are_what_qnns_reader_takes_them_for(tmp_path) -> None:
     files = {name: tmp_path / f"{name}.dlc" for name in WRITTEN}
     for name, path in files.items():
         path.write_bytes(WRITTEN[name])
@@ -118,7 +118,7 @@ def vendor_htp(*arguments):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_cache_that_the_real_htp_made_is_shown_and_the_graph_beside_it_runs(tmp_path):
+def test_a_cache_that_the_real_htp_made_is_shown_and_the_graph_beside_it_runs(tmp_path) -> None:
     plain, cached = tmp_path / "plain.dlc", tmp_path / "cached.dlc"
     plain.write_bytes(dlc([connected(ENCODED["per channel"][0])]))
     vendor_htp("cache", plain, cached)
@@ -130,7 +130,7 @@ def test_a_cache_that_the_real_htp_made_is_shown_and_the_graph_beside_it_runs(tm
         np.testing.assert_array_equal(before.run({"x": x})["y"], after.run({"x": x})["y"])
 
 
-def test_weights_of_four_bits_mean_to_the_real_htp_what_they_mean_here(tmp_path):
+def test_weights_of_four_bits_mean_to_the_real_htp_what_they_mean_here(tmp_path) -> None:
     """Also where the rest of a byte is not the sign's: within one step, as the two round halves differently."""
     path = tmp_path / "encoded.dlc"
     path.write_bytes(dlc([connected(ENCODED["four bits without their sign"][0])]))

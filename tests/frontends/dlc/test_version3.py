@@ -36,7 +36,7 @@ def written(tmp_path, *arguments):
     return path
 
 
-def test_a_net_of_version_3_computes_what_it_holds(tmp_path):
+def test_a_net_of_version_3_computes_what_it_holds(tmp_path) -> None:
     path = written(tmp_path, NET, {"fc": {"weights": WEIGHTS, "bias": BIAS}})
     c = X.reshape(1, 6) @ WEIGHTS.T + BIAS
     b = np.concatenate([np.maximum(c, 0), 1 / (1 + np.exp(-c))], 1)
@@ -46,7 +46,7 @@ def test_a_net_of_version_3_computes_what_it_holds(tmp_path):
         np.testing.assert_allclose(session.run({"x": X})["y"], e / e.sum(), rtol=1e-5)
 
 
-def test_dimensions_tell_how_a_layer_slices_and_permutes(tmp_path):
+def test_dimensions_tell_how_a_layer_slices_and_permutes(tmp_path) -> None:
     path = written(tmp_path, MOVED)
     x = RNG.standard_normal((1, 2, 3, 5)).astype(np.float32)
     turned = x.transpose(0, 3, 1, 2)
@@ -56,7 +56,7 @@ def test_dimensions_tell_how_a_layer_slices_and_permutes(tmp_path):
     np.testing.assert_array_equal(answer["b"], turned[:, 2:3])
 
 
-def test_records_without_a_head_are_of_version_3(tmp_path):
+def test_records_without_a_head_are_of_version_3(tmp_path) -> None:
     path = tmp_path / "bare.dlc"
     layers = [layer("in", "Input", ["x"], ["x"], [(2,)]), layer("relu", "Neuron", ["x"], ["y"], [(2,)], type=1)]
     path.write_bytes(archive({"model": flatbuffer({1: ("tables", layers)}, b"NETD")}))
@@ -65,7 +65,7 @@ def test_records_without_a_head_are_of_version_3(tmp_path):
         assert session.run({"x": np.float32([-1, 2])})["y"].tolist() == [0, 2]
 
 
-def test_all_that_is_not_known_is_named_at_once(tmp_path):
+def test_all_that_is_not_known_is_named_at_once(tmp_path) -> None:
     path = written(
         tmp_path,
         [
@@ -82,7 +82,7 @@ def test_all_that_is_not_known_is_named_at_once(tmp_path):
         assert named in caught.value.rule
 
 
-def test_a_file_of_version_3_tells_what_it_holds(tmp_path):
+def test_a_file_of_version_3_tells_what_it_holds(tmp_path) -> None:
     contents = reader.read(written(tmp_path, NET, {"fc": {"weights": WEIGHTS, "bias": BIAS}}))
     assert contents.version == 3
     assert contents.producer == "snpe-onnx-to-dlc 1.68.0"
@@ -118,7 +118,7 @@ def test_a_file_of_version_3_tells_what_it_holds(tmp_path):
         "quantized weights",
     ],
 )
-def test_what_would_have_to_be_guessed_is_refused_by_name(tmp_path, last, weights, named):
+def test_what_would_have_to_be_guessed_is_refused_by_name(tmp_path, last, weights, named) -> None:
     path = written(tmp_path, [layer("in", "Input", ["x"], ["x"], [(1, 2, 3)]), last], weights)
     with pytest.raises(QnnError) as caught:
         frontends.load(path)
@@ -126,13 +126,13 @@ def test_what_would_have_to_be_guessed_is_refused_by_name(tmp_path, last, weight
     assert named in caught.value.rule
 
 
-def test_an_order_that_equal_dimensions_hide_is_refused(tmp_path):
+def test_an_order_that_equal_dimensions_hide_is_refused(tmp_path) -> None:
     layers = [layer("in", "Input", ["x"], ["x"], [(1, 3, 3)]), layer("p", "Permute", ["x"], ["y"], [(1, 3, 3)])]
     with pytest.raises(QnnError, match=r"Permute \(of version 3\)"):
         frontends.load(written(tmp_path, layers))
 
 
-def test_attributes_cannot_nest_without_end(tmp_path):
+def test_attributes_cannot_nest_without_end(tmp_path) -> None:
     nested = {}
     for _ in range(20):
         nested = {"a": nested}
@@ -141,7 +141,7 @@ def test_attributes_cannot_nest_without_end(tmp_path):
         frontends.load(path)
 
 
-def test_a_model_without_weights_is_read(tmp_path):
+def test_a_model_without_weights_is_read(tmp_path) -> None:
     path = tmp_path / "bare.dlc"
     layers = [layer("in", "Input", ["x"], ["x"], [(2,)]), layer("relu", "Neuron", ["x"], ["y"], [(2,)], type=1)]
     path.write_bytes(archive({"model": record(3, flatbuffer({1: ("tables", layers)}, b"NETD"), minor=0)}))

@@ -561,7 +561,7 @@ def test_a_log_of_summed_exponentials_of_infinities_is_an_infinity() -> None:
 
 
 @pytest.mark.parametrize("pads", [(5, 0), (0, 5)])
-def test_wrapping_around_more_than_once_is_refused_at_either_end(pads):
+def test_wrapping_around_more_than_once_is_refused_at_either_end(pads) -> None:
     made = single("Pad", (4,), 19, {"pads": i64(*pads)}, mode="wrap")
     with pytest.raises(QnnError, match="more than once"):
         convert(made)

@@ -81,7 +81,7 @@ CASES = {
 
 @pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_detections_are_litert_s(tmp_path, case, quantized):
+def test_detections_are_litert_s(tmp_path, case, quantized) -> None:
     options, background = OPTIONS | CASES[case], 0 if "several" in case else 1
     content = detector(options, quantized, background)
     path = tmp_path / "detector.tflite"
@@ -116,14 +116,14 @@ def test_detections_are_litert_s(tmp_path, case, quantized):
         (OPTIONS | {"y_scale": 0.0}, "must not be 0"),
     ],
 )
-def test_odd_options_are_refused(tmp_path, options, message):
+def test_odd_options_are_refused(tmp_path, options, message) -> None:
     path = tmp_path / "detector.tflite"
     path.write_bytes(detector(options))
     with pytest.raises(QnnError, match=message):
         load(path)
 
 
-def test_numbers_of_all_sizes_are_read_and_damage_is_told():
+def test_numbers_of_all_sizes_are_read_and_damage_is_told() -> None:
     values = {"small": 3, "wide": 70_000, "wider": -(1 << 40), "half": 0.5, "yes": True, "no": False, "third": 1 / 3}
     data = packed(values)
     assert scalars(data) == values

@@ -72,12 +72,12 @@ def words(data: bytes) -> list[int]:
     return np.frombuffer(metadata(data)[METADATA_NAME], "<i4").tolist()
 
 
-def test_tensors_live_from_the_operator_that_writes_them_to_the_last_that_reads_them():
+def test_tensors_live_from_the_operator_that_writes_them_to_the_last_that_reads_them() -> None:
     found = [(t.name, t.bytes, t.first, t.last) for t in arena_tensors(ModelFile(branches(), "m"))]
     assert found == [("x", 256, 0, 1), ("a", 256, 0, 2), ("b", 256, 1, 2), ("y", 256, 2, 2)]
 
 
-def test_the_plan_is_read_back_with_minus_one_for_constants_and_what_is_not_used():
+def test_the_plan_is_read_back_with_minus_one_for_constants_and_what_is_not_used() -> None:
     data = branches()
     _, problem, offsets = planned(data)
     copy = embed(ModelFile(data, "m"), offsets)
@@ -90,7 +90,7 @@ def test_the_plan_is_read_back_with_minus_one_for_constants_and_what_is_not_used
 @pytest.mark.parametrize(
     "name", ["okay_nabu", "dtln_1", "efficientnet_lite0", "face_detection_short_range", "hand_recrop"]
 )
-def test_litert_computes_the_same_from_the_copy(name):
+def test_litert_computes_the_same_from_the_copy(name) -> None:
     data = read(name)
     tensors, problem, offsets = planned(data)
     copy = embed(ModelFile(data, name), offsets)
@@ -104,7 +104,7 @@ def test_litert_computes_the_same_from_the_copy(name):
         np.testing.assert_array_equal(a, b)
 
 
-def test_what_was_in_the_file_stays_in_it_byte_for_byte():
+def test_what_was_in_the_file_stays_in_it_byte_for_byte() -> None:
     data = read("okay_nabu")
     copy = embed(ModelFile(data, "m"), planned(data)[2])
     assert copy.endswith(data)
@@ -115,7 +115,7 @@ def test_what_was_in_the_file_stays_in_it_byte_for_byte():
     assert set(new) - set(old) == {METADATA_NAME}
 
 
-def test_a_plan_that_was_there_is_replaced():
+def test_a_plan_that_was_there_is_replaced() -> None:
     data = branches()
     once = embed(ModelFile(data, "m"), {0: 16})
     twice = embed(ModelFile(once, "m"), {0: 32})
@@ -125,7 +125,7 @@ def test_a_plan_that_was_there_is_replaced():
     assert arena_tensors(ModelFile(twice, "m")) == arena_tensors(ModelFile(data, "m"))
 
 
-def test_the_buffer_of_an_old_plan_is_kept_when_something_else_uses_it():
+def test_the_buffer_of_an_old_plan_is_kept_when_something_else_uses_it() -> None:
     once = schema.ModelT.InitFromPackedBuf(embed(ModelFile(branches(), "m"), {0: 16}))
     other = schema.MetadataT()
     other.name, other.buffer = "other", once.metadata[0].buffer
@@ -138,7 +138,7 @@ def test_the_buffer_of_an_old_plan_is_kept_when_something_else_uses_it():
     assert words(twice)[3] == 32
 
 
-def test_bytes_outside_of_the_flatbuffer_are_found_in_the_copy():
+def test_bytes_outside_of_the_flatbuffer_are_found_in_the_copy() -> None:
     data = branches()
     made = schema.ModelT.InitFromPackedBuf(data)
     constant = next(b for b in made.buffers if b.data is not None)
@@ -158,13 +158,13 @@ def test_bytes_outside_of_the_flatbuffer_are_found_in_the_copy():
     np.testing.assert_array_equal(LiteRtRunner(copy)(x)[0], LiteRtRunner(data)(x)[0])
 
 
-def test_variables_are_left_to_the_runtime():
+def test_variables_are_left_to_the_runtime() -> None:
     tensors = [T("f32", [1, 4], name="x"), T("f32", [1, 4], variable=True, name="v"), T("f32", [1, 4], name="y")]
     data = model(Subgraph(tensors, [Op("ADD", [0, 1], [2], options("Add"))], [0], [2]))
     assert [t.name for t in arena_tensors(ModelFile(data, "m"))] == ["x", "y"]
 
 
-def test_numbers_that_another_subgraph_uses_too_are_left_to_the_runtime():
+def test_numbers_that_another_subgraph_uses_too_are_left_to_the_runtime() -> None:
     main = Subgraph([T("f32", [1, 4], name=n) for n in "xyz"], [Op("ADD", [0, 0], [2], options("Add"))], [0], [2])
     other = Subgraph(
         [T("f32", [1, 4], name="p"), T("f32", [1, 4], data=np.ones((1, 4)), name="q")], [], [0], [0], name="other"
@@ -174,18 +174,18 @@ def test_numbers_that_another_subgraph_uses_too_are_left_to_the_runtime():
     assert words(embed(ModelFile(data, "m"), {2: 0})) == [1, 0, 5, -1, -1, 0, -1, -1]
 
 
-def test_an_open_shape_is_refused():
+def test_an_open_shape_is_refused() -> None:
     with pytest.raises(QnnError, match="is open") as refused:
         arena_tensors(ModelFile(read("precise_vad"), "vad"))
     assert refused.value.code is Code.COMMON_NOT_SUPPORTED
 
 
-def test_an_offset_beyond_31_bits_is_refused():
+def test_an_offset_beyond_31_bits_is_refused() -> None:
     with pytest.raises(QnnError, match="31-bit"):
         embed(ModelFile(branches(), "m"), {0: 1 << 31})
 
 
-def test_damaged_files_are_refused_or_planned_but_never_crash():
+def test_damaged_files_are_refused_or_planned_but_never_crash() -> None:
     data = bytearray(branches())
     rng = np.random.default_rng(1)
     refused = 0

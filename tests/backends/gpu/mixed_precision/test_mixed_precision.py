@@ -44,7 +44,7 @@ def chosen(graph: Graph) -> tuple[Work, PrecisionChoice]:
     return work, choose(work)
 
 
-def test_where_fp16_loses_little_everything_is_fp16():
+def test_where_fp16_loses_little_everything_is_fp16() -> None:
     work, made = chosen(plain())
     assert made.off < choice.MAX_ERROR
     assert not made.fp32
@@ -52,7 +52,7 @@ def test_where_fp16_loses_little_everything_is_fp16():
     assert all(t in made.fp16 for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL)
 
 
-def test_what_a_small_difference_is_made_of_stays_fp32():
+def test_what_a_small_difference_is_made_of_stays_fp32() -> None:
     work, made = chosen(steep())
     everything = made.fp16 | made.fp32
     assert max(choice._worst(each.errors(everything)) for each in trial.trials(work)) > 0.1
@@ -63,12 +63,12 @@ def test_what_a_small_difference_is_made_of_stays_fp32():
     assert bounded in made.fp16
 
 
-def test_the_choice_is_the_same_every_time():
+def test_the_choice_is_the_same_every_time() -> None:
     graph = steep()
     assert len({frozenset(tensor.name for tensor in chosen(graph)[1].fp16) for _ in range(3)}) == 1
 
 
-def test_values_that_fp16_may_not_hold_stay_fp32():
+def test_values_that_fp16_may_not_hold_stay_fp32() -> None:
     b = Builder()
     x = b.op("ElementWiseMultiply", b.op("ElementWiseSin", b.input(8, 16)), np.float32([20000]))
     work, made = chosen(b.finish(b.op("Softmax", b.op("ElementWiseMultiply", b.op("Tanh", x), np.float32([0.3])))))
@@ -76,7 +76,7 @@ def test_values_that_fp16_may_not_hold_stay_fp32():
     assert large in made.fp32
 
 
-def test_constants_that_fp16_holds_are_fp16_and_small_ones_and_biases_are_fp32():
+def test_constants_that_fp16_holds_are_fp16_and_small_ones_and_biases_are_fp32() -> None:
     b = Builder()
     exact, inexact = np.rint(floats(128, 64) * 8) / 64, floats(5000, 128) / 64
     bias, few = floats(5000), floats(1, 1)
@@ -87,7 +87,7 @@ def test_constants_that_fp16_holds_are_fp16_and_small_ones_and_biases_are_fp32()
     assert sorted(t.dims for t in held) == [(128, 64), (5000, 128)]
 
 
-def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
+def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is() -> None:
     b = Builder()
     x = b.op("Reshape", b.input(4, 8), dims=(32,))
     graph = b.finish(b.op("Reshape", b.op("ElementWiseSin", b.op("ElementWiseSin", x)), dims=(8, 4)))
@@ -97,7 +97,7 @@ def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
     assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
 
 
-def test_inputs_of_any_shape_and_type_are_made_up():
+def test_inputs_of_any_shape_and_type_are_made_up() -> None:
     b = Builder()
     scale, nothing, which = b.input(), b.input(0, 4), b.input(3, dtype=DataType.INT_32)
     rows = b.op("Gather", floats(2, 4), which, axis=0)
@@ -107,14 +107,14 @@ def test_inputs_of_any_shape_and_type_are_made_up():
 
 
 @pytest.mark.parametrize("bound", ["MAX_WORK", "MAX_BYTES"])
-def test_a_graph_that_is_too_large_for_a_trial_is_fp16(monkeypatch, bound):
+def test_a_graph_that_is_too_large_for_a_trial_is_fp16(monkeypatch, bound) -> None:
     monkeypatch.setattr(choice, bound, 0)
     _, made = chosen(steep())
     assert made.off is None
     assert not made.fp32
 
 
-def test_a_graph_that_the_reference_refuses_is_fp16(monkeypatch):
+def test_a_graph_that_the_reference_refuses_is_fp16(monkeypatch) -> None:
     def fails(work: Work) -> list:
         raise IndexError("an index that leads nowhere")
 
@@ -124,7 +124,7 @@ def test_a_graph_that_the_reference_refuses_is_fp16(monkeypatch):
     assert not made.fp32
 
 
-def test_a_constant_that_is_stored_as_fp16_has_values_that_fp16_holds():
+def test_a_constant_that_is_stored_as_fp16_has_values_that_fp16_holds() -> None:
     work, made = chosen(plain())
     store_as_fp16(work, made.fp16)
     constants = [t for step in work.steps for t in step.inputs if isinstance(t, Fp16Tensor) and t.is_static]
@@ -153,7 +153,7 @@ class StrictTrial:
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3])
-def test_those_that_lose_most_are_fp32_until_outputs_are_near_enough(monkeypatch, needed):
+def test_those_that_lose_most_are_fp32_until_outputs_are_near_enough(monkeypatch, needed) -> None:
     work = rewritten(steep())
     strict = StrictTrial(work, needed)
     monkeypatch.setattr(choice, "trials", lambda work: [strict])

@@ -65,14 +65,14 @@ def desk():
     made.context.close()
 
 
-def test_commands_run_in_their_order_any_number_of_times(desk):
+def test_commands_run_in_their_order_any_number_of_times(desk) -> None:
     made = desk.of(desk.write(), desk.launch(1), desk.launch(10), desk.read())
     for _ in range(3):
         made.run()
     assert (desk.array == 33).all()
 
 
-def test_an_execution_that_is_enqueued_answers_the_event_of_its_end(desk):
+def test_an_execution_that_is_enqueued_answers_the_event_of_its_end(desk) -> None:
     made = desk.of(desk.write(), desk.launch(5), desk.read())
     event = made.enqueue(())
     event.wait(60)
@@ -80,7 +80,7 @@ def test_an_execution_that_is_enqueued_answers_the_event_of_its_end(desk):
     assert (desk.array == 5).all()
 
 
-def test_one_execution_waits_for_the_event_of_another(desk):
+def test_one_execution_waits_for_the_event_of_another(desk) -> None:
     first = desk.of(desk.write(), desk.launch(2), desk.read())
     # Drivers may fetch what is written when that is enqueued, so the second goes on with what is there.
     second = desk.of(desk.launch(3), desk.read())
@@ -89,7 +89,7 @@ def test_one_execution_waits_for_the_event_of_another(desk):
     assert (desk.array == 5).all()
 
 
-def test_a_timed_execution_reports_each_launch(desk):
+def test_a_timed_execution_reports_each_launch(desk) -> None:
     made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
     outcome, times = made.timed()
     assert outcome == Outcome.COMPLETE
@@ -102,7 +102,7 @@ def gate(desk, seconds=30.0):
     return Gate(cl.Context.from_int_ptr(desk.context.handle, retain=True), seconds)
 
 
-def test_a_timed_execution_comes_after_all_that_is_in_the_queue(desk):
+def test_a_timed_execution_comes_after_all_that_is_in_the_queue(desk) -> None:
     desk.of(desk.write()).run()
     with gate(desk, 0.1) as gated:
         before = desk.of(desk.launch(3)).enqueue([gated.event.int_ptr])
@@ -111,7 +111,7 @@ def test_a_timed_execution_comes_after_all_that_is_in_the_queue(desk):
     assert (desk.array == 3).all()
 
 
-def test_a_timed_execution_waits_for_the_end_of_a_mapping(desk):
+def test_a_timed_execution_waits_for_the_end_of_a_mapping(desk) -> None:
     found, queue, handle = library(), desk.context.queue, desk.memory.handle
     at = waiting.map_buffer(desk.context, handle, 4 * N, "test")
     with gate(desk, 0.1) as gated:
@@ -127,7 +127,7 @@ def ended(made, limits):
     return outcome, len(times.commands)
 
 
-def test_a_timed_execution_keeps_to_its_limits(desk):
+def test_a_timed_execution_keeps_to_its_limits(desk) -> None:
     made = desk.of(desk.write(), *[desk.launch(1) for _ in range(100)], desk.read())
     outcome, times = made.timed(RunLimits(lambda: 60.0))
     assert (outcome, len(times.commands)) == (Outcome.COMPLETE, 102)
@@ -144,13 +144,13 @@ def test_a_timed_execution_keeps_to_its_limits(desk):
     assert (desk.array == 100).all()
 
 
-def test_an_execution_that_only_looks_at_memory_ends_too(desk):
+def test_an_execution_that_only_looks_at_memory_ends_too(desk) -> None:
     made = desk.of(*[commands.refuse_mapped(desk.memory.handle, "tensor 'x'") for _ in range(CHUNK)], desk.launch(1))
     assert made.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert [each.command.label for each in made.timed()[1].commands] == ["add 1"]
 
 
-def test_a_command_that_the_queue_refuses_raises_and_the_next_execution_succeeds(desk):
+def test_a_command_that_the_queue_refuses_raises_and_the_next_execution_succeeds(desk) -> None:
     with failing("clEnqueueNDRangeKernel", numbers.OUT_OF_RESOURCES, after=1):
         made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
         with pytest.raises(QnnError, match=r"add 2 of the test: the queue answers OUT_OF_RESOURCES") as refused:
@@ -161,7 +161,7 @@ def test_a_command_that_the_queue_refuses_raises_and_the_next_execution_succeeds
     assert (desk.array == 7).all()
 
 
-def test_a_queue_that_is_invalid_means_a_lost_device(desk):
+def test_a_queue_that_is_invalid_means_a_lost_device(desk) -> None:
     with failing("clEnqueueNDRangeKernel", numbers.INVALID_COMMAND_QUEUE):
         made = desk.of(desk.launch(1))
         with pytest.raises(QnnError, match="is lost") as refused:
@@ -171,7 +171,7 @@ def test_a_queue_that_is_invalid_means_a_lost_device(desk):
         desk.context.check("anything")
 
 
-def test_an_execution_that_fails_on_the_device_raises(desk):
+def test_an_execution_that_fails_on_the_device_raises(desk) -> None:
     def failed(real, event, which, size, place, needed):
         answer = real(event, which, size, place, needed)
         if which == numbers.EVENT_COMMAND_EXECUTION_STATUS:
@@ -199,13 +199,13 @@ def silent_device():
         yield
 
 
-def test_a_device_that_never_answers_is_lost_after_a_time(desk, silent_device):
+def test_a_device_that_never_answers_is_lost_after_a_time(desk, silent_device) -> None:
     made = desk.of(desk.launch(1), patience=0.2)
     with pytest.raises(QnnError, match=r"an execution did not end within 0.2 s"):
         made.run()
 
 
-def test_an_interrupt_gets_through_while_the_device_is_busy_and_finds_it_idle(desk):
+def test_an_interrupt_gets_through_while_the_device_is_busy_and_finds_it_idle(desk) -> None:
     made = desk.of(*[desk.launch(1, "slow") for _ in range(8)])
 
     class Interrupted(Exception):
@@ -234,7 +234,7 @@ def test_an_interrupt_gets_through_while_the_device_is_busy_and_finds_it_idle(de
     assert (desk.array == 4).all()
 
 
-def test_an_execution_within_a_limit_ends_between_commands(desk):
+def test_an_execution_within_a_limit_ends_between_commands(desk) -> None:
     made = desk.of(desk.write(), *[desk.launch(1) for _ in range(100)], desk.read())
     assert made.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert (desk.array == 100).all()
@@ -246,7 +246,7 @@ def test_an_execution_within_a_limit_ends_between_commands(desk):
     assert (desk.array == 100).all()
 
 
-def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
+def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk) -> None:
     made = desk.of(desk.launch(1, "slow"), *[desk.launch(1) for _ in range(2 * CHUNK)])
     made.run()
     deadline = time.monotonic() + 0.001
@@ -255,7 +255,7 @@ def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
     assert (desk.array == 4).all()
 
 
-def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk):
+def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk) -> None:
     found = library()
     at = waiting.map_buffer(desk.context, desk.memory.handle, 4 * N, "test")
     with failing("clEnqueueWriteBuffer", numbers.OUT_OF_RESOURCES) as calls:
@@ -268,7 +268,7 @@ def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk):
     desk.of(commands.refuse_mapped(desk.memory.handle, "tensor 'x'"), desk.launch(1)).run()
 
 
-def test_events_of_another_context_are_refused(desk):
+def test_events_of_another_context_are_refused(desk) -> None:
     other = Desk()
     event = other.of(other.launch(1)).enqueue(())
     with pytest.raises(QnnError, match="belongs to another OpenCL context") as refused:
@@ -280,7 +280,7 @@ def test_events_of_another_context_are_refused(desk):
             checked(bad, desk.context, "graph 'g'")
 
 
-def test_an_event_is_waited_for_no_longer_than_asked(desk):
+def test_an_event_is_waited_for_no_longer_than_asked(desk) -> None:
     with gate(desk) as gated:
         event = desk.of(desk.launch(1)).enqueue([gated.event.int_ptr])
         assert not event.done
@@ -293,7 +293,7 @@ def test_an_event_is_waited_for_no_longer_than_asked(desk):
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), -1, -float("inf"), "x", "1", None, [], 1j, 10**400])
-def test_what_is_no_time_to_wait_is_refused(desk, seconds):
+def test_what_is_no_time_to_wait_is_refused(desk, seconds) -> None:
     event = desk.of(desk.launch(1)).enqueue(())
     with pytest.raises(QnnError, match="is not a valid time to wait") as refused:
         event.wait(seconds)
@@ -302,7 +302,7 @@ def test_what_is_no_time_to_wait_is_refused(desk, seconds):
     event.wait(np.float32(60))
 
 
-def test_an_event_that_is_closed_says_so(desk):
+def test_an_event_that_is_closed_says_so(desk) -> None:
     event = desk.of(desk.launch(1)).enqueue(())
     event.wait()
     event.close()
@@ -311,7 +311,7 @@ def test_an_event_that_is_closed_says_so(desk):
             use()
 
 
-def test_many_threads_have_executions_of_their_own_in_one_queue(desk):
+def test_many_threads_have_executions_of_their_own_in_one_queue(desk) -> None:
     problems = []
 
     def work():
@@ -347,7 +347,7 @@ def armed(block):
     return block.words[waiting.CommandWord.BELL]
 
 
-def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells):
+def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells) -> None:
     block = waiting.CommandBlock(desk.context.queue, on_host=True)
     first = armed(block)
     block.fresh_bell()
@@ -363,7 +363,7 @@ def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
-def test_no_word_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bells, by):
+def test_no_word_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bells, by) -> None:
     asked = set()
 
     def deed():
@@ -414,7 +414,7 @@ class Driver:
         return block
 
 
-def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):
+def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch) -> None:
     monkeypatch.setattr(waiting, "PIECE", 60.0)
     since: list[int] = []
     driver = Driver(lambda driver: bool(driver.asked) and (since.append(0) or len(since) > 3))
@@ -427,7 +427,7 @@ def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):
 
 
 @pytest.mark.parametrize(("on_host", "is_single"), [(False, False), (False, True), (True, True)])
-def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, is_single):
+def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, is_single) -> None:
     monkeypatch.setattr(waiting, "SPIN", 60.0)
     monkeypatch.setattr(waiting, "SPIN_ON_HOST", 60.0)
     driver = Driver(lambda driver: driver.questions > 30)
@@ -437,7 +437,7 @@ def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, 
     assert block.words[waiting.CommandWord.ARMED] == 0
 
 
-def test_the_processors_that_compute_are_left_alone_at_once(desk):
+def test_the_processors_that_compute_are_left_alone_at_once(desk) -> None:
     driver = Driver(lambda driver: driver.questions > 1)
     block = driver.block(desk, on_host=True)
     assert not block.wait(0.0)
@@ -447,7 +447,7 @@ def test_the_processors_that_compute_are_left_alone_at_once(desk):
     block.words[waiting.CommandWord.ARMED] = 0
 
 
-def test_a_driver_that_refuses_callbacks_ends_the_wait_with_its_status(desk):
+def test_a_driver_that_refuses_callbacks_ends_the_wait_with_its_status(desk) -> None:
     driver = Driver(lambda driver: False, refuses=-5)
     block = driver.block(desk, on_host=True)
     assert block.wait(60.0)
@@ -455,7 +455,7 @@ def test_a_driver_that_refuses_callbacks_ends_the_wait_with_its_status(desk):
     block.words[waiting.CommandWord.EVENT] = block.words[waiting.CommandWord.ARMED] = 0
 
 
-def test_an_event_may_be_forgotten_before_it_happens(desk):
+def test_an_event_may_be_forgotten_before_it_happens(desk) -> None:
     event = desk.of(desk.launch(1, "slow")).enqueue(())
     assert isinstance(event, ClEvent)
     event.close()

@@ -25,7 +25,7 @@ def in_child(program, **environment):
     )
 
 
-def test_there_is_a_device_and_its_facts_are_plausible():
+def test_there_is_a_device_and_its_facts_are_plausible() -> None:
     found = choose()
     assert found in devices()
     assert found.kind in ("cpu", "gpu", "accelerator")
@@ -35,7 +35,7 @@ def test_there_is_a_device_and_its_facts_are_plausible():
     assert found.driver in found.identity
 
 
-def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number(monkeypatch):
+def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number(monkeypatch) -> None:
     monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
     # Of several that a part of a name fits, the best is taken.
     best = choose()
@@ -45,7 +45,7 @@ def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number(monk
         assert choose(device=number) == found
 
 
-def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch):
+def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch) -> None:
     found = choose()
     monkeypatch.setenv("ISTHMUS_OPENCL_DEVICE", "no such device")
     assert choose(device=found.name) == found
@@ -56,13 +56,13 @@ def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch):
 
 
 @pytest.mark.parametrize("given", [{"device": 99}, {"platform": "nobody's"}])
-def test_an_unknown_device_is_refused_with_a_list_of_the_devices(given):
+def test_an_unknown_device_is_refused_with_a_list_of_the_devices(given) -> None:
     with pytest.raises(QnnError, match="no device of OpenCL is") as refused:
         choose(**given)
     assert f"device 0 is {devices()[0]}" in refused.value.hint
 
 
-def test_the_best_device_is_a_gpu_if_there_is_one_then_the_largest(monkeypatch):
+def test_the_best_device_is_a_gpu_if_there_is_one_then_the_largest(monkeypatch) -> None:
     from dataclasses import replace
 
     first = replace(DEVICE, kind="cpu", compute_units=99, available=True)
@@ -82,7 +82,7 @@ def failing_for(handle):
     return behave
 
 
-def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch):
+def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch) -> None:
     real, ghost = DEVICE.handle, ctypes.c_int64()
     handles = [ctypes.addressof(ghost), real]
     monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
@@ -100,7 +100,7 @@ def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch):
             choose()
 
 
-def test_a_platform_that_does_not_answer_is_left_out_and_logged():
+def test_a_platform_that_does_not_answer_is_left_out_and_logged() -> None:
     told = []
     with replaced("clGetDeviceIDs", failing_for(DEVICE.platform)):
         assert all(device.platform != DEVICE.platform for device in devices(told.append))
@@ -118,7 +118,7 @@ except QnnError as problem:
 """
 
 
-def test_without_opencl_one_line_names_the_remedy():
+def test_without_opencl_one_line_names_the_remedy() -> None:
     ran = in_child(NO_LIBRARY, ISTHMUS_OPENCL_LIBRARY="/nowhere/libOpenCL.so")
     assert ran.returncode == 0, ran.stderr
     (line,) = ran.stdout.splitlines()
@@ -127,7 +127,7 @@ def test_without_opencl_one_line_names_the_remedy():
     assert "pip install 'isthmus[gpu]'" in line
 
 
-def test_without_a_driver_one_line_names_the_remedy():
+def test_without_a_driver_one_line_names_the_remedy() -> None:
     ran = in_child("from isthmus import qnn\nqnn.Backend('gpu')", OCL_ICD_VENDORS="/nowhere")
     if ran.returncode == 0:
         pytest.skip("the OpenCL library finds its drivers by other ways than OCL_ICD_VENDORS")
@@ -137,7 +137,7 @@ def test_without_a_driver_one_line_names_the_remedy():
     assert "pip install 'isthmus[gpu]'" in last
 
 
-def test_nothing_of_opencl_is_loaded_unless_the_backend_is_used():
+def test_nothing_of_opencl_is_loaded_unless_the_backend_is_used() -> None:
     program = (
         "import sys, isthmus, isthmus.qnn, isthmus.backends.seam.registry as r\n"
         "r.entry('cpu'); isthmus.qnn.Backend('cpu').free()\n"
@@ -146,7 +146,7 @@ def test_nothing_of_opencl_is_loaded_unless_the_backend_is_used():
     assert in_child(program).stdout.split() == ["False", "False"]
 
 
-def test_the_backend_runs_without_importing_pyopencl_and_has_its_library():
+def test_the_backend_runs_without_importing_pyopencl_and_has_its_library() -> None:
     program = (
         "import sys\nfrom isthmus import qnn\nb = qnn.Backend('gpu'); b.create_context()\n"
         "print('pyopencl' in sys.modules)\nimport pyopencl as cl\n"
@@ -156,7 +156,7 @@ def test_the_backend_runs_without_importing_pyopencl_and_has_its_library():
     assert ran.stdout.split() == ["False", "True"], ran.stderr
 
 
-def test_a_library_that_the_client_has_loaded_is_the_one(tmp_path):
+def test_a_library_that_the_client_has_loaded_is_the_one(tmp_path) -> None:
     copied = tmp_path / "libOpenCL.so.1"
     library()
     copied.write_bytes(Path(_mapped()[0]).read_bytes())

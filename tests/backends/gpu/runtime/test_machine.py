@@ -11,7 +11,7 @@ OUTSIDE = {"isthmus.compiled.objects", "isthmus.compiled.ahead"}
 """What is a part of every key, and what writes no code."""
 
 
-def test_the_key_changes_with_each_source_and_with_the_architecture(monkeypatch):
+def test_the_key_changes_with_each_source_and_with_the_architecture(monkeypatch) -> None:
     sources = machine.LOOP.sources
     variants = [machine.LOOP, *(replace(machine.LOOP, sources=sources[:n] + sources[n + 1 :]) for n in range(3))]
     keys = {variant.key() for variant in variants}
@@ -19,7 +19,7 @@ def test_the_key_changes_with_each_source_and_with_the_architecture(monkeypatch)
     assert len(keys | {variant.key() for variant in variants}) == 2 * len(variants)
 
 
-def test_all_that_the_compiler_makes_code_from_is_a_source():
+def test_all_that_the_compiler_makes_code_from_is_a_source() -> None:
     compiler = next(path for path in machine.LOOP.sources if path.name == "compiler.py")
     imported = set()
     for node in ast.walk(ast.parse(compiler.read_bytes())):

@@ -43,16 +43,16 @@ def of_the_headers(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in vars(numbers) if name.isupper() and name != "STATUS_NAMES"))
-def test_a_number_is_the_one_of_the_headers(name):
+def test_a_number_is_the_one_of_the_headers(name) -> None:
     assert getattr(numbers, name) == of_the_headers(name)
 
 
-def test_a_status_has_the_name_of_the_headers():
+def test_a_status_has_the_name_of_the_headers() -> None:
     for status, name in numbers.STATUS_NAMES.items():
         known = numbers.NVIDIA_ILLEGAL_ACCESS if name == "illegal access of a kernel" else of_the_headers(name)
         assert status == known, name
 
 
-def test_all_that_buffers_programs_and_kernels_can_answer_has_a_name():
+def test_all_that_buffers_programs_and_kernels_can_answer_has_a_name() -> None:
     core = {*range(1, 9), *range(11, 16), 17, *range(30, 39), *range(42, 60), 61, 63, 64, 70}
     assert {-status for status in numbers.STATUS_NAMES} == core | {1001, 1138, 9999}

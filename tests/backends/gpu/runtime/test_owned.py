@@ -57,7 +57,7 @@ def made_buffer(context):
     return Owned.make("test", "clCreateBuffer", context.handle, numbers.MEM_READ_WRITE, 64, None)
 
 
-def test_what_is_made_is_never_lost_and_never_released_twice(context):
+def test_what_is_made_is_never_lost_and_never_released_twice(context) -> None:
     def deed():
         kept = made_buffer(context)
         forgotten = made_buffer(context)
@@ -68,7 +68,7 @@ def test_what_is_made_is_never_lost_and_never_released_twice(context):
     unharmed(deed, lambda: held(context))
 
 
-def test_the_plain_way_does_lose_what_it_makes():
+def test_the_plain_way_does_lose_what_it_makes() -> None:
     """The test above would notice. What is lost stays in a context that nobody else has."""
     context = ClContext.create(DEVICE)
     create, release = (library().functions[name] for name in ("clCreateBuffer", "clReleaseMemObject"))
@@ -85,7 +85,7 @@ def test_the_plain_way_does_lose_what_it_makes():
     context.close()
 
 
-def test_a_clients_object_is_retained_and_released_as_often(context):
+def test_a_clients_object_is_retained_and_released_as_often(context) -> None:
     buffer = made_buffer(context)
 
     def deed():
@@ -96,7 +96,7 @@ def test_a_clients_object_is_retained_and_released_as_often(context):
     unharmed(deed, lambda: (held(context), references(buffer.handle)))
 
 
-def test_contexts_with_their_queues(context):
+def test_contexts_with_their_queues(context) -> None:
     # Counted by a context of the client's, of which another has a reference.
     given = cl.Context.from_int_ptr(context.handle, retain=True)
 
@@ -109,7 +109,7 @@ def test_contexts_with_their_queues(context):
     unharmed(deed, lambda: held(context))
 
 
-def test_programs_kernels_and_the_threads_that_build_them(context):
+def test_programs_kernels_and_the_threads_that_build_them(context) -> None:
     def deed():
         programs = build_each(context, [(SOURCE, ()), (SOURCE, ("-DA=1",)), (SOURCE, ("-DA=2",))], Repository(), "test")
         made = kernel(programs[1], "add", "test")
@@ -119,7 +119,7 @@ def test_programs_kernels_and_the_threads_that_build_them(context):
     unharmed(deed, lambda: held(context), most=10)
 
 
-def test_threads_that_give_the_same_reference_back_release_it_once():
+def test_threads_that_give_the_same_reference_back_release_it_once() -> None:
     released, cell = [], (ctypes.c_void_p * 1)()
     begin = threading.Barrier(4)
 
@@ -145,7 +145,7 @@ def test_threads_that_give_the_same_reference_back_release_it_once():
     assert released == [7] * 20
 
 
-def test_a_handle_that_cannot_be_created_or_retained_raises(context):
+def test_a_handle_that_cannot_be_created_or_retained_raises(context) -> None:
     with failing("clCreateBuffer", numbers.MEM_OBJECT_ALLOCATION_FAILURE), pytest.raises(QnnError, match="FAILURE"):
         made_buffer(context)
     buffer = made_buffer(context)
@@ -154,7 +154,7 @@ def test_a_handle_that_cannot_be_created_or_retained_raises(context):
     assert references(buffer.handle) == 1
 
 
-def test_a_failure_of_one_of_several_parallel_builds_raises(context):
+def test_a_failure_of_one_of_several_parallel_builds_raises(context) -> None:
     sources = [(SOURCE, ()), ("no program", ()), (SOURCE, ("-DA=3",))]
     with pytest.raises(QnnError, match="do not build"):
         build_each(context, sources, Repository(), "test")
@@ -187,7 +187,7 @@ def builders():
     return [thread for thread in threading.enumerate() if thread.name == "isthmus-build"]
 
 
-def test_an_interrupt_while_programs_are_built_waits_for_what_is_under_way_alone(monkeypatch):
+def test_an_interrupt_while_programs_are_built_waits_for_what_is_under_way_alone(monkeypatch) -> None:
     builds = Builds(monkeypatch, 1, RuntimeError("can't start new thread"))
     with interrupted_when(lambda: builds.done), pytest.raises(KeyboardInterrupt):
         build_each(None, [(str(number), ()) for number in range(200)], None, "test")
@@ -196,7 +196,7 @@ def test_an_interrupt_while_programs_are_built_waits_for_what_is_under_way_alone
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(monkeypatch, started):
+def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(monkeypatch, started) -> None:
     builds = Builds(monkeypatch, started, RuntimeError("can't start new thread"))
     wanted = [str(number) for number in range(5)]
     assert build_each(None, [(source, ()) for source in wanted], None, "test") == wanted
@@ -216,7 +216,7 @@ def numbers_of(context):
 
 
 @pytest.mark.parametrize("wanted", ["MemoryObject", "Context", "CommandQueue", "Event"])
-def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted):
+def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted) -> None:
     owned = numbers_of(context)
     for kind, one in owned.items():
         if kind == wanted:
@@ -229,7 +229,7 @@ def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted
             handle_of(number, wanted, "test", 8000)
 
 
-def test_an_event_is_known_while_it_is_there(context):
+def test_an_event_is_known_while_it_is_there(context) -> None:
     made = events.ClEvent(context, "test")
     library().call("test", "clEnqueueMarkerWithWaitList", context.queue, 0, None, made.address)
     made.note()
@@ -249,6 +249,6 @@ class Hostile:
 
 
 @pytest.mark.parametrize("given", [None, "x", 1.5, [], True, -1, b"x", Hostile()])
-def test_what_is_no_handle_is_refused(given):
+def test_what_is_no_handle_is_refused(given) -> None:
     with pytest.raises(QnnError, match="neither an object of OpenCL nor its handle"):
         handle_of(given, "MemoryObject", "test", 8000)

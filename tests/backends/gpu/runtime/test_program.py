@@ -36,20 +36,20 @@ def built(context, repository, source=SOURCE, options=("-DVALUE=1",)):
     return again.hits, again.builds
 
 
-def test_a_program_is_built_once_and_found_afterwards(context, repository):
+def test_a_program_is_built_once_and_found_afterwards(context, repository) -> None:
     assert built(context, repository) == (0, 1)
     assert built(context, repository) == (1, 0)
     assert len(files(repository)) == 1
 
 
-def test_a_program_that_was_found_has_its_kernels(context, repository):
+def test_a_program_that_was_found_has_its_kernels(context, repository) -> None:
     built(context, repository)
     program = build(context, SOURCE, ("-DVALUE=1",), repository, "test")
     kernel(program, "one", "test").close()
     assert repository.hits == 1
 
 
-def test_other_source_options_or_driver_is_another_file(context, repository):
+def test_other_source_options_or_driver_is_another_file(context, repository) -> None:
     from dataclasses import replace
 
     built(context, repository)
@@ -61,7 +61,7 @@ def test_other_source_options_or_driver_is_another_file(context, repository):
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b"\0" + content[1:], lambda _: b""])
-def test_a_damaged_file_is_built_again_and_replaced(context, repository, damage):
+def test_a_damaged_file_is_built_again_and_replaced(context, repository, damage) -> None:
     built(context, repository)
     (name,) = files(repository)
     path = repository.folder.path / name
@@ -70,7 +70,7 @@ def test_a_damaged_file_is_built_again_and_replaced(context, repository, damage)
     assert built(context, repository) == (1, 0)
 
 
-def test_what_the_driver_does_not_take_is_built_again(context, repository):
+def test_what_the_driver_does_not_take_is_built_again(context, repository) -> None:
     built(context, repository)
     (name,) = files(repository)
     import hashlib
@@ -80,7 +80,7 @@ def test_what_the_driver_does_not_take_is_built_again(context, repository):
     assert built(context, repository) == (0, 1)
 
 
-def test_an_invalidated_repository_is_written_and_not_read(context, repository):
+def test_an_invalidated_repository_is_written_and_not_read(context, repository) -> None:
     built(context, repository)
     repository.is_valid = False
     assert built(context, repository) == (0, 1)
@@ -88,7 +88,7 @@ def test_an_invalidated_repository_is_written_and_not_read(context, repository):
     assert built(context, repository) == (1, 0)
 
 
-def test_a_folder_that_others_may_write_is_refused(context, repository):
+def test_a_folder_that_others_may_write_is_refused(context, repository) -> None:
     built(context, repository)
     repository.folder.path.chmod(0o777)
     with pytest.raises(QnnError, match="can be written by others") as refused:
@@ -96,7 +96,7 @@ def test_a_folder_that_others_may_write_is_refused(context, repository):
     assert refused.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
 
 
-def test_a_file_that_is_a_link_is_refused(context, repository, tmp_path):
+def test_a_file_that_is_a_link_is_refused(context, repository, tmp_path) -> None:
     built(context, repository)
     (name,) = files(repository)
     path = repository.folder.path / name
@@ -106,12 +106,12 @@ def test_a_file_that_is_a_link_is_refused(context, repository, tmp_path):
         built(context, repository)
 
 
-def test_no_folder_to_keep_programs_in_is_no_reason_not_to_build(context, tmp_path):
+def test_no_folder_to_keep_programs_in_is_no_reason_not_to_build(context, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     assert built(context, Repository(Folder(tmp_path / "file" / "kernels"))) == (0, 1)
 
 
-def test_a_program_that_does_not_build_shows_the_log(context, repository):
+def test_a_program_that_does_not_build_shows_the_log(context, repository) -> None:
     with pytest.raises(QnnError) as refused:
         build(context, "kernel void one(global int *x) { x[0] = undeclared_name; }", (), repository, "graph 'g'")
     assert refused.value.code is Code.GRAPH_FINALIZE_FAILED
@@ -120,7 +120,7 @@ def test_a_program_that_does_not_build_shows_the_log(context, repository):
     assert built(context, repository) == (0, 1)
 
 
-def test_warnings_of_the_compiler_do_not_reach_standard_error(context, repository, capfd):
+def test_warnings_of_the_compiler_do_not_reach_standard_error(context, repository, capfd) -> None:
     # PoCL prints "1 warning generated." for this conversion, unless warnings are off. A new name misses PoCL's cache.
     source = f"kernel void k{uuid.uuid4().hex}(global char *x) {{ char c = 300; x[0] = c; }}"
     build(context, source, (), repository, "test").close()

@@ -98,7 +98,7 @@ def desk(simultaneous):
     return context, memory, array, made
 
 
-def test_all_launches_are_recorded_once_and_replayed_by_each_execution(recorder):
+def test_all_launches_are_recorded_once_and_replayed_by_each_execution(recorder) -> None:
     context, memory, array, made = desk(simultaneous=False)
     recorded = Commands(context, made, "test", 60)
     assert [len(launches) for launches in recorder.recorded.values()] == [3]
@@ -112,7 +112,7 @@ def test_all_launches_are_recorded_once_and_replayed_by_each_execution(recorder)
     context.close()
 
 
-def test_recording_can_be_refused(recorder):
+def test_recording_can_be_refused(recorder) -> None:
     context, memory, array, made = desk(simultaneous=False)
     Commands(context, made, "test", 60, may_record=False).run()
     assert (recorder.recorded, recorder.replays) == ({}, 0)
@@ -122,7 +122,7 @@ def test_recording_can_be_refused(recorder):
 
 
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_executions_under_way_together_are_replayed_only_where_the_driver_allows_it(recorder, simultaneous):
+def test_executions_under_way_together_are_replayed_only_where_the_driver_allows_it(recorder, simultaneous) -> None:
     context, memory, array, (write, *made) = desk(simultaneous)
     # Drivers may fetch what is written when that is enqueued: the executions go on with what is there.
     Commands(context, [write], "test", 60).run()
@@ -138,7 +138,7 @@ def test_executions_under_way_together_are_replayed_only_where_the_driver_allows
     context.close()
 
 
-def test_profiles_and_limits_use_commands_of_their_own(recorder):
+def test_profiles_and_limits_use_commands_of_their_own(recorder) -> None:
     context, memory, array, made = desk(simultaneous=False)
     recorded = Commands(context, made, "test", 60)
     assert [each.command.label for each in recorded.timed()[1].commands] == [
@@ -155,7 +155,7 @@ def test_profiles_and_limits_use_commands_of_their_own(recorder):
     context.close()
 
 
-def test_what_refuses_before_recorded_launches_is_named(recorder):
+def test_what_refuses_before_recorded_launches_is_named(recorder) -> None:
     context, memory, _array, made = desk(simultaneous=False)
     recorded = Commands(context, [commands.refuse_mapped(memory.handle, "tensor 'x'"), *made], "test", 60)
     at = map_buffer(context, memory.handle, 4 * N, "test")
@@ -166,7 +166,7 @@ def test_what_refuses_before_recorded_launches_is_named(recorder):
 
 
 @pytest.mark.parametrize("lacking", [None, *library._EXTENSION])
-def test_a_platform_has_the_extension_if_it_has_all_its_functions(recorder, monkeypatch, lacking):
+def test_a_platform_has_the_extension_if_it_has_all_its_functions(recorder, monkeypatch, lacking) -> None:
     asked = []
 
     class Find:

@@ -21,14 +21,14 @@ from isthmus.errors import Code
         (-12345, Code.COMMON_SYSTEM),
     ],
 )
-def test_a_status_has_a_code_and_its_name(status, code):
+def test_a_status_has_a_code_and_its_name(status, code) -> None:
     error = refusal(status, "thing", "clDoSomething")
     assert error.code is code
     assert f"clDoSomething answers {'an unknown status' if status == -12345 else ''}" in error.rule
     assert f"({status})" in error.rule
 
 
-def test_success_is_no_error_and_a_lost_device_differs_from_a_full_one():
+def test_success_is_no_error_and_a_lost_device_differs_from_a_full_one() -> None:
     check(0, "thing", "clDoSomething")
     assert is_loss(-36)
     assert not is_loss(-4)
