@@ -383,8 +383,8 @@ def test_clients_in_c_are_audited_and_get_the_faults(tmp_path: Path) -> None:
     assert "128 bytes were copied, 0 are allowed" in done.stdout, "each of the two clients copies 64 bytes"
 
 
-def test_the_example_has_twelve_lines() -> None:
-    assert len((ROOT / "examples" / "test_zero_copy.py").read_text().splitlines()) == 12
+def test_the_example_is_short() -> None:
+    assert len((ROOT / "examples" / "test_zero_copy.py").read_text().splitlines()) <= 14
 
 
 def test_the_package_declares_the_plugin() -> None:
