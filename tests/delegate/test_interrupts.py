@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.interruption import Alarm, Interrupt, account, everywhere, left
 from support.suites import LONG, long
+from test_tflite_control_flow import lstm
 
 from delegate.harness import chain, doubled, plain, run, with_delegate
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
@@ -87,6 +88,24 @@ def test_an_invocation_fails_or_gives_the_right_answer_and_the_next_one_does(bac
         x = x + 0.5
         interpreter.set_tensor(0, x)
     assert True in outcomes
+
+
+@pytest.mark.parametrize(("backend", "most"), [("LPAI", 60), long("HTP", 150)])
+def test_an_invocation_changes_all_variables_or_none(backend, most, make) -> None:
+    interpreter, random = with_delegate(lstm(True), make(backend)), np.random.default_rng(0)
+    entry, variables = interpreter.get_input_details()[0], (13, 14)
+    before: list[np.ndarray] = []
+    outcomes = set()
+
+    def prepare() -> None:
+        interpreter.set_tensor(entry["index"], random.standard_normal(entry["shape"]).astype(np.float32))
+        before[:] = [interpreter.get_tensor(index) for index in variables]
+
+    for where in everywhere(Attempts(interpreter.invoke), outside=OUTSIDE, most=most, prepare=prepare):
+        changed = {(old != interpreter.get_tensor(i)).any() for i, old in zip(variables, before, strict=True)}
+        assert len(changed) == 1, where
+        outcomes |= changed
+    assert outcomes == {True, False}
 
 
 @pytest.mark.parametrize("backend", ["CPU", "LPAI"])

@@ -77,11 +77,9 @@ def _asked(function: Callable[[int, int], int]) -> Callable[[int, int, int], Non
     node. The wrapper also takes the address that the result is written to.
     """
 
-    shielded_function = shielded(function)
-
     def call(context: int, argument: int, answer: int) -> None:
         try:
-            ctypes.c_int64.from_address(answer).value = shielded_function(context, argument)
+            ctypes.c_int64.from_address(answer).value = function(context, argument)
         except BaseException as problem:
             # If even reporting fails, the missing result still says so.
             with suppress(BaseException):
@@ -90,6 +88,7 @@ def _asked(function: Callable[[int, int], int]) -> Callable[[int, int, int], Non
     return call
 
 
+@shielded
 def _prepare(context: int, delegate: int) -> int:
     """Let a delegate take over nodes of a subgraph, and return LiteRT's status."""
     known = delegates.get(delegate)
@@ -98,6 +97,7 @@ def _prepare(context: int, delegate: int) -> int:
     return ANSWERED + known._prepare(context)
 
 
+@shielded
 def _begin(context: int, replaced: int) -> int:
     """Create a partition for the nodes that LiteRT replaces, and return the address of its block."""
     params = structures.DelegateParams.from_address(replaced)

@@ -28,6 +28,7 @@ from isthmus.frontends import tflite
 from isthmus.graph import Graph, TensorInfo, TensorMemType
 from isthmus.log import LogLevel
 from isthmus.prepare.schedule import Plan
+from isthmus.system.shield import shielded
 
 MAX_THREADS = 64
 
@@ -103,6 +104,7 @@ class Partition:
 
     # -- called by the interpreter -------------------------------------------------------------------------------------
 
+    @shielded
     def prepare(self) -> None:
         """Prepare for the tensors' current shapes and memory, and report the shapes of results."""
         self.block.stop()
@@ -127,7 +129,10 @@ class Partition:
         self._note_inner()
 
     def invoke(self) -> None:
-        """Run once. If the accelerator has died, this fails, and the next run starts on a new one."""
+        """Run once. If the accelerator has died, this fails, and the next run starts on a new one.
+
+        It is an execution, so it stays in the caller's thread; what it prepares or ends is shielded.
+        """
         if self._shapes is None:
             self.prepare()
         assert self._runner is not None
@@ -325,8 +330,9 @@ class Partition:
         call = graph.driver.native_call() if environment.profile is None else None
         return BoundRunner(ready, environment.profile) if call is None else NativeRunner(ready, call, self.block)
 
+    @shielded
     def _end(self) -> None:
-        """End the graph. Safe to call again; after an interrupt, another call continues."""
+        """End the graph; safe to call again."""
         self._shapes = None
         runner, context = self._runner, self._context
         if runner is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.view import Nodes
 from isthmus.errors import Code, QnnError
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
+from isthmus.system.shield import shielded
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,16 @@ class Runner(ABC):
 
     def _store(self, addresses: Sequence[int]) -> None:
         """Copy new values into the variables."""
-        for index, array in self._next.items():
-            ctypes.memmove(addresses[index], array.ctypes.data, array.nbytes)
+        values = self._next.values()
+        _copy([addresses[i] for i in self._next], [v.ctypes.data for v in values], [v.nbytes for v in values])
+
+
+def _copy(targets: Sequence[int], sources: Sequence[int], sizes: Sequence[int]) -> None:
+    """Copy memory from addresses to addresses, all of it or, after an interrupt, nothing.
+
+    It is one call of C, within which no signal handler runs.
+    """
+    deque(map(ctypes.memmove, targets, sources, sizes), maxlen=0)
 
 
 class NativeRunner(Runner):
@@ -212,6 +222,7 @@ class BoundRunner(Runner):
         if self._next:
             self._store(addresses)
 
+    @shielded
     def _bind(self, addresses: tuple[int, ...]) -> None:
         """Bind the graph to the tensors at these addresses, by their memory handles where they are registered."""
         self._unbind()
@@ -252,27 +263,20 @@ class CopyRunner(Runner):
     def __init__(self, ready: ReadyGraph, memory: qnn.GraphMemory, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
         self._memory, self._profile = memory, profile
-        self._views = [*memory.inputs.values(), *memory.outputs.values()]
+        views = [*memory.inputs.values(), *memory.outputs.values()]
+        self._own, self._sizes = [view.ctypes.data for view in views], [view.nbytes for view in views]
         self._input_count = len(memory.inputs)
-        self._runs = 0
 
     def execute(self, nodes: Nodes) -> None:
-        addresses = self._addresses(nodes)
-        for view, address in zip(self._views[: self._input_count], addresses, strict=False):
-            ctypes.memmove(view.ctypes.data, address, view.nbytes)
+        addresses, count = self._addresses(nodes), self._input_count
+        _copy(self._own[:count], addresses, self._sizes)
         self._memory.binding.execute(self._profile)
-        for view, address in zip(self._views[self._input_count :], addresses[self._input_count :], strict=True):
-            ctypes.memmove(address, view.ctypes.data, view.nbytes)
-        self._runs += 1
+        _copy(addresses[count:], self._own[count:], self._sizes[count:])
 
     def stats(self) -> GraphStats:
-        inputs, outputs = (
-            sum(view.nbytes for view in views)
-            for views in (self._views[: self._input_count], self._views[self._input_count :])
-        )
         stats = self.ready.graph.stats
-        stats.copied_in_bytes += self._runs * inputs
-        stats.copied_out_bytes += self._runs * outputs
+        stats.copied_in_bytes += stats.executions * sum(self._sizes[: self._input_count])
+        stats.copied_out_bytes += stats.executions * sum(self._sizes[self._input_count :])
         # The backend uses its own memory in place, not the interpreter's.
         stats.in_place_bytes = {}
         return stats
