@@ -86,7 +86,9 @@ class Program:
         for option in (1, 101):
             memory = np.zeros(1 << 16, np.uint8)
             start = -memory.ctypes.data % 64
-            pool = self.client.keep(lpai_headers.MEM.ctype(1, memory.nbytes - 64, memory.ctypes.data + start))
+            pool = self.client.keep(
+                lpai_headers.STRUCTURES[option].ctype(1, memory.nbytes - 64, memory.ctypes.data + start)
+            )
             own = self.client.keep(lpai_headers.CUSTOM.ctype(option, ctypes.addressof(pool)))
             config = self.client.keep(objects.GraphConfig(objects.GraphOption.CUSTOM))
             config.customConfig = ctypes.addressof(own)

@@ -179,9 +179,8 @@ class QnnGraph(Handle):
         if option is GraphConfig.SCRATCH_LIMIT:
             return self.driver.set_scratch_limit(None if value is None else ScratchLimit.of(value))
         if option is GraphConfig.PRIORITY:
-            before = self.driver.priority
-            self.driver.priority = int(options.member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))
-            return Change(undo=lambda: setattr(self.driver, "priority", before))
+            priority = int(options.member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))
+            return Change.attribute(self.driver, "priority", priority)
         own = options.option(option, self.driver.configs, "config", self._what, Code.GRAPH_INVALID_ARGUMENT)
         return self.driver.set_config(own, value)
 

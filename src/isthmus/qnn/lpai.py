@@ -1,6 +1,15 @@
 """LPAI's custom properties, configs and structures, with the names used in QNN's headers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from isthmus.backends.lpai import options as _options
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
 
 Affinity = _options.Affinity
 BackendConfig = _options.LpaiBackendOption
@@ -17,17 +26,7 @@ MemType = _options.LpaiMemType
 PerfCfg = _options.PerfCfg
 Prepare = _options.Prepare
 
-ALIGNMENT_REQ = BackendProperty.ALIGNMENT_REQ
-REQUIRE_PERSISTENT_BINARY = BackendProperty.REQUIRE_PERSISTENT_BINARY
-SHARED_POOLS = BackendProperty.SHARED_POOLS
-MODEL_BUFFER_MEM_TYPE = ContextConfig.MODEL_BUFFER_MEM_TYPE
-ENABLE_ISLAND = ContextConfig.ENABLE_ISLAND
-SCRATCH_MEM_SIZE = GraphProperty.SCRATCH_MEM_SIZE
-PERSISTENT_MEM_SIZE = GraphProperty.PERSISTENT_MEM_SIZE
-IO_OFFSETS = GraphProperty.IO_OFFSETS
-SCRATCH_MEM = GraphConfig.SCRATCH_MEM
-PERSISTENT_MEM = GraphConfig.PERSISTENT_MEM
-PERF_CFG = GraphConfig.PERF_CFG
-CORE_AFFINITY = GraphConfig.CORE_AFFINITY
-PREPARE = GraphConfig.PREPARE
-RESET_STATE = GraphConfig.RESET_STATE
+# Options, properties and structures of options are names of this module too, as in C.
+_KINDS = (BackendProperty, ContextConfig, GraphProperty, GraphConfig)
+globals().update({each.name: each for kind in _KINDS for each in kind})
+globals().update({row.kind.__name__: row.kind for row in _options.GRAPH_STRUCTURES.values()})

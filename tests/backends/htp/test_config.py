@@ -5,7 +5,7 @@ import json
 import pytest
 
 from isthmus import Code, QnnError
-from isthmus.backends.htp.config import HtpConfig, read_config
+from isthmus.backends.htp.options import HtpConfig, read_config
 from isthmus.log import Log, LogLevel
 
 DOCUMENTED = {

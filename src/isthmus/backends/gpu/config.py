@@ -16,17 +16,39 @@ from isthmus.backends.seam.config import (
     Table,
     choice,
     file_name,
+    keys_of,
     list_of,
     number,
+    setting,
     settings,
     shown,
     text,
     truth,
     unused,
+    word,
 )
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.log import Log
 from isthmus.memory.integers import is_int
+
+_MAX_SECONDS = 7 * 24 * 3600
+_MAX_DEVICES = 255
+
+
+def _name_or_number(value: Any) -> str | int:
+    """Check what selects a device: part of its name, or its number."""
+    if isinstance(value, str) and value:
+        return value
+    if is_int(value) and 0 <= value <= _MAX_DEVICES:
+        return int(value)
+    raise ConfigError(f"must be part of a name, or a number from 0 to {_MAX_DEVICES}, is {shown(value)}")
+
+
+def _object(value: Any) -> Any:
+    """Check that a value may be an OpenCL object: pyopencl's objects have an `int_ptr`, and handles are numbers."""
+    if not hasattr(value, "int_ptr") and (not is_int(value) or value <= 0):
+        raise ConfigError(f"must be an object of OpenCL or its handle, is {shown(value)}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -55,15 +77,15 @@ class GpuConfig:
     """
 
     graphs: Mapping[GpuGraphOption, Any] = field(default_factory=dict)
-    graph_names: tuple[str, ...] | None = None
-    kernel_repo_path: str | None = None
-    invalidate_kernel_repo: bool = False
-    platform: str | None = None
-    device: str | int | None = None
-    context: Any = None
-    queue: Any = None
-    follow_client: bool = False
-    timeout: int | None = None
+    graph_names: tuple[str, ...] | None = setting(None, list_of(text, "names"))
+    kernel_repo_path: str | None = setting(None, file_name)
+    invalidate_kernel_repo: bool = setting(False, truth)
+    platform: str | None = setting(None, text, group="gpu")
+    device: str | int | None = setting(None, _name_or_number, group="gpu")
+    context: Any = setting(None, _object, group="gpu")
+    queue: Any = setting(None, _object, group="gpu")
+    follow_client: bool = setting(False, truth, group="gpu")
+    timeout: int | None = setting(None, number(1, _MAX_SECONDS), group="gpu")
 
     @property
     def patience(self) -> float:
@@ -76,49 +98,15 @@ class GpuConfig:
         return dict(self.graphs) if chosen else {}
 
 
-_MAX_SECONDS = 7 * 24 * 3600
-_MAX_DEVICES = 255
-
-
-def _name_or_number(value: Any) -> str | int:
-    """Check what selects a device: part of its name, or its number."""
-    if isinstance(value, str) and value:
-        return value
-    if is_int(value) and 0 <= value <= _MAX_DEVICES:
-        return int(value)
-    raise ConfigError(f"must be part of a name, or a number from 0 to {_MAX_DEVICES}, is {shown(value)}")
-
-
-def _object(value: Any) -> Any:
-    """Check that a value may be an OpenCL object: pyopencl's objects have an `int_ptr`, and handles are numbers."""
-    if not hasattr(value, "int_ptr") and (not is_int(value) or value <= 0):
-        raise ConfigError(f"must be an object of OpenCL or its handle, is {shown(value)}")
-    return value
-
-
 _PRECISIONS = choice({mode.name.lower(): mode for mode in PrecisionMode})
 # Keys in a configuration file, with the graph option that each sets and the function that checks its value.
 _GRAPH_KEYS = {rule.key: (option, truth if rule.is_flag else _PRECISIONS) for option, rule in GRAPH_OPTIONS.items()}
 KEYS: Table = {
-    "graph_names": Key("graph_names", list_of(text, "names")),
-    "perf_hint": unused(choice({name: name for name in ("low", "normal", "high")})),
+    **keys_of(GpuConfig),
+    "perf_hint": unused(word("low", "normal", "high")),
     **{name: Key(name, check) for name, (_, check) in _GRAPH_KEYS.items()},
-    "kernel_repo_path": Key("kernel_repo_path", file_name),
-    "invalidate_kernel_repo": Key("invalidate_kernel_repo", truth),
-    "gpu": {
-        "platform": Key("platform", text),
-        "device": Key("device", _name_or_number),
-        "context": Key("context", _object),
-        "queue": Key("queue", _object),
-        "follow_client": Key("follow_client", truth),
-        "timeout": Key("timeout", number(1, _MAX_SECONDS)),
-    },
+    "gpu": keys_of(GpuConfig, "gpu"),
 }
-_OWN = (
-    "graph_names", "kernel_repo_path", "invalidate_kernel_repo", "platform", "device", "context", "queue",
-    "follow_client", "timeout",
-)  # fmt: skip
-"""Settings that are fields of `GpuConfig` by the same name; the others are graph options."""
 
 
 def read_config(config: Any, log: Log) -> GpuConfig:
@@ -132,4 +120,4 @@ def read_config(config: Any, log: Log) -> GpuConfig:
     merged = settings(config, KEYS)
     merged.log_unused(log)
     graphs = {option: merged.values[name] for name, (option, _) in _GRAPH_KEYS.items() if name in merged.values}
-    return GpuConfig(graphs, **merged.only(*_OWN))
+    return GpuConfig(graphs, **merged.of(GpuConfig))

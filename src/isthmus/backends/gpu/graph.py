@@ -99,12 +99,7 @@ class GpuGraphDriver(GraphDriver):
         if self.side.program is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
         checked = GRAPH_OPTIONS[known].check(known, value, Code.GRAPH_INVALID_ARGUMENT)
-        previous, self.options[known] = self.options[known], checked
-
-        def undo() -> None:
-            self.options[known] = previous
-
-        return Change(undo=undo)
+        return Change.entry(self.options, known, checked)
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
         gpu_prepare.refuse_limit(self.graph, limit)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_bool, c_float, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import c_bool, c_int32, c_size_t, c_uint32, c_uint64
 from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION
-from isthmus.backends.htp.headers import DEVICE_CONFIG, EARLIER_DEVICE_CONFIG, HEADERS, HtpDeviceOption
-from isthmus.backends.htp.options import HtpDescriptor, HtpFloatPrecision, HtpGraphConfigOption, HtpMemType
+from isthmus.backends.htp.headers import DEVICE_CONFIG, EARLIER_DEVICE_CONFIG, GRAPH_CONFIG, HEADERS, HtpDeviceOption
+from isthmus.backends.htp.options import HtpConfig, HtpDescriptor, HtpGraphConfigOption, HtpGraphOption, HtpMemType
 from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
 from isthmus.cabi.client import BadPointer, read
 from isthmus.cabi.types import UNDEFINED
@@ -31,29 +31,6 @@ MIN_ARCHITECTURE, MAX_ARCHITECTURE = 60, 255
 """The limits of numbers that may be a Hexagon version."""
 _UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
 """Context options that HTP's own library accepts and whose names are not public."""
-
-
-class HtpGraphOption(IntEnum):
-    """QNN_HTP_GRAPH_CONFIG_OPTION_*."""
-
-    OPTIMIZATION = 1
-    PRECISION = 2
-    VTCM_SIZE_IN_MB = 3
-    FOLD_RELU_ACTIVATION_INTO_CONV_OFF = 4
-    SHORT_DEPTH_CONV_ON_HMX_OFF = 5
-    NUM_HVX_THREADS = 6
-    FINALIZE_CONFIG = 7
-    NUM_CORES = 8
-    PARALLEL_GRAPH_EXECUTION_CONFIG = 9
-    VTCM_SIZE_IN_BYTES = 10
-    HMX_BOUNDING = 11
-    WEIGHTS_PACKING = 12
-    ASSUME_SAME_QUANT = 13
-    SHARE_IO_BUFFER = 14
-    ADVANCED_ACTIVATION_FUSION = 15
-    MONOLITHIC_LSTM = 17
-    PRECISION_COMPENSATION = 18
-    FP16_CLAMP_OVERFLOW = 20
 
 
 class HtpContextOption(IntEnum):
@@ -84,34 +61,8 @@ class HtpPowerOption(IntEnum):
     HMX_TIMEOUT_INTERVAL_US = 4
 
 
-class HtpOptimization(ctypes.Structure):
-    """QnnHtpGraph_OptimizationOption_t."""
-
-    _fields_ = [("type", c_uint32), ("floatValue", c_float)]
-
-
-class HtpGraphConfigUnion(ctypes.Union):
-    """The value of an HTP graph's config: the members that are read, padded to the size of the largest."""
-
-    _fields_ = [
-        ("optimizationOption", HtpOptimization),
-        ("precision", c_uint32),
-        ("vtcmSizeInMB", c_uint32),
-        ("foldReluActivationIntoConvOff", c_bool),
-        ("numHvxThreads", c_uint64),
-        ("numCores", c_uint32),
-        ("vtcmSizeInBytes", c_uint32),
-        ("reserved", c_uint64 * 6),
-    ]
-
-
-class HtpGraphConfig(ctypes.Structure):
-    """QnnHtpGraph_CustomConfig_t."""
-
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", HtpGraphConfigUnion)]
-
-
+HtpGraphConfig: Any = GRAPH_CONFIG.ctype
+"""QnnHtpGraph_CustomConfig_t."""
 HtpDeviceConfig: Any = DEVICE_CONFIG.ctype
 """QnnHtpDevice_CustomConfig_t."""
 EarlierHtpDeviceConfig: Any = EARLIER_DEVICE_CONFIG.ctype
@@ -155,14 +106,7 @@ class HtpMemDescriptor(ctypes.Structure):
     _fields_ = [("type", c_uint32), ("size", c_uint64), ("place", HtpMemUnion)]
 
 
-# The readers of values, for the log. Options of a graph that are not listed have a flag as value.
-_GRAPH_VALUES: dict[IntEnum, Callable[[HtpGraphConfig], Any]] = {
-    HtpGraphOption.OPTIMIZATION: lambda c: f"{c.optimizationOption.type} = {c.optimizationOption.floatValue:g}",
-    HtpGraphOption.VTCM_SIZE_IN_MB: lambda c: c.vtcmSizeInMB,
-    HtpGraphOption.NUM_HVX_THREADS: lambda c: c.numHvxThreads,
-    HtpGraphOption.NUM_CORES: lambda c: c.numCores,
-    HtpGraphOption.VTCM_SIZE_IN_BYTES: lambda c: c.vtcmSizeInBytes,
-}
+# The readers of values, for the log.
 _DEVICE_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
     HtpDeviceOption.SOC: lambda c: c.socModel,
     HtpDeviceOption.ARCH: lambda c: f"v{c.arch.arch} of device {c.arch.deviceId}",
@@ -186,25 +130,25 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     config = read(address, HtpGraphConfig)
     if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
         # HTP's own library accepts graph options with any number.
-        return _ignored("graph", config.option, log)
+        return _warn_unknown("graph", config.option, log)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
-    if option is HtpGraphOption.PRECISION:
-        precision = option_of(HtpFloatPrecision, config.precision, "HTP precision", Code.GRAPH_INVALID_ARGUMENT)
-        log(LogLevel.INFO, f"HTP graph option PRECISION = {precision.name}")
-        return {HtpGraphConfigOption.PRECISION: precision}
-    # Members of a union start at the same address: so one flag is read for all flags. The few options that have neither
-    # a reader nor a flag are logged as flags too.
-    value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)
-    return _logged(f"graph option {option.name} = {value}", log)
+    assert isinstance(option, HtpGraphOption)
+    if option in list(HtpGraphConfigOption):
+        default = getattr(HtpConfig, option.name.lower())
+        noun, number = f"HTP {option.name.lower()}", getattr(config, option.field)
+        value = option_of(type(default), number, noun, Code.GRAPH_INVALID_ARGUMENT)
+        log(LogLevel.INFO, f"HTP graph option {option.name} = {value.name}")
+        return {HtpGraphConfigOption(option): value}
+    return _log_unused(f"graph option {option.name} = {option.show(config)}", log)
 
 
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read and log a custom config of a context."""
     number = read(address, c_uint32).value  # QnnHtpContext_CustomConfig_t begins with its option
     if number in _UNNAMED_CONTEXT_OPTIONS:
-        return _ignored("context", number, log)
+        return _warn_unknown("context", number, log)
     option = option_of(HtpContextOption, number, "HTP context", Code.CONTEXT_INVALID_CONFIG)
-    return _logged(f"context option {option.name}", log)
+    return _log_unused(f"context option {option.name}", log)
 
 
 def _device(address: int, log: LogFunction) -> dict[Any, Any]:
@@ -212,7 +156,7 @@ def _device(address: int, log: LogFunction) -> dict[Any, Any]:
     number = read(address, c_uint32).value
     option = option_of(HtpDeviceOption, number, "HTP device", Code.DEVICE_INVALID_CONFIG)
     value = _DEVICE_VALUES[option](_device_config(address, option))
-    return _logged(f"device option {option.name} = {value}", log)
+    return _log_unused(f"device option {option.name} = {value}", log)
 
 
 def _device_config(address: int, option: IntEnum) -> Any:
@@ -240,13 +184,13 @@ def _device_config(address: int, option: IntEnum) -> Any:
         return earlier
 
 
-def _logged(option: str, log: LogFunction) -> dict[Any, Any]:
+def _log_unused(option: str, log: LogFunction) -> dict[Any, Any]:
     """Log an option that has no effect; return its settings: none."""
     log(LogLevel.INFO, f"HTP {option}: accepted, but without effect here")
     return {}
 
 
-def _ignored(noun: str, option: int, log: LogFunction) -> dict[Any, Any]:
+def _warn_unknown(noun: str, option: int, log: LogFunction) -> dict[Any, Any]:
     """Warn of an option without a public name; return its settings: none."""
     log(LogLevel.WARN, f"HTP {noun} option {option} is unknown here and ignored")
     return {}

@@ -19,11 +19,17 @@ from isthmus.backends.accelerator import AcceleratorDevice, Queue, start_acceler
 from isthmus.backends.accelerator.remote import MAKER
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.accepted import ACCEPTED, refusal
-from isthmus.backends.htp.config import KEYS, HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver, plan
 from isthmus.backends.htp.io import HtpIo
 from isthmus.backends.htp.memory import HtpMemory
-from isthmus.backends.htp.options import HtpBackendProperty, HtpContextConfigOption, Reregistration
+from isthmus.backends.htp.options import (
+    KEYS,
+    HtpBackendProperty,
+    HtpConfig,
+    HtpContextConfigOption,
+    Reregistration,
+    read_config,
+)
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import ContextBinary, inspect, to_bytes
 from isthmus.backends.seam.driver import (
@@ -35,11 +41,12 @@ from isthmus.backends.seam.driver import (
     MemDescriptor,
     Registration,
     Source,
+    check_member,
 )
 from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
 from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.engine.native.target import named
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log
@@ -108,10 +115,8 @@ class HtpContext(ContextDriver):
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
         """Set the only config, the policy for memory that is registered again."""
-        if not isinstance(value, Reregistration):
-            raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"reregistration {value!r}", "must be a Reregistration")
-        before, self.memory.policy = self.memory.policy, value
-        return Change(undo=lambda: setattr(self.memory, "policy", before))
+        check_member(option, value, Reregistration, Code.CONTEXT_INVALID_CONFIG)
+        return Change.attribute(self.memory, "policy", value)
 
     def create_graph(self, graph: Graph) -> HtpGraphDriver:
         self.check("HTP context")

@@ -12,7 +12,16 @@ from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption, HtpNumerics
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Timings, Traffic, check_overlaps
+from isthmus.backends.seam.driver import (
+    Change,
+    GraphDriver,
+    GraphStats,
+    Memories,
+    Timings,
+    Traffic,
+    check_member,
+    check_overlaps,
+)
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import NativeGraphDriver
 from isthmus.backends.seam.planned import PlannedGraph
@@ -66,7 +75,9 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
     def __init__(self, context: HtpContext, graph: Graph, prepared: PlannedGraph | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
-        self._precision = context.config.precision
+        self._options: dict[IntEnum, Any] = {
+            option: getattr(context.config, option.name.lower()) for option in HtpGraphConfigOption
+        }
         # It holds the priority, not the graph: that would be a reference cycle.
         self.lock = QueueLock(context.queue, GraphDriver.priority)
         self.counts = ExecutionCounts(self.lock)
@@ -82,22 +93,19 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
     def priority(self, priority: int) -> None:
         self.lock.priority = priority
 
-    def get_config(self, option: IntEnum) -> HtpFloatPrecision:
-        assert option is HtpGraphConfigOption.PRECISION
-        return self._precision
+    def get_config(self, option: IntEnum) -> Any:
+        return self._options[option]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        if not isinstance(value, HtpFloatPrecision):
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", "must be an HtpFloatPrecision")
+        check_member(option, value, type(self._options[option]), Code.GRAPH_INVALID_ARGUMENT)
         if self._prepared is not None:
-            raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: how its floats are stored is fixed")
-        before, self._precision = self._precision, value
-        return Change(undo=lambda: setattr(self, "_precision", before))
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: its {option.name.lower()} is fixed")
+        return Change.entry(self._options, option, value)
 
     def _prepare(self) -> PlannedGraph:
         """Plan the graph; its numbers are stored and rounded as its precision and the configuration say."""
-        numerics = self.context.config.numerics
-        return plan(self.graph, self._threads, self._scratch_limit, self._precision, numerics)
+        precision, numerics = self._options[HtpGraphConfigOption.PRECISION], self.context.config.numerics
+        return plan(self.graph, self._threads, self._scratch_limit, precision, numerics)
 
     def finalize(self) -> None:
         """Compile the graph, reserve its staging memory and load it into the accelerator; all of it or nothing."""

@@ -1,10 +1,33 @@
-"""HTP's device configs for C, each declared once. HTP's other headers are written by hand."""
+"""HTP's configs of graphs and devices for C, each declared once. HTP's other headers are written by hand."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from isthmus.cabi.layout import Enumeration, Header, Structure
+from isthmus.backends.htp.options import HtpGraphOption
+from isthmus.cabi.layout import Enumeration, Header, Macros, Numbers, Structure
+
+# Declared in QnnTypes.h.
+Numbers(("Qnn_Precision_t",))
+Structure("Qnn_Scalar_t", "uint32_t dataType; union { uint64_t uint64Value; };")
+_GRAPH_OPTIONS = Enumeration("QnnHtpGraph_ConfigOption_t", "QNN_HTP_GRAPH_CONFIG_OPTION", HtpGraphOption, "UNKNOWN")
+_OPTIMIZATIONS = Enumeration(
+    "QnnHtpGraph_OptimizationType_t",
+    "QNN_HTP_GRAPH_OPTIMIZATION_TYPE",
+    {
+        "SCHEDULE_THRESHOLD": 1, "FINALIZE_RETRIES": 2, "FINALIZE_OPTIMIZATION_FLAG": 3, "ENABLE_DLBC": 4,
+        "ENABLE_DLBC_WEIGHTS": 5, "ENABLE_SPARSE_WEIGHTS_COMPRESSION": 6, "ENABLE_SLC_ALLOCATOR": 7,
+    },
+    "UNKNOWN",
+)  # fmt: skip
+_VTCM = Structure("QnnHtpGraph_VtcmConfig_t", "uint32_t sizeInBytes, offsetInBytes, sizeTotalInBytes, reserved[3];")
+_VALUES = [Structure(option.declaration.split()[0], option.structure) for option in HtpGraphOption if option.structure]
+GRAPH_CONFIG = Structure(
+    "QnnHtpGraph_CustomConfig_t",
+    f"QnnHtpGraph_ConfigOption_t option; union {{ {'; '.join(each.declaration for each in HtpGraphOption)};"
+    " void *reserved; };",
+    "{QNN_HTP_GRAPH_CONFIG_OPTION_UNKNOWN, {QNN_HTP_GRAPH_OPTIMIZATION_OPTION_INIT}}",
+)
 
 
 class HtpDeviceOption(IntEnum):
@@ -54,6 +77,25 @@ EARLIER_DEVICE_CONFIG = Structure(
 """QnnHtpDevice_CustomConfig_t of earlier headers, with which ExecuTorch is compiled: the union is at offset 4."""
 
 HEADERS = (
+    Header(
+        "HTP/QnnHtpGraph.h",
+        "HTP's graph configs, behind QnnGraph_CustomConfig_t.",
+        ("<stdbool.h>", "../QnnGraph.h"),
+        (
+            _GRAPH_OPTIONS,
+            Macros(
+                {
+                    "QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE": "QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB",
+                    "QNN_HTP_GRAPH_CONFIG_OPTION_MAX": 0,
+                }
+            ),
+            _OPTIMIZATIONS,
+            _VTCM,
+            *_VALUES,
+            Macros({"QNN_HTP_GRAPH_OPTIMIZATION_OPTION_INIT": "{QNN_HTP_GRAPH_OPTIMIZATION_TYPE_UNKNOWN, 0}"}),
+            GRAPH_CONFIG,
+        ),
+    ),
     Header(
         "HTP/QnnHtpDeviceConfigShared.h",
         "HTP's device configs, behind QnnDevice_CustomConfig_t.",

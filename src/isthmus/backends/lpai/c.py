@@ -9,6 +9,7 @@ from typing import Any
 
 from isthmus.backends.lpai import BACKEND_ID, INTERFACE_VERSION, headers, options
 from isthmus.backends.lpai.options import (
+    GRAPH_STRUCTURES,
     LpaiBackendOption,
     LpaiContextOption,
     LpaiGraphOption,
@@ -17,7 +18,6 @@ from isthmus.backends.lpai.options import (
 )
 from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
 from isthmus.cabi.client import checked, pointer, read, text, write, write_number
-from isthmus.cabi.layout import Structure
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 
@@ -58,22 +58,11 @@ def _word(number: int, words: Mapping[IntEnum, str], noun: str) -> str:
     return word
 
 
-# The structure that each option of a graph points to, and how it becomes the option's value.
-_GRAPH_VALUES: dict[IntEnum, tuple[Structure, Callable[[Any], Any]]] = {
-    LpaiGraphOption.SCRATCH_MEM: (headers.MEM, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
-    LpaiGraphOption.PERSISTENT_MEM: (headers.MEM, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
-    LpaiGraphOption.PERF_CFG: (headers.PERF_CFG, lambda c: options.PerfCfg(c.fps, c.ftrtRatio, c.clientType)),
-    LpaiGraphOption.CORE_AFFINITY: (
-        headers.CORE_AFFINITY, lambda c: options.CoreAffinity(c.affinity, c.coreSelection)
-    ),
-}  # fmt: skip
-_WITHOUT_EFFECT = frozenset((LpaiGraphOption.PERF_CFG, LpaiGraphOption.CORE_AFFINITY))
-
-
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a graph; return its option with its value. One without effect is logged."""
     config = read(address, headers.CUSTOM.ctype)
     option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
+    assert isinstance(option, LpaiGraphOption)
     if option is LpaiGraphOption.RESET_STATE:
         return {option: None}
     if option is LpaiGraphOption.PREPARE:
@@ -82,9 +71,10 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
         said = f"enablePerLayer = {prepare.enablePerLayer}" + ("" if cores is None else f", cores '{cores}'")
         log(LogLevel.INFO, f"LPAI graph option PREPARE, {said}: accepted, but without effect here")
         return {}
-    structure, convert = _GRAPH_VALUES[option]
-    value = convert(read(config.config or 0, structure.ctype))
-    if option in _WITHOUT_EFFECT:
+    structure, row = read(config.config or 0, headers.STRUCTURES[option].ctype), GRAPH_STRUCTURES[option]
+    # ctypes has None for an address of 0.
+    value = row.kind(*(getattr(structure, name) or 0 for name, _ in structure._fields_))
+    if not row.effective:
         log(LogLevel.INFO, f"LPAI graph option {option.name} = {value}: accepted, but without effect here")
     return {option: value}
 

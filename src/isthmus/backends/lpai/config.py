@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isthmus.backends.lpai.options import (
-    UINT32_MAX,
-    Affinity,
     BufferAlignmentReq,
-    ClientType,
     CoreAffinity,
     LpaiMemType,
     PerfCfg,
@@ -22,12 +19,10 @@ from isthmus.backends.seam.config import (
     Settings,
     Table,
     byte_size,
-    choice,
-    number,
+    keys_of,
     power_of_two,
     settings,
     shown,
-    truth,
     word,
 )
 from isthmus.errors import Code, QnnError
@@ -118,10 +113,10 @@ def read(config: Any, log: Log) -> LpaiConfig:
     hw_ver = merged.values.get("hw_ver", DEFAULT_HARDWARE)
     return LpaiConfig(
         hw_ver=hw_ver,
-        alignment=replace(HARDWARE[hw_ver], **merged.only("start_addr_alignment", "size_alignment")),
-        prepare=Prepare(**merged.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(merged)),
-        performance=PerfCfg(**merged.only("fps", "ftrt_ratio", "client_type")),
-        affinity=CoreAffinity(**merged.only("affinity", "core_selection")),
+        alignment=replace(HARDWARE[hw_ver], **merged.of(BufferAlignmentReq)),
+        prepare=replace(Prepare(**merged.of(Prepare)), scratch_limit=_limit(merged)),
+        performance=PerfCfg(**merged.of(PerfCfg)),
+        affinity=CoreAffinity(**merged.of(CoreAffinity)),
         states_mem_type="mem_type" in merged.values,
         source=merged.source,
         **merged.only("target_env", "tcm_size", "mem_type", "is_persistent_binary"),
@@ -140,7 +135,6 @@ def config_keys(log: Log) -> Table:
             log(LogLevel.ERROR, "Invalid memory type")
         return known or LpaiMemType.UNDEFINED
 
-    client_types = {"real_time": ClientType.REAL_TIME, "non_real_time": ClientType.NON_REAL_TIME}
     return {
         "lpai_backend": {
             "target_env": Key("target_env", word(*TARGET_ENVIRONMENTS)),
@@ -150,18 +144,10 @@ def config_keys(log: Log) -> Table:
             "tcm_size": Key("tcm_size", byte_size(POOL_BYTES)),
         },
         "lpai_graph": {
-            "prepare": {
-                "enable_batchnorm_fold": Key("enable_batchnorm_fold", truth),
-                "exclude_io": Key("exclude_io", truth),
-                "scratch_limit": Key("scratch_limit", _scratch_limit),
-                "slower": Key("slower", _slower),
-            },
+            "prepare": {**keys_of(Prepare), "slower": Key("slower", _slower)},
             "execute": {
-                "fps": Key("fps", number(1, UINT32_MAX)),
-                "ftrt_ratio": Key("ftrt_ratio", number(0, UINT32_MAX)),
-                "client_type": Key("client_type", choice(client_types)),
-                "affinity": Key("affinity", choice({"soft": Affinity.SOFT, "hard": Affinity.HARD})),
-                "core_selection": Key("core_selection", _core),
+                **keys_of(PerfCfg),
+                **keys_of(CoreAffinity),
                 "mem_type": Key("mem_type", mem_type, allowed=f"one of {', '.join(map(repr, MEM_TYPES))}"),
             },
         },
@@ -177,14 +163,6 @@ def _limit(merged: Settings) -> ScratchLimit | None:
         raise QnnError(Code.BACKEND_INVALID_CONFIG, what, problem.rule, problem.hint) from None
 
 
-def _scratch_limit(value: Any) -> ScratchLimit:
-    """Check a limit on scratch."""
-    try:
-        return ScratchLimit.of(value)
-    except QnnError as problem:
-        raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
-
-
 def _slower(value: Any) -> float:
     """Check the slowdown that a limit on scratch may cost, by itself: any limit will do for that."""
     try:
@@ -194,11 +172,3 @@ def _slower(value: Any) -> float:
     if cost is None:
         raise ConfigError("must be a number")
     return cost
-
-
-def _core(value: Any) -> int:
-    """Check a selection of cores, one bit for each."""
-    mask = int(number(0, UINT32_MAX)(value))
-    if mask & (mask - 1):
-        raise ConfigError(f"must select one core (one bit set) or none, is {mask:#x}")
-    return mask

@@ -158,8 +158,7 @@ class LpaiContext(ContextDriver):
             LpaiContextOption.ENABLE_ISLAND: _checked_island,
         }
         key = LpaiContextOption(option)
-        before, self._settings[key] = self._settings[key], checks[key](value)
-        return Change(undo=lambda: self._settings.update({key: before}))
+        return Change.entry(self._settings, key, checks[key](value))
 
     def _checked_mem_type(self, value: Any) -> LpaiMemType:
         """Check a memory type for IO and model binaries. UNDEFINED is accepted here, and refused at an allocation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,13 @@ from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo, is_sha
 from isthmus.backends.lpai import rules as lpai_rules
 from isthmus.backends.lpai.model import Allocator, LpaiModel, ModelBinary
 from isthmus.backends.lpai.options import (
+    GRAPH_STRUCTURES,
     UINT32_MAX,
     BufferAlignmentReq,
-    CoreAffinity,
     GraphProperty,
     LpaiGraphOption,
     LpaiMemType,
     Mem,
-    PerfCfg,
     Prepare,
 )
 from isthmus.backends.lpai.pools import GraphPool, PoolMemory, plan_pools
@@ -87,8 +86,9 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
         self._program = program
         self._model_binary = model_binary
         config = context.backend.config
-        # Settings that a config sets with one structure each.
-        self._settings: dict[LpaiGraphOption, Any] = {
+        # Settings that a config sets with one structure each; pools are apart.
+        self._settings: dict[IntEnum, Any] = {
+            **{option: row.kind() for option, row in GRAPH_STRUCTURES.items()},
             LpaiGraphOption.PERF_CFG: config.performance,
             LpaiGraphOption.CORE_AFFINITY: config.affinity,
             LpaiGraphOption.PREPARE: config.prepare,
@@ -163,24 +163,20 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
     def get_config(self, option: IntEnum) -> Any:
         """Return the memory of a pool, a structure, or None for RESET_STATE, which has no value."""
         pools = {pool.option: pool.present.memory for pool in (self._scratch, self._persistent)}
-        return {**pools, **self._settings, LpaiGraphOption.RESET_STATE: None}[LpaiGraphOption(option)]
+        return {**self._settings, **pools, LpaiGraphOption.RESET_STATE: None}[option]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        setters: Mapping[LpaiGraphOption, Callable[[Any], Change]] = {
-            LpaiGraphOption.SCRATCH_MEM: lambda memory: self._set_pool(self._scratch, memory),
-            LpaiGraphOption.PERSISTENT_MEM: lambda memory: self._set_pool(self._persistent, memory),
-            LpaiGraphOption.PERF_CFG: lambda value: self._set(LpaiGraphOption.PERF_CFG, value, PerfCfg),
-            LpaiGraphOption.CORE_AFFINITY: lambda value: self._set(LpaiGraphOption.CORE_AFFINITY, value, CoreAffinity),
-            LpaiGraphOption.PREPARE: self._set_prepare,
-            LpaiGraphOption.RESET_STATE: self._set_reset,
-        }
-        return setters[LpaiGraphOption(option)](value)
-
-    def _set(self, option: LpaiGraphOption, value: Any, kind: type) -> Change:
-        """Set an option whose value is one structure."""
-        before = self._settings[option]
-        self._settings[option] = self._structure(value, kind)
-        return Change(undo=lambda: self._settings.update({option: before}))
+        if option is LpaiGraphOption.RESET_STATE:
+            return self._set_reset(value)
+        is_prepare = option is LpaiGraphOption.PREPARE
+        kind: type[Any] = Prepare if is_prepare else GRAPH_STRUCTURES[LpaiGraphOption(option)].kind
+        if not isinstance(value, kind):
+            rule = f"this config takes a {kind.__name__}, got {value!r}"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, rule)
+        for pool in self.pools:
+            if pool.option is option:
+                return self._set_pool(pool, value)
+        return self._set_prepare(value) if is_prepare else Change.entry(self._settings, option, value)
 
     def _set_prepare(self, value: Prepare) -> Change:
         """Set the options of preparation; a graph that is compiled but not finalized will be compiled again."""
@@ -188,7 +184,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared and finalized")
         if self._restored:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, "it came prepared out of a context binary")
-        change, prepared = self._set(LpaiGraphOption.PREPARE, value, Prepare), self._prepared
+        change, prepared = Change.entry(self._settings, LpaiGraphOption.PREPARE, value), self._prepared
         self._prepared = None
 
         def undo() -> None:
@@ -203,13 +199,6 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, f"RESET_STATE takes None, got {value!r}")
         self.executor()
         return Change(keep=self.reset)
-
-    def _structure(self, value: Any, kind: type) -> Any:
-        """Return a config's value if it is the right structure, or refuse it."""
-        if not isinstance(value, kind):
-            rule = f"this config takes a {kind.__name__}, got {value!r}"
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, rule)
-        return value
 
     # -- pools ---------------------------------------------------------------------------------------------------------
 
@@ -229,7 +218,6 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
 
     def _set_pool(self, pool: GraphPool, memory: Mem) -> Change:
         """Set a pool of the graph, after a running execution; the previous memory is held until the change is final."""
-        self._structure(memory, Mem)
         required = self.required(pool)
         with self._lock:
             if pool is self._persistent and self.finalized:

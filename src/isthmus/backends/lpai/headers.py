@@ -88,21 +88,8 @@ _CONTEXT = Header(
 
 _CLIENT_TYPES = Enumeration("QnnLpaiGraph_ClientPerfType_t", "QNN_LPAI_GRAPH_CLIENT_PERF_TYPE", options.ClientType)
 _AFFINITIES = Enumeration("QnnLpaiGraph_CoreAffinityType_t", "QNN_LPAI_GRAPH_CORE_AFFINITY", options.Affinity)
-MEM = Structure(
-    "QnnLpaiGraph_Mem_t",
-    "QnnLpaiMem_MemType_t memType; uint32_t size; void *addr;",
-    "{QNN_LPAI_MEM_TYPE_UNDEFINED, 0, NULL}",
-)
-PERF_CFG = Structure(
-    "QnnLpaiGraph_PerfCfg_t",
-    "uint32_t fps, ftrtRatio; QnnLpaiGraph_ClientPerfType_t clientType;",
-    "{QNN_LPAI_GRAPH_DEFAULT_FPS, QNN_LPAI_GRAPH_DEFAULT_FTRT_RATIO, QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_REAL_TIME}",
-)
-CORE_AFFINITY = Structure(
-    "QnnLpaiGraph_CoreAffinity_t",
-    "QnnLpaiGraph_CoreAffinityType_t affinity; uint32_t coreSelection;",
-    "{QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT, 0}",
-)
+STRUCTURES = {each: Structure(*row[1:4]) for each, row in options.GRAPH_STRUCTURES.items()}
+"""The structures that graph options point to."""
 _GRAPH = Header(
     "LPAI/QnnLpaiGraph.h",
     "LPAI's graph properties and configs: scratch and persistent memory, performance, affinity.",
@@ -113,13 +100,11 @@ _GRAPH = Header(
         _defaults(_GRAPH_PROPERTIES, _GRAPH_OPTIONS, _PREPARE_OPTION),
         _CLIENT_TYPES,
         _AFFINITIES,
-        MEM,
         Macros({
             "QNN_LPAI_GRAPH_DEFAULT_FPS": options.PerfCfg.fps,
             "QNN_LPAI_GRAPH_DEFAULT_FTRT_RATIO": options.PerfCfg.ftrt_ratio,
         }),
-        PERF_CFG,
-        CORE_AFFINITY,
+        *dict.fromkeys(STRUCTURES.values()),
         Macros({"QNN_LPAI_CORE_AFFINITY(core, affinity)": "{(affinity), 1U << (core)}"}),
         _custom("Graph", "Config", "QNN_LPAI_GRAPH_SET_CFG_UNDEFINED", "config"),
         _custom("Graph", "Property", "QNN_LPAI_GRAPH_GET_PROP_UNDEFINED", "property"),

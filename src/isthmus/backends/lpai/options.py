@@ -1,11 +1,12 @@
-"""Constants of LPAI's custom properties and configs: option numbers and structures, as QNN's LPAI headers name them."""
+"""LPAI's options, each declared once: for C as QNN's headers name them, for configuration files and for Python."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
+from isthmus.backends.seam.config import ConfigError, choice, number, setting, shown, truth
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
 from isthmus.prepare.tiling import ScratchLimit
@@ -146,6 +147,22 @@ class Mem:
     addr: Any = None
 
 
+def _core(value: Any) -> int:
+    """Check a selection of cores, one bit for each."""
+    mask = int(number(0, UINT32_MAX)(value))
+    if mask & (mask - 1):
+        raise ConfigError(f"must select one core (one bit set) or none, is {mask:#x}")
+    return mask
+
+
+def _scratch_limit(value: Any) -> ScratchLimit:
+    """Check a limit on scratch."""
+    try:
+        return ScratchLimit.of(value)
+    except QnnError as problem:
+        raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
+
+
 @dataclass(frozen=True)
 class PerfCfg:
     """The required rate and speed of a graph (QnnLpaiGraph_PerfCfg_t). Accepted and reported; it has no effect here.
@@ -160,9 +177,9 @@ class PerfCfg:
         Whether the client is a real-time one.
     """
 
-    fps: int = 1
-    ftrt_ratio: int = 10
-    client_type: ClientType = ClientType.REAL_TIME
+    fps: int = setting(1, number(1, UINT32_MAX))
+    ftrt_ratio: int = setting(10, number(0, UINT32_MAX))
+    client_type: ClientType = setting(ClientType.REAL_TIME, choice({each.name.lower(): each for each in ClientType}))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fps", _uint32("fps", self.fps, 1))
@@ -182,8 +199,8 @@ class CoreAffinity:
         The core as a set bit; 0 means any core.
     """
 
-    affinity: Affinity = Affinity.SOFT
-    core_selection: int = 0
+    affinity: Affinity = setting(Affinity.SOFT, choice({each.name.lower(): each for each in Affinity}))
+    core_selection: int = setting(0, _core)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "affinity", _member("affinity", self.affinity, Affinity))
@@ -211,9 +228,9 @@ class Prepare:
         The limit on scratch: parts that do not fit as a whole are computed in tiles. This project's own option.
     """
 
-    enable_batchnorm_fold: bool = False
-    exclude_io: bool = False
-    scratch_limit: ScratchLimit | None = None
+    enable_batchnorm_fold: bool = setting(False, truth)
+    exclude_io: bool = setting(False, truth)
+    scratch_limit: ScratchLimit | None = setting(None, _scratch_limit)
 
     def __post_init__(self) -> None:
         for name in ("enable_batchnorm_fold", "exclude_io"):
@@ -229,6 +246,52 @@ class MemInfo:
 
     fd: int
     offset: int = 0
+
+
+class GraphStructure(NamedTuple):
+    """A graph option whose value is a structure.
+
+    Parameters
+    ----------
+    kind
+        The class of its values. Its fields are those of the structure in C, in their order.
+    name, members, initial
+        The structure in C: its name, its members and its initial value.
+    effective
+        Whether it has an effect here.
+    """
+
+    kind: type[Any]
+    name: str
+    members: str
+    initial: str
+    effective: bool = False
+
+
+_MEM = GraphStructure(
+    Mem,
+    "QnnLpaiGraph_Mem_t",
+    "QnnLpaiMem_MemType_t memType; uint32_t size; void *addr;",
+    "{QNN_LPAI_MEM_TYPE_UNDEFINED, 0, NULL}",
+    effective=True,
+)
+GRAPH_STRUCTURES = {
+    LpaiGraphOption.SCRATCH_MEM: _MEM,
+    LpaiGraphOption.PERSISTENT_MEM: _MEM,
+    LpaiGraphOption.PERF_CFG: GraphStructure(
+        PerfCfg,
+        "QnnLpaiGraph_PerfCfg_t",
+        "uint32_t fps, ftrtRatio; QnnLpaiGraph_ClientPerfType_t clientType;",
+        "{QNN_LPAI_GRAPH_DEFAULT_FPS, QNN_LPAI_GRAPH_DEFAULT_FTRT_RATIO, QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_REAL_TIME}",
+    ),
+    LpaiGraphOption.CORE_AFFINITY: GraphStructure(
+        CoreAffinity,
+        "QnnLpaiGraph_CoreAffinity_t",
+        "QnnLpaiGraph_CoreAffinityType_t affinity; uint32_t coreSelection;",
+        "{QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT, 0}",
+    ),
+}
+"""The graph options that are structures, of the same fields in C and Python. Headers, C and drivers read these rows."""
 
 
 def _uint32(name: str, value: Any, least: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +65,25 @@ def unused(check: Check) -> Key:
     return Key("", check, effective=False)
 
 
+def setting(default: Any, check: Check, key: str = "", group: str = "") -> Any:
+    """Make a field of a dataclass that is a setting of configurations too.
+
+    Parameters
+    ----------
+    key
+        The key in configurations; by default the name of the field.
+    group
+        Tells the fields of one dataclass apart whose keys are in different objects.
+    """
+    return field(default=default, metadata={"key": key, "check": check, "group": group})
+
+
+def keys_of(kind: type, group: str = "") -> dict[str, Key]:
+    """Return the keys of a dataclass's settings, or of a group of them."""
+    own = [each for each in fields(kind) if each.metadata.get("group") == group]
+    return {each.metadata["key"] or each.name: Key(each.name, each.metadata["check"]) for each in own}
+
+
 @dataclass(frozen=True)
 class Objects:
     """A key that holds a list of objects, each with the keys of a table. One object may stand for a list of one.
@@ -109,6 +128,10 @@ class Settings:
     def only(self, *names: str) -> dict[str, Any]:
         """Return those of the named settings that are given."""
         return {name: self.values[name] for name in names if name in self.values}
+
+    def of(self, kind: type) -> dict[str, Any]:
+        """Return the settings that are given for the fields of a dataclass."""
+        return self.only(*(each.name for each in fields(kind)))
 
 
 @dataclass(frozen=True)

@@ -281,6 +281,19 @@ class Change:
     keep: Callable[[], None] = _nothing
     undo: Callable[[], None] = _nothing
 
+    @classmethod
+    def attribute(cls, owner: object, name: str, value: object) -> Change:
+        """Set an attribute of an object."""
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        return cls(undo=lambda: setattr(owner, name, before))
+
+    @classmethod
+    def entry(cls, values: dict[Any, Any], key: object, value: object) -> Change:
+        """Set an entry of a dictionary that has it."""
+        before, values[key] = values[key], value
+        return cls(undo=lambda: values.update({key: before}))
+
 
 class Configurable:
     """An object with properties, which a client can read, and configs, which it can also set.
@@ -305,6 +318,12 @@ class Configurable:
     def set_config(self, option: IntEnum, value: Any) -> Change:
         """Set a config, a member of `configs`; a refusal changes nothing."""
         raise AssertionError(f"{option!r} is listed, not taken")
+
+
+def check_member(option: IntEnum, value: Any, kind: type, code: Code) -> None:
+    """Refuse the value of an option that must be a member of an enumeration, and is not."""
+    if not isinstance(value, kind):
+        raise QnnError(code, f"{option.name.lower()} {value!r}", f"must be a member of {kind.__name__}")
 
 
 class DriverBinding(ABC):

@@ -81,6 +81,36 @@ def option_of(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnu
         raise QnnError(code, noun, f"it has no option {number}; it has {known}") from None
 
 
+class UnionOption(IntEnum):
+    """A custom config in C whose structure has the option's number and a union.
+
+    A member is its number, the union's member for its value in C ("bool weightsPacking") and, if the value is a
+    structure of its own, that structure's members in C.
+    """
+
+    declaration: str
+    structure: str
+
+    def __new__(cls, number: int, declaration: str, structure: str = "") -> UnionOption:
+        option = int.__new__(cls, number)
+        option._value_ = number
+        option.declaration, option.structure = declaration, structure
+        return option
+
+    @property
+    def field(self) -> str:
+        """The name of the union's member."""
+        return self.declaration.split()[-1].lstrip("*")
+
+    def show(self, config: ctypes.Structure) -> str:
+        """Describe the value in a config that has this option, for the log."""
+        value = getattr(config, self.field)
+        if not isinstance(value, ctypes.Structure):
+            return str(value)
+        parts = ((name, getattr(value, name)) for name, *_ in value._fields_)
+        return ", ".join(f"{name} {part:g}" for name, part in parts if isinstance(part, (int, float))) or "a structure"
+
+
 class BackendOptions:
     """Options of the delegate for one backend only: a dataclass whose fields are enumerations."""
 

@@ -367,12 +367,7 @@ class NativeGraphDriver(GraphDriver, Generic[Prepared]):
         count = checked_threads(threads, Code.GRAPH_INVALID_ARGUMENT)
         if self._prepared is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: the number of threads is fixed")
-        before, self._threads = self._threads, count
-
-        def undo() -> None:
-            self._threads = before
-
-        return Change(undo=undo)
+        return Change.attribute(self, "_threads", count)
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
@@ -382,12 +377,7 @@ class NativeGraphDriver(GraphDriver, Generic[Prepared]):
         """Limit the graph's scratch, before the graph is compiled."""
         if self._prepared is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: its scratch is planned")
-        before, self._scratch_limit = self._scratch_limit, limit
-
-        def undo() -> None:
-            self._scratch_limit = before
-
-        return Change(undo=undo)
+        return Change.attribute(self, "_scratch_limit", limit)
 
 
 def target_key() -> str:

@@ -34,11 +34,11 @@ typedef enum {
   QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT = 1, QNN_LPAI_GRAPH_CORE_AFFINITY_HARD = 2,
   QNN_LPAI_GRAPH_CORE_AFFINITY_UNDEFINED = QNN_UNDEFINED
 } QnnLpaiGraph_CoreAffinityType_t;
+#define QNN_LPAI_GRAPH_DEFAULT_FPS 1
+#define QNN_LPAI_GRAPH_DEFAULT_FTRT_RATIO 10
 typedef struct { QnnLpaiMem_MemType_t memType; uint32_t size; void *addr; } QnnLpaiGraph_Mem_t;
 QNN_LAYOUT(QnnLpaiGraph_Mem_t, 16);
 #define QNN_LPAI_GRAPH_MEM_INIT {QNN_LPAI_MEM_TYPE_UNDEFINED, 0, NULL}
-#define QNN_LPAI_GRAPH_DEFAULT_FPS 1
-#define QNN_LPAI_GRAPH_DEFAULT_FTRT_RATIO 10
 typedef struct { uint32_t fps, ftrtRatio; QnnLpaiGraph_ClientPerfType_t clientType; } QnnLpaiGraph_PerfCfg_t;
 QNN_LAYOUT(QnnLpaiGraph_PerfCfg_t, 12);
 #define QNN_LPAI_GRAPH_PERF_CFG_INIT \
