@@ -19,7 +19,7 @@ from isthmus.delegate import cache, custom_memory, structures
 from isthmus.delegate.block import NodeBlock
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.options import DelegateSettings
-from isthmus.delegate.runners import BoundRunner, CopyRunner, NativeRunner, ReadyGraph, Runner, TensorSlot
+from isthmus.delegate.runners import BoundRunner, CopyRunner, NativeRunner, NodeRunner, ReadyGraph, TensorSlot
 from isthmus.delegate.structures import Allocation
 from isthmus.delegate.survey import NodeSet, survey
 from isthmus.delegate.view import Nodes, NodesModel, NodesSubgraph
@@ -91,7 +91,7 @@ class Partition:
         # The shapes of inputs that the graph was created for; None if it must be prepared before the next run.
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         self._context: qnn.Context | None = None
-        self._runner: Runner | None = None
+        self._runner: NodeRunner | None = None
         # The totals of earlier graphs, and whether they include those of the current runner.
         self._earlier, self._is_counted = GraphStats(), False
         self.is_held = False
@@ -318,7 +318,7 @@ class Partition:
         rule = "its inputs and outputs are not those of the interpreter's nodes"
         return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"graph '{self.name}'", rule)
 
-    def _create_runner(self, ready: ReadyGraph) -> Runner:
+    def _create_runner(self, ready: ReadyGraph) -> NodeRunner:
         """Create the fastest runner that the backend allows; profiling needs a runner in Python."""
         environment, graph = self._environment, ready.graph
         if environment.settings.priority is not None:

@@ -49,7 +49,7 @@ class ReadyGraph:
         return tuple(self.graph.info.tensors)
 
 
-class Runner(ABC):
+class NodeRunner(ABC):
     """The base class of runners, which execute the graph of one node."""
 
     def __init__(self, ready: ReadyGraph) -> None:
@@ -120,7 +120,7 @@ def _copy(targets: Sequence[int], sources: Sequence[int], sizes: Sequence[int]) 
     deque(map(ctypes.memmove, targets, sources, sizes), maxlen=0)
 
 
-class NativeRunner(Runner):
+class NativeRunner(NodeRunner):
     """A runner in native code, on whatever memory the interpreter's tensors have.
 
     Parameters
@@ -165,7 +165,7 @@ class NativeRunner(Runner):
         self._block.stop()
 
 
-class BoundRunner(Runner):
+class BoundRunner(NodeRunner):
     """A runner on the memory of the interpreter's tensors, bound once for as long as they stay there."""
 
     def __init__(self, ready: ReadyGraph, profile: qnn.Profile | None = None) -> None:
@@ -257,7 +257,7 @@ class BoundRunner(Runner):
         self._handles.clear()
 
 
-class CopyRunner(Runner):
+class CopyRunner(NodeRunner):
     """A runner in memory that the backend chooses; tensors are copied there and back."""
 
     def __init__(self, ready: ReadyGraph, memory: qnn.GraphMemory, profile: qnn.Profile | None = None) -> None:

@@ -8,7 +8,7 @@ from support import tiny
 from support.suites import long
 
 from isthmus import qnn
-from isthmus.backends.seam import native
+from isthmus.backends.seam import runner
 
 DETAILED = qnn.ProfileLevel.DETAILED
 ARM = "lpai of arm"
@@ -78,7 +78,7 @@ def test_the_time_of_an_execution_does_not_include_the_preparation_of_its_measur
     with qnn.Backend("cpu") as backend, qnn.Profile(backend, DETAILED) as profile:
         memory = backend.create_context().compose(model).allocate()
         # The two times around the preparation; a clock of its own tells that they are subtracted.
-        monkeypatch.setattr(native, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+        monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: next(times)))
         memory.binding.execute(profile=profile)
         total = next(event.value for event in profile.get_events() if event.name == "execute")
     assert total < 0

@@ -7,7 +7,7 @@ the client brings none. It has no custom options and registers no memory.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION, packaged
@@ -15,24 +15,21 @@ from isthmus.backends.cpu.op_package import TARGET, OpPackage, check_name
 from isthmus.backends.cpu.packaged import PackagedExecutor, PackagedGraph
 from isthmus.backends.seam import native, registry
 from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
-from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import (
     BackendDriver,
-    ContextDriver,
     DeviceDriver,
     GraphDriver,
-    GraphStats,
+    GraphsContext,
     Memories,
     NativeCall,
-    Timings,
     Traffic,
     check_overlaps,
 )
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy, PlanReport, PlanRequest
-from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
-from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
+from isthmus.backends.seam.native import CompiledGraph
+from isthmus.backends.seam.runner import HostRunner, RunnerBinding, RunnerGraphDriver
 from isthmus.backends.seam.staging import InputStaging, overwritten, traffic
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.engine.native.program import Program
@@ -88,22 +85,17 @@ class CpuBackend(BackendDriver):
             package.close()
 
 
-class CpuContext(ContextDriver):
+class CpuContext(GraphsContext["CpuGraphDriver"]):
     """A context on the CPU."""
 
     def __init__(self, packages: Mapping[str, OpPackage]) -> None:
+        super().__init__()
         self._packages = packages
-        self._graphs: list[CpuGraphDriver] = []
         self._scratch_owner: CpuGraphDriver | None = None
         native.anticipate_graphs()
 
-    def create_graph(self, graph: Graph) -> CpuGraphDriver:
-        driver = CpuGraphDriver(graph, packages=self._packages, scratch_owner=self._scratch_owner)
-        self._graphs.append(driver)
-        return driver
-
-    def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [driver for driver in self._graphs if driver.graph is not graph]
+    def _new_graph(self, graph: Graph) -> CpuGraphDriver:
+        return CpuGraphDriver(graph, packages=self._packages, scratch_owner=self._scratch_owner)
 
     def share_scratch(self, graph: GraphDriver) -> None:
         assert isinstance(graph, CpuGraphDriver)
@@ -123,12 +115,10 @@ class CpuContext(ContextDriver):
         return list(self._graphs)
 
     def close(self) -> None:
-        for graph in self._graphs:
-            graph.close()
-        self._graphs.clear()
+        self._close_graphs()
 
 
-class CpuGraphDriver(NativeGraphDriver[CompiledGraph | PackagedGraph]):
+class CpuGraphDriver(RunnerGraphDriver[CompiledGraph | PackagedGraph, HostRunner | PackagedExecutor]):
     """A graph on the CPU, with its own scratch and state.
 
     Parameters
@@ -151,22 +141,15 @@ class CpuGraphDriver(NativeGraphDriver[CompiledGraph | PackagedGraph]):
         packages: Mapping[str, OpPackage] | None = None,
         scratch_owner: CpuGraphDriver | None = None,
     ) -> None:
-        super().__init__(graph, prepared)
+        # Graphs with one scratch never run at once.
+        lock = ExecutionLock() if scratch_owner is None else scratch_owner._lock
+        super().__init__(graph, prepared, lock, InputStaging(lambda info: host(info.nbytes, _IO_ALIGNMENT)))
         self._packages = {} if packages is None else packages
         self._scratch_owner = scratch_owner
         self.has_own_io = scratch_owner is None
-        # A binding may be closed while another one of the graph executes.
-        # Graphs with one scratch never run at once.
-        self._lock: ExecutionLock = ExecutionLock() if scratch_owner is None else scratch_owner._lock
-        self._counts = ExecutionCounts(self._lock)
-        # These exist from `finalize` to `close`: the executor, all memory of the graph, and of that the memory for
-        # each input, then each output.
-        self._executor: Executor | PackagedExecutor | None = None
+        # All memory of the graph from `finalize` to `close`, and of that the memory for each input, then each output.
         self._buffers: list[Buffer] = []
         self._own_io: list[Window] = []
-        self.staging = InputStaging(lambda info: host(info.nbytes, _IO_ALIGNMENT))
-        self.current_binding: CpuBinding | None = None
-        """The binding whose memory the executor currently has."""
 
     @property
     def program(self) -> Program:
@@ -201,7 +184,7 @@ class CpuGraphDriver(NativeGraphDriver[CompiledGraph | PackagedGraph]):
         windows = [buffer.window() for buffer in own]
         holder = None if owner is None else owner.executor()
         shared = holder.bound.get(Pool.SCRATCH) if isinstance(holder, Executor) and program.scratch_bytes else None
-        executor = Executor(
+        executor = HostRunner(
             program,
             scratch.window() if scratch else shared,
             state.window() if state else None,
@@ -220,16 +203,10 @@ class CpuGraphDriver(NativeGraphDriver[CompiledGraph | PackagedGraph]):
         """Return the backend's own memory for an input or output; None unless the graph is finalized."""
         return self._own_io[index] if self._own_io else None
 
-    def executor(self) -> Executor | PackagedExecutor:
-        """Return the graph's executor."""
-        if self._executor is None:
-            raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
-        return self._executor
-
     def native_call(self) -> NativeCall | None:
         with self._lock:
             executor = self.executor()
-            if isinstance(executor, PackagedExecutor):
+            if not isinstance(executor, Executor):
                 return None
             # The foreign code stores other addresses in the executor.
             self.current_binding = None
@@ -237,43 +214,16 @@ class CpuGraphDriver(NativeGraphDriver[CompiledGraph | PackagedGraph]):
                 executor.entry, executor.control, executor.io_addresses, self.threads, executor, executor.check
             )
 
-    def reset(self) -> None:
-        with self._lock:
-            self.executor().reset()
-
-    def stats(self) -> GraphStats:
-        return self._counts.stats()
-
-    def close(self) -> None:
-        with self._lock:
-            self._counts.close()
-            if self._executor is not None:
-                self._executor.close()
-                self._executor = self.current_binding = None
-            for buffer in self._buffers:
-                buffer.close()
-            self.staging.close()
-            self._buffers, self._own_io = [], []
-            super().close()
+    def _release(self) -> None:
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers, self._own_io = [], []
 
 
-def _not_bound() -> int:
-    """Stand in for the native call of a binding that has ended."""
-    raise AssertionError("a binding that has ended is made again before it runs")
+class CpuBinding(RunnerBinding):
+    """Memory for a graph on the CPU: all of it is used in place, except inputs that an output overwrites too early."""
 
-
-class CpuBinding(BindingBase):
-    """Memory for a graph on the CPU: all of it is used in place, except inputs that an output overwrites too early.
-
-    All bindings of a graph share its executor, which has the addresses of one of them (`current_binding`).
-    """
-
-    def __init__(self, graph: CpuGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
-        self._graph = graph
-        # The checked memory, and the native call that runs the program; both exist while it is bound.
-        self._io: BoundIo | None = None
-        self._native: Callable[[], int] = _not_bound
-        super().__init__(graph.what, memories, counts)
+    _graph: CpuGraphDriver
 
     def _basis(self) -> object:
         """Return the executor: with another one the binding must be rebuilt."""
@@ -304,42 +254,6 @@ class CpuBinding(BindingBase):
         graph.current_binding = None
         named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
         return traffic(infos, inputs, kinds, copied), named
-
-    def _run(self) -> None:
-        if self._graph.current_binding is not self:
-            self._take_over()
-        # It returns 0 unless the run has failed.
-        if self._native():
-            self._graph.executor().check(self._what)
-
-    def _forget(self) -> None:
-        """Release the client's memory."""
-        # The native call keeps alive all that it touches; an ended binding is rebuilt before it runs.
-        self._native, self._io = _not_bound, None
-        if self._graph.current_binding is self:
-            self._graph.current_binding = None
-
-    def _run_within(self, limit: ExecutionDeadline) -> None:
-        self._take_over()
-        native.run_within(self._graph.executor(), limit, self._what)
-
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
-        def run() -> Timings:
-            self._take_over()
-            executor = self._graph.executor()
-            if isinstance(executor, PackagedExecutor):
-                return executor.run_timed(limit, self._what)
-            return native.run_timed(executor, limit, self._what)
-
-        return self._run_under_lock(run)
-
-    def _take_over(self) -> None:
-        """Make the graph's executor use this binding's memory."""
-        assert self._io is not None
-        # Unbound until the new binding is complete: an interrupt may come in between.
-        self._graph.current_binding = None
-        self._graph.executor().bind_all_io(self._io)
-        self._graph.current_binding = self
 
 
 def _read_config(config: Any, log: Log) -> None:

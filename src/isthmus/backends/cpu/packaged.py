@@ -19,6 +19,7 @@ from isthmus.backends.seam import native
 from isthmus.backends.seam.driver import OperationTime, TimeSpan, Timings
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import CompiledGraph
+from isthmus.backends.seam.runner import run_within
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
@@ -351,7 +352,11 @@ class PackagedExecutor:
         for state in self._graph.states:
             self._view(state)[...] = state.initial()
 
-    def run_timed(self, limit: ExecutionDeadline | None, what: str) -> Timings:
+    def run_until(self, limit: ExecutionDeadline, what: str) -> None:
+        """Run once within a deadline."""
+        run_within(self, limit, what)
+
+    def measure(self, limit: ExecutionDeadline | None, what: str) -> Timings:
         """Run once, within a deadline if there is one, and return the time of each step."""
         begin = time.perf_counter()
         plain = self._executors
@@ -361,7 +366,7 @@ class PackagedExecutor:
             self._executors = dict(timed)
             if limit is not None:
                 limit.check(what)
-                native.run_within(self, limit, what)
+                run_within(self, limit, what)
             elif self.run():
                 self.check(what)
         finally:

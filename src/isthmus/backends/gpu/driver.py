@@ -39,9 +39,9 @@ from isthmus.backends.gpu.runtime.program import Repository
 from isthmus.backends.seam.driver import (
     BackendDriver,
     Change,
-    ContextDriver,
     DeviceDriver,
     GraphDriver,
+    GraphsContext,
     MemDescriptor,
     Source,
 )
@@ -130,7 +130,7 @@ class GpuBackend(BackendDriver):
         self._opencl.close()
 
 
-class GpuContext(ContextDriver):
+class GpuContext(GraphsContext[GpuGraphDriver]):
     """A context: graphs and registered buffers of one OpenCL context.
 
     If the configuration says `follow_client`, it moves to the OpenCL context of the first registered buffer: its graphs
@@ -145,6 +145,7 @@ class GpuContext(ContextDriver):
     configs = GpuContextOption
 
     def __init__(self, config: GpuConfig, opencl: ClContext) -> None:
+        super().__init__()
         self.config, self.opencl = config, opencl
         self.moving: AbstractContextManager[object] = Lock() if config.follow_client else nullcontext()
         """A lock that is held while the context moves to another OpenCL context, and while anything is created in the
@@ -161,7 +162,6 @@ class GpuContext(ContextDriver):
         self.memory = GpuMemory(opencl)
         self.scratch_owner: GpuGraphDriver | None = None
         """The graph whose scratch others use, if graphs share scratch."""
-        self._graphs: list[GpuGraphDriver] = []
 
     def get_config(self, option: IntEnum) -> Any:
         if option is GpuContextOption.PERF_HINT:
@@ -195,13 +195,15 @@ class GpuContext(ContextDriver):
 
     def create_graph(self, graph: Graph) -> GpuGraphDriver:
         with self.moving:
-            self.opencl.check("GPU context")
-            self._graphs.append(GpuGraphDriver(self, graph))
-            return self._graphs[-1]
+            return super().create_graph(graph)
+
+    def _new_graph(self, graph: Graph) -> GpuGraphDriver:
+        self.opencl.check("GPU context")
+        return GpuGraphDriver(self, graph)
 
     def drop_graph(self, graph: Graph) -> None:
         with self.moving:
-            self._graphs = [known for known in self._graphs if known.graph is not graph]
+            super().drop_graph(graph)
 
     def share_scratch(self, graph: GraphDriver) -> None:
         assert isinstance(graph, GpuGraphDriver)
@@ -300,13 +302,11 @@ class GpuContext(ContextDriver):
             return graphs
 
     def close(self) -> None:
-        for graph in self._graphs:
-            graph.close()
+        self._close_graphs()
         self._release_left()
         self.memory.close()
         if self._followed is not None:
             self._followed.close()
-        self._graphs.clear()
 
 
 def _under_locks(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:

@@ -35,9 +35,9 @@ from isthmus.backends.seam.binary import ContextBinary, inspect, to_bytes
 from isthmus.backends.seam.driver import (
     BackendDriver,
     Change,
-    ContextDriver,
     DeviceDriver,
     GraphDriver,
+    GraphsContext,
     MemDescriptor,
     Registration,
     Source,
@@ -93,16 +93,16 @@ class HtpBackend(BackendDriver):
         self.device.close()
 
 
-class HtpContext(ContextDriver):
+class HtpContext(GraphsContext[HtpGraphDriver]):
     """A context: a queue of the accelerator, so its executions are ordered."""
 
     configs = HtpContextConfigOption
 
     def __init__(self, config: HtpConfig, queue: Queue) -> None:
+        super().__init__()
         self.config = config
         self.queue = queue
         self.memory = HtpMemory(self.queue, config.reregistration)
-        self._graphs: list[HtpGraphDriver] = []
 
     def check(self, what: str) -> None:
         """Refuse use after the accelerator has died."""
@@ -118,13 +118,9 @@ class HtpContext(ContextDriver):
         check_member(option, value, Reregistration, Code.CONTEXT_INVALID_CONFIG)
         return Change.attribute(self.memory, "policy", value)
 
-    def create_graph(self, graph: Graph) -> HtpGraphDriver:
+    def _new_graph(self, graph: Graph) -> HtpGraphDriver:
         self.check("HTP context")
-        self._graphs.append(HtpGraphDriver(self, graph))
-        return self._graphs[-1]
-
-    def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [known for known in self._graphs if known.graph is not graph]
+        return HtpGraphDriver(self, graph)
 
     def release_graph(self, graph: GraphDriver) -> None:
         assert isinstance(graph, HtpGraphDriver)
@@ -168,10 +164,8 @@ class HtpContext(ContextDriver):
     def close(self) -> None:
         """Release everything: first the queue, which waits for a running execution; safe to call again."""
         self.queue.close()
-        for graph in self._graphs:
-            graph.close()
+        self._close_graphs()
         self.memory.close()
-        self._graphs.clear()
 
 
 def _prepare(graph: Graph, config: HtpConfig, request: PlanRequest) -> PlanReport:

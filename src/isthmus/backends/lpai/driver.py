@@ -16,9 +16,8 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.accelerator import AcceleratorDevice, Queue
-from isthmus.backends.accelerator.remote import RemoteExecutor
 from isthmus.backends.lpai.config import LpaiConfig, config_keys, read
-from isthmus.backends.lpai.graph import LpaiGraphDriver
+from isthmus.backends.lpai.graph import LpaiGraphDriver, RemoteRunner
 from isthmus.backends.lpai.io import LpaiIo
 from isthmus.backends.lpai.model import Allocator, ModelBinary, unknown_mem_type
 from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType
@@ -31,8 +30,8 @@ from isthmus.backends.seam.binary import read as read_binary
 from isthmus.backends.seam.driver import (
     BackendDriver,
     Change,
-    ContextDriver,
     DeviceDriver,
+    GraphsContext,
     MemDescriptor,
     Registration,
     Source,
@@ -41,7 +40,7 @@ from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import FairLock
 from isthmus.backends.seam.facets import DelegateFacet
 from isthmus.backends.seam.planned import FORMAT
-from isthmus.engine.native.executor import Executor
+from isthmus.backends.seam.runner import HostRunner
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
@@ -101,7 +100,7 @@ class LpaiBackend(BackendDriver):
         return LpaiContext(self)
 
 
-class LpaiContext(ContextDriver):
+class LpaiContext(GraphsContext[LpaiGraphDriver]):
     """A context: its graphs execute one after the other, in the order of requests, and may share scratch.
 
     Attributes
@@ -117,13 +116,13 @@ class LpaiContext(ContextDriver):
     configs = LpaiContextOption
 
     def __init__(self, backend: LpaiBackend) -> None:
+        super().__init__()
         self.backend = backend
         self.lock = FairLock()
         self._settings: dict[LpaiContextOption, Any] = {
             LpaiContextOption.MODEL_BUFFER_MEM_TYPE: backend.config.mem_type,
             LpaiContextOption.ENABLE_ISLAND: False,
         }
-        self._graphs: list[LpaiGraphDriver] = []
         self._shared = SharedBuffers(backend.remote)
         self._opening = threading.Lock()
         self._queue: Queue | None = None
@@ -170,12 +169,8 @@ class LpaiContext(ContextDriver):
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "model memory type", rule)
         return LpaiMemType(value)
 
-    def create_graph(self, graph: Graph) -> LpaiGraphDriver:
-        self._graphs.append(LpaiGraphDriver(self, graph))
-        return self._graphs[-1]
-
-    def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [known for known in self._graphs if known.graph is not graph]
+    def _new_graph(self, graph: Graph) -> LpaiGraphDriver:
+        return LpaiGraphDriver(self, graph)
 
     def get_binary(self) -> bytes:
         return to_bytes([graph.prepared() for graph in self._graphs], "lpai")
@@ -213,19 +208,19 @@ class LpaiContext(ContextDriver):
 
     def executor(
         self, program: Program, scratch: Window | None, persistent: Window | None
-    ) -> Executor | RemoteExecutor:
+    ) -> HostRunner | RemoteRunner:
         """Return an executor for a program in these pools: in this process, or in the "arm" environment in the
         accelerator.
         """
         if not self.remote:
             # Each binding brings its own IO memory.
-            return Executor(program, scratch, persistent, [None] * (len(program.inputs) + len(program.outputs)))
+            return HostRunner(program, scratch, persistent, [None] * (len(program.inputs) + len(program.outputs)))
         with self._opening:
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, "LPAI context", "it has been freed")
             if self._queue is None:
                 self._queue = self.backend.device.open_queue()
-        return RemoteExecutor(self._queue, program, scratch, persistent)
+        return RemoteRunner(self._queue, program, scratch, persistent)
 
     @property
     def seconds_to_finish(self) -> float | None:
@@ -242,10 +237,8 @@ class LpaiContext(ContextDriver):
         # First: this ends a stuck execution and so releases the execution lock that the graphs wait for.
         if self._queue is not None:
             self._queue.close()
-        for graph in self._graphs:
-            graph.close()
+        self._close_graphs()
         self._shared.close()
-        self._graphs.clear()
 
 
 def _checked_island(value: Any) -> bool:

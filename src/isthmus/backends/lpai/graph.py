@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from isthmus.backends.lpai.options import (
 from isthmus.backends.lpai.pools import GraphPool, PoolMemory, plan_pools
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
-from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import (
     Change,
     GraphDriver,
@@ -35,10 +33,10 @@ from isthmus.backends.seam.driver import (
     check_overlaps,
 )
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
-from isthmus.backends.seam.native import NativeGraphDriver
 from isthmus.backends.seam.planned import PlannedGraph
+from isthmus.backends.seam.runner import HostRunner, RunnerBinding, RunnerGraphDriver
 from isthmus.backends.seam.staging import InputStaging, overwritten, traffic
-from isthmus.engine.native.executor import BoundIo, Executor
+from isthmus.engine.native.executor import BoundIo
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
     from isthmus.backends.lpai.driver import LpaiContext
 
 
-class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
+class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner"]):
     """A graph and its pools.
 
     Parameters
@@ -66,8 +64,6 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
     ----------
     _model
         The program where it is executed, with its own IO memory; None until the graph is finalized.
-    _executor
-        Runs the program in the pools; None until the graph is finalized.
     """
 
     properties = GraphProperty
@@ -81,7 +77,12 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
         program: Program | None = None,
         model_binary: ModelBinary | None = None,
     ) -> None:
-        super().__init__(graph, prepared)
+        # The function must not refer to this object, which would then live until the collector runs.
+        what = f"graph '{graph.name}'"
+        staging = InputStaging(
+            lambda info: context.allocator.allocate(f"copy of tensor '{info.name}' of {what}", info.nbytes)
+        )
+        super().__init__(graph, prepared, context.lock, staging)
         self.context = context
         self._program = program
         self._model_binary = model_binary
@@ -104,17 +105,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
         self._persistent = GraphPool(
             "persistent memory", "until its context is freed", LpaiGraphOption.PERSISTENT_MEM, self.what
         )
-        self._lock = context.lock
-        self._counts = ExecutionCounts(self._lock)
-        # The function must not refer to this object, which would then live until the collector runs.
-        what = self.what
-        self.staging = InputStaging(
-            lambda info: context.allocator.allocate(f"copy of tensor '{info.name}' of {what}", info.nbytes)
-        )
         self._model: LpaiModel | None = None
-        self._executor: Executor | RemoteExecutor | None = None
-        self.current_binding: LpaiBinding | None = None
-        """The binding whose memory the executor currently has."""
         self._executor_scratch: PoolMemory | None = None
         """The scratch that the executor currently has; None if that is unknown because of an interrupt."""
 
@@ -162,7 +153,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
 
     def get_config(self, option: IntEnum) -> Any:
         """Return the memory of a pool, a structure, or None for RESET_STATE, which has no value."""
-        pools = {pool.option: pool.present.memory for pool in (self._scratch, self._persistent)}
+        pools: dict[IntEnum, Any] = {pool.option: pool.present.memory for pool in self.pools}
         return {**self._settings, **pools, LpaiGraphOption.RESET_STATE: None}[option]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
@@ -256,7 +247,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
 
         return Change(before.release, undo)
 
-    def bring_scratch(self) -> None:
+    def renew_runner(self) -> None:
         """Ensure that the executor has the scratch that is set; it has another if setting it was interrupted."""
         if self._executor_scratch is not self._scratch.present:
             self._bring(self._scratch.present)
@@ -291,7 +282,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
                 raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is finalized already")
             scratch, persistent = self._provided(self._scratch), self._provided(self._persistent)
             model = self.allocator.place(planned.info, self._binary_to_place, self.what, with_io=not self._exclude_io)
-            executor: Executor | RemoteExecutor | None = None
+            executor: HostRunner | RemoteRunner | None = None
             try:
                 program, self._program = self._program or native.lowered(planned), None
                 executor = self.context.executor(program, scratch, persistent)
@@ -310,12 +301,6 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
         if self._model_binary is not None:
             return self._model_binary
         return ModelBinary(to_bytes([self.prepared()], "lpai"), f"model binary of {self.what}")
-
-    def executor(self) -> Executor | RemoteExecutor:
-        """Return the graph's executor."""
-        if self._executor is None:
-            raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
-        return self._executor
 
     def place(self, index: int) -> Window | None:
         """Return the place that was planned for an input or output: in TCM, or in scratch; None if there is none."""
@@ -357,65 +342,52 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
             return window, own_kind
         return window, "raw" if memory.registration is None else "shared"
 
-    def reset(self) -> None:
-        with self._lock:
-            self.executor().reset()
-
     def stats(self) -> GraphStats:
-        """Return the statistics so far."""
-        stats = self._counts.stats()
+        """Return the statistics so far; staging is that of the runner, or its copies of inputs."""
         executor = self._executor
-        staging = executor.staging_bytes if isinstance(executor, RemoteExecutor) else self.staging.nbytes
-        return replace(stats, staging_execute_bytes=staging)
+        staging = self.staging.nbytes + (0 if executor is None else executor.staging_bytes)
+        return replace(super().stats(), staging_execute_bytes=staging)
 
-    def close(self) -> None:
-        """End all bindings and release executor, model and pools; safe to call again."""
-        with self._lock:
-            self._counts.close()
-            if self._executor is not None:
-                self._executor.close()
-                self._executor = self.current_binding = self._executor_scratch = None
-            if self._model is not None:
-                self._model.close()
-                self._model = None
-            self.staging.close()
-            if self._model_binary is not None:
-                # An interrupt may have lost the model that had it.
-                self._model_binary.release(self.graph.name)
-            self._program = None
-            for pool in self.pools:
-                pool.release()
-            super().close()
+    def _release(self) -> None:
+        self._executor_scratch = self._program = None
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+        if self._model_binary is not None:
+            # An interrupt may have lost the model that had it.
+            self._model_binary.release(self.graph.name)
+        for pool in self.pools:
+            pool.release()
 
 
-def _not_bound() -> None:
-    """Replace the native call of a binding that has no memory: it must not be called."""
-    raise AssertionError("a binding that has ended is made again before it runs")
+class RemoteRunner(RemoteExecutor):
+    """A program in the accelerator. A run that fails raises its error itself."""
+
+    def check(self, what: str) -> None:
+        """Do nothing: a run that failed has raised its error."""
+
+    def run_until(self, limit: ExecutionDeadline, what: str) -> None:
+        """Run once within a deadline."""
+        with limit.watched(self.abort):
+            self.run(limit.left)
+
+    def measure(self, limit: ExecutionDeadline | None, what: str) -> Timings:
+        """Run once, within a deadline if there is one, and return the time of each step."""
+        if limit is None:
+            return self.run_timed()
+        limit.check(what)
+        with limit.watched(self.abort):
+            return self.run_timed(limit.left)
 
 
-class LpaiBinding(BindingBase):
-    """Memory for a graph on LPAI: used in place, or copied if the core cannot see it.
-
-    A graph has one executor for all its bindings: before a run, the binding gives it its memory, unless it has it.
-
-    Attributes
-    ----------
-    _io
-        The memory of inputs and outputs, in the form that the executor takes.
-    _native
-        The executor's `run`, called directly because an execution is faster so. A true result is a failure.
-    """
+class LpaiBinding(RunnerBinding):
+    """Memory for a graph on LPAI: used in place, or copied if the core cannot see it."""
 
     judges_pools = True
-
-    def __init__(self, graph: LpaiGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
-        self._graph = graph
-        self._io: BoundIo | RemoteIo | None = None
-        self._native: Callable[[], int | None] = _not_bound
-        super().__init__(graph.what, memories, counts)
+    _graph: LpaiGraphDriver
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
-        """Check the memory of each input and output, and prepare it for the executor."""
+        """Check the memory of each input and output, and prepare it for the runner."""
         graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
         executor = graph.executor()
         places = [graph.checked_io(index, memory) for index, memory in enumerate(self.memories)]
@@ -425,69 +397,20 @@ class LpaiBinding(BindingBase):
         pairs = check_overlaps(graph.what, infos, inputs, outside)
         copied = first = overwritten(pairs, graph.prepared().shareable_io)
         io: BoundIo | RemoteIo
-        if isinstance(executor, RemoteExecutor):
+        if isinstance(executor, RemoteRunner):
             # Memory that the core cannot see is copied anyway.
             first = frozenset(index for index in first if is_shared(windows[index]))
             io = executor.bound(windows, first)
             copied = io.copied
         else:
             io = BoundIo(executor.program, self._copy_first(graph.staging, infos, windows, first))
-        self._forget_io()
+        self._forget()
         self._io, self._native = io, executor.run
         kinds = [None if index in copied else kind for index, (_, kind) in enumerate(places)]
         named = zip((info.name for info in infos), outside, strict=True)
         return traffic(infos, inputs, kinds, first), [(name, window) for name, window in named if window is not None]
 
-    def _run(self) -> None:
-        """Execute, after giving the executor this binding's memory if another binding ran last."""
-        if self._graph.current_binding is not self:
-            self._take_over()
-        if self._native():
-            executor = self._graph.executor()
-            assert isinstance(executor, Executor)
-            executor.check(self._what)
-
-    def _run_within(self, limit: ExecutionDeadline) -> None:
-        """Execute within a deadline: the accelerator's, or in this process by an abort between instructions."""
-        self._take_over()
-        executor = self._graph.executor()
-        if isinstance(executor, RemoteExecutor):
-            with limit.watched(executor.abort):
-                executor.run(limit.left)
-        else:
-            native.run_within(executor, limit, self._what)
-
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
-        def run() -> Timings:
-            self._take_over()
-            executor = self._graph.executor()
-            if not isinstance(executor, RemoteExecutor):
-                return native.run_timed(executor, limit, self._what)
-            if limit is None:
-                return executor.run_timed()
-            limit.check(self._what)
-            with limit.watched(executor.abort):
-                return executor.run_timed(limit.left)
-
-        return self._run_under_lock(run)
-
-    def _take_over(self) -> None:
-        """Give the executor the current scratch and this binding's memory."""
-        # Unbound until the new binding is complete: an interrupt may come in between.
-        self._graph.current_binding = None
-        self._graph.bring_scratch()
-        self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
-        self._graph.current_binding = self
-
     def _forget(self) -> None:
-        self._forget_io()
-        # The native call keeps alive what it touches.
-        self._native = _not_bound
-
-    def _forget_io(self) -> None:
-        """Release the memory of inputs and outputs; safe to call again."""
-        if self._graph.current_binding is self:
-            self._graph.current_binding = None
         if isinstance(self._io, RemoteIo):
             self._io.close()
-        self._io = None
+        super()._forget()

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from isthmus import audit_log
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
@@ -474,6 +474,9 @@ class GraphDriver(Configurable, ABC):
         return Change()
 
 
+_Graph = TypeVar("_Graph", bound=GraphDriver)
+
+
 class ContextDriver(Configurable, ABC):
     """A context in a backend."""
 
@@ -524,6 +527,30 @@ class ContextDriver(Configurable, ABC):
     def restore(self, binary: Source) -> Sequence[GraphDriver]:
         """Create drivers for the graphs of a context binary, all or none."""
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not take them")
+
+
+class GraphsContext(ContextDriver, Generic[_Graph]):
+    """A context that keeps the drivers of its graphs."""
+
+    def __init__(self) -> None:
+        self._graphs: list[_Graph] = []
+
+    @abstractmethod
+    def _new_graph(self, graph: Graph) -> _Graph:
+        """Return a new driver for a graph."""
+
+    def create_graph(self, graph: Graph) -> _Graph:
+        self._graphs.append(self._new_graph(graph))
+        return self._graphs[-1]
+
+    def drop_graph(self, graph: Graph) -> None:
+        self._graphs = [known for known in self._graphs if known.graph is not graph]
+
+    def _close_graphs(self) -> None:
+        """Close all graphs; safe to call again."""
+        for graph in self._graphs:
+            graph.close()
+        self._graphs.clear()
 
 
 class DeviceDriver(ABC):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
-import ctypes
 import threading
-import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -13,18 +10,15 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from isthmus.backends.seam import binary, planned
-from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime, TimeSpan, Timings
+from isthmus.backends.seam.driver import Change, GraphDriver
 from isthmus.backends.seam.entry import PlanReport, Section
-from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.engine.native import loader, lower
 from isthmus.engine.native.accepted import ACCEPTED
 from isthmus.engine.native.executor import KERNELS as EXECUTOR
-from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, named, runnable
 from isthmus.engine.native.target import host as host_target
-from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
@@ -213,68 +207,6 @@ def supports(call: Call) -> str | None:
 def operations() -> tuple[str, ...]:
     """Return the operations that the native engine executes in some form."""
     return tuple(ACCEPTED.types)
-
-
-def run_timed(executor: Executor, limit: ExecutionDeadline | None, what: str) -> Timings:
-    """Run a program once, within a deadline if there is one, and return the time of each step."""
-    begin = time.perf_counter()
-    timed = TimedExecutor(executor)
-    preparation = time.perf_counter() - begin
-    try:
-        if limit is not None:
-            limit.check(what)
-            run_within(timed, limit, what)
-        elif timed.run():
-            timed.check(what)
-        spans = [TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in timed.spans()]
-        return Timings([OperationTime(*each) for each in timed.times()], preparation * 1e6, spans)
-    finally:
-        timed.close()
-
-
-class Abortable(Protocol):
-    """A program, or several, bound to memory."""
-
-    def run_abortable(self, word: ctypes.c_int64) -> bool:
-        """Run once, or until 1 is written into `word`; return whether the run was not aborted."""
-
-    def check(self, what: str) -> None:
-        """Raise an error if the last run failed."""
-
-
-def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None:
-    """Run a program within a deadline; it can end between any two instructions."""
-    seconds = limit.left
-    # The program stops before its next instruction once this is not 0.
-    abort_word = ctypes.c_int64(0)
-    # Locked until the program has ended.
-    running = _thread.allocate_lock()
-    # Has an element if the program was aborted because its time was over.
-    timed_out: list[bool] = []
-
-    def abort() -> None:
-        abort_word.value = 1
-
-    def time_out() -> None:
-        if not running.acquire(timeout=max(seconds or 0, 0)):
-            timed_out.append(True)
-            abort()
-
-    running.acquire()
-    try:
-        with limit.watched(abort):
-            if seconds is not None:
-                # A single C call, which cannot be interrupted halfway, unlike the start of a `Timer`.
-                _thread.start_new_thread(time_out, ())
-            completed = executor.run_abortable(abort_word)
-    except RuntimeError as problem:
-        rule = f"its time limit needs a thread, and the system starts no more: {problem}"
-        raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
-    finally:
-        running.release()
-    if not completed:
-        raise limit.timed_out(what) if timed_out else aborted(what)
-    executor.check(what)
 
 
 def outline(info: GraphInfo) -> Graph:

@@ -15,8 +15,8 @@ import numpy as np
 from isthmus.backends.foreign.messages import MAX_BYTES
 from isthmus.backends.seam.driver import (
     BackendDriver,
-    ContextDriver,
     DeviceDriver,
+    GraphsContext,
     MemDescriptor,
     Registration,
     Source,
@@ -75,13 +75,13 @@ class VendorBackend(BackendDriver):
             self._validator.close()
 
 
-class VendorContext(ContextDriver):
+class VendorContext(GraphsContext[VendorGraphDriver]):
     """A context in a process of its own."""
 
     def __init__(self, library: VendorLibrary, config: VendorConfig, log: Log) -> None:
+        super().__init__()
         self.library, self.config, self._log = library, config, log
         self.memory = VendorMemory(self.process)
-        self._graphs: list[VendorGraphDriver] = []
         self._failed = False
         """Whether a graph could not be composed or compiled: the library still has it, and its name."""
         self._process = self._started()
@@ -110,14 +110,10 @@ class VendorContext(ContextDriver):
         """Record that the library has a graph that cannot be used."""
         self._failed = True
 
-    def create_graph(self, graph: Graph) -> VendorGraphDriver:
+    def _new_graph(self, graph: Graph) -> VendorGraphDriver:
         if not self._process.alive:
             raise self._process.gone("context")
-        self._graphs.append(VendorGraphDriver(self, graph))
-        return self._graphs[-1]
-
-    def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [known for known in self._graphs if known.graph is not graph]
+        return VendorGraphDriver(self, graph)
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
         return self.memory.register(descriptors)
@@ -147,8 +143,7 @@ class VendorContext(ContextDriver):
         self._process.kill("its context was freed during an execution")
 
     def close(self) -> None:
-        for graph in self._graphs:
-            graph.close()
+        self._close_graphs()
         self.memory.close()
         self._process.close()
 
