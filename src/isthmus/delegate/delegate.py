@@ -15,7 +15,7 @@ from isthmus.delegate import callbacks, custom_memory, foreign, probe, structure
 from isthmus.delegate.block import NodeBlock, functions
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.options import DelegateLogLevel, DelegateSettings, Options, Profiling, checked
-from isthmus.delegate.partition import Partition, PartitionEnvironment, added, check_memory
+from isthmus.delegate.partition import Partition, PartitionEnvironment, check_memory
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.delegate.survey import NodeSet, Survey, settle, survey
 from isthmus.errors import Code, QnnError
@@ -184,7 +184,7 @@ class QnnDelegate:
         with self._lock:
             total = self._state.ended
             for partition in list(self._state.partitions):
-                total = added(total, partition.stats())
+                total += partition.stats()
             return total
 
     @property
@@ -307,7 +307,7 @@ class QnnDelegate:
             if partition in self._state.partitions:
                 rest = [each for each in self._state.partitions if each is not partition]
                 # No signal handler runs within one assignment.
-                self._state.partitions, self._state.ended = rest, added(self._state.ended, partition.stats())
+                self._state.partitions, self._state.ended = rest, self._state.ended + partition.stats()
         # It may have been the last user of memory that has been freed.
         custom_memory.end_freed()
 

@@ -10,19 +10,19 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from isthmus.backends.gpu.delegate import GpuOptions
 from isthmus.backends.htp.delegate import HtpOptions
 from isthmus.backends.seam import registry
+from isthmus.backends.seam.driver import member
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.facets import BackendOptions, DelegateFacet
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends.tflite.schema import OPERATORS
 from isthmus.memory.integers import is_int
-
-_Enum = TypeVar("_Enum", bound=IntEnum)
 
 
 class BackendType(IntEnum):
@@ -185,13 +185,13 @@ def checked(options: Any) -> DelegateSettings:
     own = {name: _own(getattr(options, name), kind, name) for name, kind in BACKEND_OPTIONS.items()}
     skip = _part(options.skip_options, SkipOptions, "skip_options")
     entry = _backend(options)
-    priority = _member(options.graph_priority, GraphPriority, "graph_priority")
+    priority = _member(options.graph_priority, GraphPriority, "option graph_priority")
     return DelegateSettings(
         entry.name,
         entry.delegate,
         entry.delegate.config(own.get(f"{entry.name}_options")),
-        _member(options.log_level, DelegateLogLevel, "log_level"),
-        _member(options.profiling, Profiling, "profiling"),
+        _member(options.log_level, DelegateLogLevel, "option log_level"),
+        _member(options.profiling, Profiling, "option profiling"),
         _PRIORITIES[priority],
         _cache(options),
         frozenset(_code(given) for given in _several(skip.skip_delegate_ops, "skip_delegate_ops")),
@@ -206,7 +206,7 @@ def _own(given: Any, kind: type[Any], name: str) -> Any:
     Each option's default value shows of which enumeration it is.
     """
     values, defaults = vars(_part(given, kind, name)), vars(kind())
-    return kind(**{mode: _member(values[mode], type(default), f"{name}.{mode}") for mode, default in defaults.items()})
+    return kind(**{mode: _member(values[mode], type(each), f"option {name}.{mode}") for mode, each in defaults.items()})
 
 
 def _without_effect(
@@ -242,7 +242,7 @@ def _backend(options: Options) -> BackendEntry:
     entries = registry.usable(None if is_number else ())
     entry = next((each for each in entries if each.delegate.number == kind), None)
     if entry is None:
-        kind = _member(kind, BackendType, "backend_type")
+        kind = _member(kind, BackendType, "option backend_type")
         known = ", ".join(name.upper() for name in backend_types())
         if kind is BackendType.UNDEFINED:
             hint = f"Set backend_type to one of {known}."
@@ -317,14 +317,7 @@ def _check_names(given: Any, prefix: str) -> None:
             raise _refusal(f"{prefix}{name}", "there is no such option", hint)
 
 
-def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:
-    """Return a member of an enumeration, given as itself or as its number."""
-    if isinstance(value, kind):
-        return value
-    if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
-        return kind(int(value))
-    known = ", ".join(f"{each.name} {int(each)}" for each in kind)
-    raise _refusal(f"option {name}", f"must be one of {known}, is {value!r}")
+_member = partial(member, code=Code.BACKEND_INVALID_ARGUMENT)
 
 
 def _text(value: Any, name: str) -> str:

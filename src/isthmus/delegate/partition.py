@@ -147,7 +147,7 @@ class Partition:
         """Return its totals so far."""
         if self._runner is None or self._is_counted:
             return self._earlier
-        return added(self._earlier, self._runner.stats())
+        return self._earlier + self._runner.stats()
 
     def close(self) -> None:
         """End its graph; safe to call again."""
@@ -337,29 +337,13 @@ class Partition:
         runner, context = self._runner, self._context
         if runner is not None:
             if context is not None and context.alive and not self._is_counted:
-                self._earlier, self._is_counted = added(self._earlier, runner.stats()), True
+                self._earlier, self._is_counted = self._earlier + runner.stats(), True
             runner.detach()
         if context is not None:
             context.free()
         if runner is not None:
             runner.close()
         self._runner = self._context = None
-
-
-def added(one: GraphStats, other: GraphStats) -> GraphStats:
-    """Return the sum of two graphs' totals."""
-    total = GraphStats(
-        one.executions + other.executions,
-        one.copied_in_bytes + other.copied_in_bytes,
-        one.copied_out_bytes + other.copied_out_bytes,
-        dict(one.in_place_bytes),
-        one.staging_prepare_bytes + other.staging_prepare_bytes,
-        one.staging_execute_bytes + other.staging_execute_bytes,
-        one.first_execution_us or other.first_execution_us,
-    )
-    for kind, nbytes in other.in_place_bytes.items():
-        total.in_place_bytes[kind] = total.in_place_bytes.get(kind, 0) + nbytes
-    return total
 
 
 def check_memory(nodes: Nodes, settings: DelegateSettings) -> None:

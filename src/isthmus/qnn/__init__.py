@@ -10,10 +10,9 @@ from isthmus.log import Log, LogLevel
 from isthmus.memory.auditing import audit_process
 from isthmus.qnn import gpu, htp, lpai, vendor
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.backend import Backend
+from isthmus.qnn.backend import Backend, Device
 from isthmus.qnn.binding import Binding
 from isthmus.qnn.context import Context
-from isthmus.qnn.device import Device
 from isthmus.qnn.graph import GraphConfig, Priority
 from isthmus.qnn.graph import QnnGraph as Graph
 from isthmus.qnn.mem import MemHandle

@@ -1,4 +1,4 @@
-"""A backend: the accelerator that contexts are created on (QnnBackend_*)."""
+"""Backends: the accelerators that contexts are created on (QnnBackend_*), and their devices (QnnDevice_*)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from isthmus.version import build_id
 
 if TYPE_CHECKING:
     from isthmus.qnn.context import Context
-    from isthmus.qnn.device import Device
 
 API_VERSION = (2, 40, 0)
 """The QNN core API version whose names and numbers are used here."""
@@ -157,8 +156,6 @@ class Backend(Handle):
     @shielded(release=Handle.free)
     def create_device(self) -> Device:
         """Create a device of this backend (QnnDevice_create)."""
-        from isthmus.qnn.device import Device
-
         return Device(self)
 
     @shielded(release=Handle.free)
@@ -189,3 +186,40 @@ class Backend(Handle):
     def __del__(self, end: Callable[[Handle], None] = end_forgotten) -> None:
         # A parameter, since names of this module may be gone when the interpreter exits.
         end(self)
+
+
+class Device(Handle):
+    """A device (QnnDevice_create).
+
+    Attributes
+    ----------
+    driver
+        The backend's object for the device; None if the backend has no devices.
+    """
+
+    invalid = Code.DEVICE_INVALID_HANDLE
+
+    @shielded(release=Handle.free)
+    def __init__(self, backend: Backend) -> None:
+        backend._check()
+        self.backend = backend
+        self.contexts: set[Handle] = set()
+        """The contexts on this device."""
+        self.driver = backend.driver.create_device()
+        try:
+            super().__init__(f"device of {backend._what}", backend)
+        except QnnError:
+            self._release()
+            raise
+
+    def _may_end(self) -> None:
+        """Refuse to free a device that a context uses."""
+        # A backend that is being freed has already ended its contexts, since they are younger than their device.
+        if self.contexts:
+            raise QnnError(
+                Code.DEVICE_ASSOCIATED_TO_CONTEXT, self._what, "a context still uses it", "Free the context first."
+            )
+
+    def _release(self) -> None:
+        if self.driver is not None:
+            self.driver.close()

@@ -10,13 +10,12 @@ from typing import Any
 
 from isthmus import audit_log
 from isthmus import graph as ir
-from isthmus.backends.seam.driver import MemDescriptor, Source
+from isthmus.backends.seam.driver import MemDescriptor, Source, member
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue
-from isthmus.qnn.backend import Backend
-from isthmus.qnn.device import Device
+from isthmus.qnn.backend import Backend, Device
 from isthmus.qnn.graph import QnnGraph
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
@@ -198,7 +197,7 @@ class Context(Handle):
             if sum(other.name == graph.name for other in graphs) > 1:
                 raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{graph.name}'", "the file has two of that name")
         if mem_type is not None:
-            kind = options.member(mem_type, ir.TensorMemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
+            kind = member(mem_type, ir.TensorMemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
             for tensor in (tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)):
                 tensor.mem_type = kind
         return [self._add(graph) for graph in graphs]

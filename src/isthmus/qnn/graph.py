@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus import audit_log
 from isthmus import graph as ir
-from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
+from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory, member
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.log import LogLevel, deferred
@@ -179,7 +179,7 @@ class QnnGraph(Handle):
         if option is GraphConfig.SCRATCH_LIMIT:
             return self.driver.set_scratch_limit(None if value is None else ScratchLimit.of(value))
         if option is GraphConfig.PRIORITY:
-            priority = int(options.member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))
+            priority = int(member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))
             return Change.attribute(self.driver, "priority", priority)
         own = options.option(option, self.driver.configs, "config", self._what, Code.GRAPH_INVALID_ARGUMENT)
         return self.driver.set_config(own, value)

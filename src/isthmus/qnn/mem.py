@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration, member
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory.integers import is_int
 from isthmus.qnn.handle import Handle
-from isthmus.qnn.options import member
 
 
 class MemHandle(Handle):

@@ -8,25 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from isthmus.backends.seam.driver import Change, Configurable
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
 
-_Member = TypeVar("_Member", bound=IntEnum)
 Settings = Iterable[tuple[Any, Any]]
 """Options with their values, as a client gives them."""
-
-
-def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> _Member:
-    """Return a member of the enumeration `kind`, given as itself or as its number; `what` names it in messages."""
-    if isinstance(value, kind):
-        return value
-    if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
-        return kind(int(value))
-    known = ", ".join(f"{each.name} {int(each)}" for each in kind)
-    raise QnnError(code, f"{what} {value!r}", f"must be one of {known}")
 
 
 def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: Code) -> IntEnum:

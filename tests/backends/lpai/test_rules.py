@@ -3,8 +3,8 @@
 import pytest
 
 from isthmus import memory
+from isthmus.backends.lpai.memory import io_window, pool_window
 from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType, Mem
-from isthmus.backends.lpai.rules import io_window, pool_window
 from isthmus.errors import QnnError
 from isthmus.memory.tcm import POOL_BYTES
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from isthmus.backends.seam.driver import member
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
 
@@ -113,18 +114,12 @@ def truth(option: IntEnum, value: Any, code: Code) -> bool:
 
 def precision(option: IntEnum, value: Any, code: Code) -> PrecisionMode:
     """Check and return the precision that a graph is set to, given as a `PrecisionMode` or its number."""
-    if isinstance(value, PrecisionMode) or (type(value) is int and value in {int(known) for known in PrecisionMode}):
-        return PrecisionMode(value)
-    known = ", ".join(f"{each.name} {int(each)}" for each in PrecisionMode)
-    raise QnnError(code, f"precision {value!r}", f"must be one of {known}")
+    return member(value, PrecisionMode, "precision", code)
 
 
 def perf_hint(option: IntEnum, value: Any, code: Code) -> PerfHint:
     """Check and return a hint for performance, given as a `PerfHint` or its number."""
-    if is_int(value) and value in list(PerfHint):
-        return PerfHint(value)
-    known = ", ".join(f"{each.name} {int(each)}" for each in PerfHint)
-    raise QnnError(code, f"{option.name} = {value!r}", f"must be one of {known}")
+    return member(value, PerfHint, f"{option.name} =", code)
 
 
 class GraphOptionRule(NamedTuple):

@@ -19,11 +19,10 @@ from isthmus.backends.accelerator import AcceleratorDevice, Queue
 from isthmus.backends.lpai.config import LpaiConfig, config_keys, read
 from isthmus.backends.lpai.graph import LpaiGraphDriver, RemoteRunner
 from isthmus.backends.lpai.io import LpaiIo
+from isthmus.backends.lpai.memory import SharedBuffers, plan_pools
 from isthmus.backends.lpai.model import Allocator, ModelBinary, unknown_mem_type
 from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType
-from isthmus.backends.lpai.pools import plan_pools
 from isthmus.backends.lpai.report import describe_pools
-from isthmus.backends.lpai.shared import SharedBuffers
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import BinaryContents, ContextBinary, in_place, inspect, to_bytes
 from isthmus.backends.seam.binary import read as read_binary

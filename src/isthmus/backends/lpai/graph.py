@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo, is_shared
-from isthmus.backends.lpai import rules as lpai_rules
+from isthmus.backends.lpai.memory import GraphPool, PoolMemory, io_window, plan_pools
 from isthmus.backends.lpai.model import Allocator, LpaiModel, ModelBinary
 from isthmus.backends.lpai.options import (
     GRAPH_STRUCTURES,
@@ -19,7 +19,6 @@ from isthmus.backends.lpai.options import (
     Mem,
     Prepare,
 )
-from isthmus.backends.lpai.pools import GraphPool, PoolMemory, plan_pools
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.driver import (
@@ -334,7 +333,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
             return own, own_kind
         tcm_bytes = self.allocator.tcm_bytes if in_tcm else None
-        window = lpai_rules.io_window(what, memory.window, info.nbytes, self.alignment, tcm_bytes)
+        window = io_window(what, memory.window, info.nbytes, self.alignment, tcm_bytes)
         if own is not None and own.spans == window.spans:
             return own, own_kind
         holds.refuse_claimed(window, what)

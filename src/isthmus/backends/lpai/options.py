@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from isthmus.backends.seam.config import ConfigError, choice, number, setting, shown, truth
+from isthmus.backends.seam.driver import member
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
 from isthmus.prepare.tiling import ScratchLimit
@@ -182,9 +183,9 @@ class PerfCfg:
     client_type: ClientType = setting(ClientType.REAL_TIME, choice({each.name.lower(): each for each in ClientType}))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fps", _uint32("fps", self.fps, 1))
-        object.__setattr__(self, "ftrt_ratio", _uint32("ftrt_ratio", self.ftrt_ratio, 0))
-        object.__setattr__(self, "client_type", _member("client_type", self.client_type, ClientType))
+        kind = member(self.client_type, ClientType, "client_type", Code.GRAPH_INVALID_ARGUMENT)
+        fps, ratio = _uint32("fps", self.fps, 1), _uint32("ftrt_ratio", self.ftrt_ratio, 0)
+        vars(self).update(fps=fps, ftrt_ratio=ratio, client_type=kind)
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,8 @@ class CoreAffinity:
     core_selection: int = setting(0, _core)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "affinity", _member("affinity", self.affinity, Affinity))
-        object.__setattr__(self, "core_selection", _uint32("core_selection", self.core_selection, 0))
+        affinity = member(self.affinity, Affinity, "affinity", Code.GRAPH_INVALID_ARGUMENT)
+        vars(self).update(affinity=affinity, core_selection=_uint32("core_selection", self.core_selection, 0))
         if self.core_selection & (self.core_selection - 1):
             raise QnnError(
                 Code.GRAPH_INVALID_ARGUMENT,
@@ -299,11 +300,3 @@ def _uint32(name: str, value: Any, least: int) -> int:
     if not is_int(value) or not least <= value <= UINT32_MAX:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be an integer, {least} to {UINT32_MAX}")
     return int(value)
-
-
-def _member(name: str, value: Any, kind: type[IntEnum]) -> IntEnum:
-    """Return a field's value as a member of an enumeration, or refuse it."""
-    if not is_int(value) or value not in list(kind):
-        known = ", ".join(f"{member.name} {int(member)}" for member in kind)
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be one of {known}")
-    return kind(value)

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
+from isthmus.backends.lpai.memory import plan_pools
 from isthmus.backends.lpai.model import start_alignment
 from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType
-from isthmus.backends.lpai.pools import plan_pools
 from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.errors import counted

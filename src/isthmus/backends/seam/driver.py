@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from isthmus import audit_log
@@ -22,9 +22,11 @@ from isthmus.graph.operation import Call, Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Window, holds
+from isthmus.memory.integers import is_int
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
 
+_Member = TypeVar("_Member", bound=IntEnum)
 Source = Any
 """A context binary as a client passes it: a path, or an object with its bytes."""
 
@@ -193,7 +195,7 @@ class GraphStats:
         return self.staging_prepare_bytes + self.staging_execute_bytes
 
     def __add__(self, other: GraphStats) -> GraphStats:
-        """Return the totals of two graphs; the first execution is the first one's."""
+        """Return the totals of two graphs; the first execution is that of the first one that has been executed."""
         kinds = (*self.in_place_bytes, *other.in_place_bytes)
         return GraphStats(
             self.executions + other.executions,
@@ -202,7 +204,7 @@ class GraphStats:
             {kind: self.in_place_bytes.get(kind, 0) + other.in_place_bytes.get(kind, 0) for kind in kinds},
             self.staging_prepare_bytes + other.staging_prepare_bytes,
             self.staging_execute_bytes + other.staging_execute_bytes,
-            self.first_execution_us,
+            self.first_execution_us or other.first_execution_us,
         )
 
     def plus(self, traffic: Traffic, executions: int) -> GraphStats:
@@ -318,6 +320,16 @@ class Configurable:
     def set_config(self, option: IntEnum, value: Any) -> Change:
         """Set a config, a member of `configs`; a refusal changes nothing."""
         raise AssertionError(f"{option!r} is listed, not taken")
+
+
+def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> _Member:
+    """Return a member of the enumeration `kind`, given as itself or as its number; `what` names it in messages."""
+    if isinstance(value, kind):
+        return value
+    if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
+        return kind(int(value))
+    known = ", ".join(f"{each.name} {int(each)}" for each in kind)
+    raise QnnError(code, f"{what} {value!r}", f"must be one of {known}")
 
 
 def check_member(option: IntEnum, value: Any, kind: type, code: Code) -> None:
