@@ -25,12 +25,9 @@ from isthmus.engine.native.target import host
 class Functions:
     """Addresses of the compiled functions that an interpreter calls, for a delegate and for a node of one.
 
-    Parameters
-    ----------
-    apply
-        Prepares a delegate: it takes over nodes of an interpreter (TfLiteDelegate.Prepare).
-    begin, prepare, invoke, free
-        The functions of a delegate's node (TfLiteRegistration); `begin` creates its block.
+    - `apply`: Prepares a delegate: it takes over nodes of an interpreter (TfLiteDelegate.Prepare).
+    - `begin`, `prepare`, `invoke`, `free`: The functions of a delegate's node (TfLiteRegistration); `begin` creates its
+      block.
     """
 
     apply: int
@@ -60,12 +57,8 @@ def functions() -> Functions:
 class Answering:
     """Addresses of the Python functions behind the compiled ones of a node; the same for all nodes.
 
-    Parameters
-    ----------
-    fallback
-        Runs a node that has no program.
-    prepare, free
-        Prepare a node, and end it; 0 only if they are never called.
+    - `fallback`: Runs a node that has no program.
+    - `prepare`, `free`: Prepare a node, and end it; 0 only if they are never called.
     """
 
     fallback: int
@@ -77,15 +70,10 @@ class Answering:
 class BlockOperand:
     """An input or output of a node.
 
-    Parameters
-    ----------
-    tensor
-        The interpreter's number for it.
-    nbytes
-        Its size.
-    instead
-        The address of memory that the program uses instead of the tensor's; it is copied to the tensor after the run. 0
-        if the program uses the tensor's memory.
+    - `tensor`: The interpreter's number for it.
+    - `nbytes`: Its size.
+    - `instead`: The address of memory that the program uses instead of the tensor's; it is copied to the tensor after
+      the run. 0 if the program uses the tensor's memory.
     """
 
     tensor: int
@@ -102,10 +90,7 @@ class NodeBlock:
 
     Its memory stays until `release`: an interpreter that outlives Python still frees its nodes.
 
-    Parameters
-    ----------
-    answering
-        The Python functions to call.
+    - `answering`: The Python functions to call.
     """
 
     def __init__(self, answering: Answering) -> None:

@@ -24,12 +24,8 @@ from isthmus.version import build_id
 def digest(model: NodesModel, more: Sequence[object]) -> str:
     """Return a digest of everything that the binary of some nodes depends on.
 
-    Parameters
-    ----------
-    model
-        The nodes, at their tensors' current shapes.
-    more
-        What else it depends on: objects whose `repr` is the same in every process.
+    - `model`: The nodes, at their tensors' current shapes.
+    - `more`: What else it depends on: objects whose `repr` is the same in every process.
     """
     sha = hashlib.sha256(repr((build_id(), model.name, *more)).encode())
     for subgraph in model.reachable(initializers=True):

@@ -71,10 +71,9 @@ def sweep() -> None:
 
 
 def _asked(function: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
-    """Wrap a function for C: write its result on success; on failure write nothing, and report why to LiteRT.
+    """Wrap a function of two addresses, LiteRT's context and one more: a third is where its result is written.
 
-    The function takes the address of LiteRT's context and that of the delegate, of the parameters of a new node or of a
-    node. The wrapper also takes the address that the result is written to.
+    If the function fails, nothing is written, and LiteRT gets the reason.
     """
 
     def call(context: int, argument: int, answer: int) -> None:

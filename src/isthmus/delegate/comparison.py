@@ -35,20 +35,13 @@ KERNELS, XNNPACK, ORDINARY, SHARED = (
 class ComparedRun:
     """One variant of running the model.
 
-    Parameters
-    ----------
-    name
-        The variant's name.
-    refusal
-        Why the variant cannot run; None if it can.
-    seconds
-        The time of each invocation.
-    copied_bytes
-        Bytes that an invocation copied between the interpreter's memory and the backend's.
-    delegated, nodes, partitions
-        Delegated nodes, all nodes, and partitions, over all subgraphs; None without a delegate.
-    outputs
-        The results of the last run, by name.
+    - `name`: The variant's name.
+    - `refusal`: Why the variant cannot run; None if it can.
+    - `seconds`: The time of each invocation.
+    - `copied_bytes`: Bytes that an invocation copied between the interpreter's memory and the backend's.
+    - `delegated`, `nodes`, `partitions`: Delegated nodes, all nodes, and partitions, over all subgraphs; None without a
+      delegate.
+    - `outputs`: The results of the last run, by name.
     """
 
     name: str
@@ -81,20 +74,12 @@ def compare(
 ) -> list[ComparedRun]:
     """Run a model in all variants, alternating.
 
-    Parameters
-    ----------
-    model
-        A TFLite file.
-    backend
-        The delegate's backend; shared tensors need a backend that shares memory.
-    rounds
-        How often each variant is run, after one warm-up run.
-    threads
-        Threads of the interpreter.
-    shapes
-        Shapes of inputs by name, if they differ from the file's.
-    step
-        Called after each measured round.
+    - `model`: A TFLite file.
+    - `backend`: The delegate's backend; shared tensors need a backend that shares memory.
+    - `rounds`: How often each variant is run, after one warm-up run.
+    - `threads`: Threads of the interpreter.
+    - `shapes`: Shapes of inputs by name, if they differ from the file's.
+    - `step`: Called after each measured round.
 
     Raises
     ------
@@ -121,12 +106,8 @@ def _print_problems(level: LogLevel, text: str) -> None:
 class _Interpreters:
     """The interpreters of a comparison, which it creates, runs and ends in the right order.
 
-    Parameters
-    ----------
-    model, backend, threads, shapes
-        As for `compare`.
-    ends
-        At its end, the interpreters are ended.
+    - `model`, `backend`, `threads`, `shapes`: As for `compare`.
+    - `ends`: At its end, the interpreters are ended.
     """
 
     def __init__(

@@ -27,12 +27,8 @@ from isthmus.system.lock import Lock
 class Use:
     """A tensor in custom memory, for as long as its interpreter lives and keeps it there.
 
-    Parameters
-    ----------
-    context, tensor
-        The address of the subgraph's context, and the tensor's number in it.
-    address, nbytes
-        The part of the memory that it uses.
+    - `context`, `tensor`: The address of the subgraph's context, and the tensor's number in it.
+    - `address`, `nbytes`: The part of the memory that it uses.
     """
 
     memory: CustomMemory
@@ -85,12 +81,8 @@ _freed: weakref.WeakSet[CustomMemory] = weakref.WeakSet()
 def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
     """Allocate memory; return None if the size is not positive or too large, or the alignment is invalid.
 
-    Parameters
-    ----------
-    num_bytes
-        The size of a tensor in bytes, or more.
-    alignment
-        A power of two, at most a page; TFLite requires 64.
+    - `num_bytes`: The size of a tensor in bytes, or more.
+    - `alignment`: A power of two, at most a page; TFLite requires 64.
     """
     if not is_int(num_bytes) or not is_int(alignment) or num_bytes < 1:
         return None

@@ -44,14 +44,9 @@ class Delegation:
 class _State:
     """The state that outlives the delegate object while interpreters use it.
 
-    Attributes
-    ----------
-    partitions
-        Its nodes in living interpreters.
-    ended
-        The totals of nodes that interpreters have freed.
-    structure
-        The structure whose address interpreters have.
+    - `partitions`: Its nodes in living interpreters.
+    - `ended`: The totals of nodes that interpreters have freed.
+    - `structure`: The structure whose address interpreters have.
     """
 
     def __init__(self, backend: qnn.Backend) -> None:
@@ -72,13 +67,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Taking:
-    """The nodes that a delegate takes over during preparation, and the partitions created so far.
-
-    Parameters
-    ----------
-    parts
-        The partitions that the interpreter was expected to form.
-    """
+    """The nodes that a delegate takes over, the partitions (`parts`) that it expects, and those created so far."""
 
     nodes: view.Nodes
     survey: Survey
@@ -225,10 +214,7 @@ class QnnDelegate:
         return ctypes.addressof(self._state.structure)
 
     def _prepare(self, address: int) -> int:
-        """Take over the nodes of a subgraph that the backend supports (TfLiteDelegate.Prepare).
-
-        `address` is that of the subgraph's context. The return value is LiteRT's status.
-        """
+        """Take over the nodes of a context that the backend supports; return LiteRT's status."""
         self._check_open()
         callbacks.sweep()
         with deferred(), self._lock:
@@ -336,10 +322,7 @@ class QnnDelegate:
         return "it is on a skip list" if listed else ""
 
     def _report_idleness(self, nodes: view.Nodes, findings: Survey) -> None:
-        """Warn if no node of any subgraph is taken over; refuse the model if another delegate has all nodes already.
-
-        `findings` are those about the first subgraph.
-        """
+        """Warn if no node of any subgraph is taken over; refuse the model if another delegate has all nodes already."""
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
         if any(self._surveyed(each).accepted for each in others):
             return

@@ -41,14 +41,9 @@ class _Finder:
 
     The interpreter keeps its address, so there is one for the lifetime of the process.
 
-    Attributes
-    ----------
-    lock
-        Held while it is applied.
-    found
-        The address of the context; 0 if there is none yet.
-    structure
-        The delegate's structure.
+    - `lock`: Held while it is applied.
+    - `found`: The address of the context; 0 if there is none yet.
+    - `structure`: The delegate's structure.
     """
 
     def __init__(self) -> None:

@@ -201,10 +201,7 @@ def checked(options: Any) -> DelegateSettings:
 
 
 def _own(given: Any, kind: type[Any], name: str) -> Any:
-    """Check the options of one backend; convert numbers to members of their enumerations.
-
-    Each option's default value shows of which enumeration it is.
-    """
+    """Check the options of one backend; convert numbers to members of the enumerations of their defaults."""
     values, defaults = vars(_part(given, kind, name)), vars(kind())
     return kind(**{mode: _member(values[mode], type(each), f"option {name}.{mode}") for mode, each in defaults.items()})
 

@@ -46,20 +46,13 @@ class PartitionEnvironment:
 class Partition:
     """A node that replaces others.
 
-    Parameters
-    ----------
-    environment
-        The state that the delegate's partitions share.
-    nodes
-        The subgraph that contains it.
-    part
-        The nodes that it replaces.
-    number
-        Its number within the subgraph.
-    constant_inputs
-        Inputs that outside nodes compute from constants and shapes alone, so that they need not be passed in.
-    block
-        The block by which the interpreter knows it.
+    - `environment`: The state that the delegate's partitions share.
+    - `nodes`: The subgraph that contains it.
+    - `part`: The nodes that it replaces.
+    - `number`: Its number within the subgraph.
+    - `constant_inputs`: Inputs that outside nodes compute from constants and shapes alone, so that they need not be
+      passed in.
+    - `block`: The block by which the interpreter knows it.
     """
 
     def __init__(
@@ -193,10 +186,7 @@ class Partition:
     # -- the graph -----------------------------------------------------------------------------------------------------
 
     def _create_graph(self, shared: frozenset[int]) -> None:
-        """Create the graph for the current shapes, from the model cache if it is there, and its runner.
-
-        `shared` has the numbers of the interpreter's tensors that are in custom memory.
-        """
+        """Create the graph for the current shapes, from the model cache if it is there, and its runner."""
         main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._kept)
         model = NodesModel(self.name, main, self._known_values())
         path = self._cache_path(model, shared)
@@ -219,17 +209,7 @@ class Partition:
         return {index: values[index] for index in self._constant_inputs}
 
     def _composed(self, model: NodesModel, shared: frozenset[int], path: Path | None) -> qnn.Graph:
-        """Compose the graph from the interpreter's nodes, and store its binary if there is a cache.
-
-        Parameters
-        ----------
-        model
-            The nodes, as a model that the TFLite frontend reads.
-        shared
-            Numbers of the interpreter's tensors that are in custom memory.
-        path
-            The path of the binary in the cache; None without a cache.
-        """
+        """Compose the graph from the interpreter's nodes, and store its binary at `path` if there is a cache."""
         composed = tflite.convert(model)
         self._mark_shared(composed, shared)
         self._context = context = self._environment.backend.create_context()

@@ -62,10 +62,8 @@ def _refusal() -> QnnError | None:
 class ProbeTrial:
     """One interpreter, examined from a delegate's side.
 
-    Attributes
-    ----------
-    doubt
-        What differs from the known layout, or which call of the interpreter is still missing; None if all is as known.
+    - `doubt`: What differs from the known layout, or which call of the interpreter is still missing; None if all is as
+      known.
     """
 
     def __init__(self) -> None:

@@ -69,12 +69,8 @@ class NodeRunner(ABC):
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
         """Prepare for the tensors' current memory; return the tensors that were registered for it.
 
-        Parameters
-        ----------
-        nodes
-            The subgraph with the tensors.
-        shared
-            The memory of the tensors that are in custom memory, by tensor.
+        - `nodes`: The subgraph with the tensors.
+        - `shared`: The memory of the tensors that are in custom memory, by tensor.
         """
         return []
 
@@ -123,14 +119,9 @@ def _copy(targets: Sequence[int], sources: Sequence[int], sizes: Sequence[int]) 
 class NativeRunner(NodeRunner):
     """A runner in native code, on whatever memory the interpreter's tensors have.
 
-    Parameters
-    ----------
-    ready
-        The graph.
-    call
-        How native code runs the graph.
-    block
-        The node's block, which is pointed at the graph.
+    - `ready`: The graph.
+    - `call`: How native code runs the graph.
+    - `block`: The node's block, which is pointed at the graph.
     """
 
     def __init__(self, ready: ReadyGraph, call: NativeCall, block: NodeBlock) -> None:

@@ -50,12 +50,8 @@ class NodeSet:
 class Survey:
     """The findings about the nodes of a subgraph, at its tensors' current shapes.
 
-    Parameters
-    ----------
-    reasons
-        Why a node stays, by node number; the others may go to the backend.
-    values
-        The value of each tensor.
+    - `reasons`: Why a node stays, by node number; the others may go to the backend.
+    - `values`: The value of each tensor.
     """
 
     nodes: Nodes
@@ -79,12 +75,8 @@ class Survey:
 def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | None = None) -> Survey:
     """Examine all nodes.
 
-    Parameters
-    ----------
-    supports
-        If omitted, only values are computed.
-    skipped
-        If omitted, the client excludes nothing.
+    - `supports`: If omitted, only values are computed.
+    - `skipped`: If omitted, the client excludes nothing.
     """
     findings = Survey(nodes)
     variables = [index for index in _tensors(nodes) if nodes.tensor(index).is_variable]

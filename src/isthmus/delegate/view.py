@@ -40,22 +40,13 @@ _DELEGATE_CODE = OPERATORS.index(DELEGATE)
 class Nodes:
     """The nodes of one subgraph in execution order, read while a delegate prepares.
 
-    Parameters
-    ----------
-    context
-        The address of the subgraph's context.
-    index
-        The number of the subgraph.
-    operators
-        Its operators; `index` of each is the interpreter's number for the node.
-    delegated
-        The numbers of nodes that belong to a delegate.
-    names
-        A unique name for each tensor.
-    called
-        The subgraphs that CALL_ONCE runs, by number.
-    elsewhere
-        The variables that other subgraphs use, by container and name.
+    - `context`: The address of the subgraph's context.
+    - `index`: The number of the subgraph.
+    - `operators`: Its operators; `index` of each is the interpreter's number for the node.
+    - `delegated`: The numbers of nodes that belong to a delegate.
+    - `names`: A unique name for each tensor.
+    - `called`: The subgraphs that CALL_ONCE runs, by number.
+    - `elsewhere`: The variables that other subgraphs use, by container and name.
     """
 
     context: int
@@ -272,14 +263,9 @@ def _sparsity(address: int) -> TfliteSparsity:
 class NodesSubgraph(Subgraph):
     """A subgraph made of some nodes, with given inputs and outputs.
 
-    Parameters
-    ----------
-    nodes
-        The interpreter's subgraph.
-    operators
-        The nodes of it that are in this one.
-    inputs, outputs, kept_variables
-        Numbers of tensors, as for `Subgraph`.
+    - `nodes`: The interpreter's subgraph.
+    - `operators`: The nodes of it that are in this one.
+    - `inputs`, `outputs`, `kept_variables`: Numbers of tensors, as for `Subgraph`.
     """
 
     def __init__(
@@ -311,14 +297,9 @@ class NodesSubgraph(Subgraph):
 class NodesModel(TfliteModel):
     """A model made of some nodes of an interpreter, at its tensors' current shapes.
 
-    Parameters
-    ----------
-    name
-        The name of the graph.
-    main
-        The nodes.
-    known
-        Contents of tensors that other nodes compute from constants and shapes alone.
+    - `name`: The name of the graph.
+    - `main`: The nodes.
+    - `known`: Contents of tensors that other nodes compute from constants and shapes alone.
     """
 
     def __init__(self, name: str, main: NodesSubgraph, known: Mapping[int, np.ndarray] | None = None) -> None:

@@ -90,14 +90,8 @@ class ExecutionQueue:
     ) -> Execution:
         """Run after everything submitted before, and call `notify` with the execution when it has ended.
 
-        Parameters
-        ----------
-        graph
-            The graph that is executed; at most `QUEUE_DEPTH` executions of one graph may wait.
-        what
-            The graph's kind and name, for messages.
-        run
-            The function that executes, on the queue's thread.
+        - `graph`: The graph that is executed; at most `QUEUE_DEPTH` executions of one graph may wait.
+        - `run`: The function that executes, on the queue's thread.
 
         Raises
         ------
@@ -137,10 +131,7 @@ class ExecutionQueue:
         A callback never waits for an execution thread, its own or another context's. Two callbacks that free each
         other's context would wait forever.
 
-        Parameters
-        ----------
-        seconds
-            How long to wait for the running execution; without a limit if omitted.
+        - `seconds`: How long to wait for the running execution; without a limit if omitted.
 
         Returns
         -------
@@ -177,16 +168,11 @@ class ExecutionQueue:
 class _Task:
     """A waiting execution.
 
-    Parameters
-    ----------
-    execution
-        The future that the client has.
-    run
-        The function that executes.
-    place
-        Its entry in the queue's count of waiting executions: a list with its graph, empty when it is no longer counted.
-    leave
-        Removes the execution from that count, and empties `place`.
+    - `execution`: The future that the client has.
+    - `run`: The function that executes.
+    - `place`: Its entry in the queue's count of waiting executions: a list with its graph, empty when it is no longer
+      counted.
+    - `leave`: Removes the execution from that count, and empties `place`.
     """
 
     execution: Execution
@@ -261,13 +247,7 @@ class _Work:
 
 
 class _Executions(threading.Thread):
-    """A thread that runs executions and their callbacks.
-
-    Attributes
-    ----------
-    work
-        Where its tasks come from; None when it has ended or a replacement has taken over.
-    """
+    """A thread that runs executions and their callbacks, until its `work` is None: it has ended, or was replaced."""
 
     def __init__(self, work: _Work) -> None:
         super().__init__(name="isthmus-executions", daemon=True)

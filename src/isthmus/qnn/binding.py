@@ -173,12 +173,9 @@ def watched(
 ) -> None:
     """Run once within the limits of a signal, and record timings in a profile.
 
-    Parameters
-    ----------
-    execute
-        Runs once. It takes the deadline and whether to time each operation, and returns the times, as `run` does.
-    graph
-        The graph, whose totals a detailed profile compares.
+    - `execute`: Runs once. It takes the deadline and whether to time each operation, and returns the times, as `run`
+      does.
+    - `graph`: The graph, whose totals a detailed profile compares.
     """
     check_kinds(profile, signal)
     if signal is not None:
@@ -238,10 +235,7 @@ class Bindings:
 
     A binding that is evicted from the cache is closed; a caller that still has it looks it up again.
 
-    Parameters
-    ----------
-    bind
-        Binds memories for which there is no binding yet.
+    - `bind`: Binds memories for which there is no binding yet.
     """
 
     def __init__(self, bind: Callable[[Memories], DriverBinding]) -> None:

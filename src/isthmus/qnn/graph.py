@@ -403,15 +403,7 @@ class QnnGraph(Handle):
         profile: Profile | None,
         signal: Signal | None,
     ) -> Execution:
-        """Run `execute` on the context's thread, and reserve the signal until it has ended.
-
-        Parameters
-        ----------
-        execute
-            Runs once with a profile and a reserved signal.
-        notify
-            Called with the execution when it has ended.
-        """
+        """Run `execute` on the context's thread, and reserve the signal until it has ended; then call `notify`."""
         self._check()
         if notify is not None and not callable(notify):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, f"notify {notify!r} cannot be called")

@@ -30,12 +30,7 @@ class Handle:
 
     Freeing twice is harmless, and the order does not matter: what a handle owns ends with it.
 
-    Parameters
-    ----------
-    what
-        Its kind and name, for messages.
-    owner
-        The handle that it ends with, if any.
+    - `owner`: The handle that it ends with, if any.
     """
 
     invalid: ClassVar[Code]

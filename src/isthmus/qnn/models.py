@@ -59,18 +59,11 @@ def prepared_graph(
 ) -> GraphInfo:
     """Return the description of one graph of a context binary; refuse what would need another preparation.
 
-    Parameters
-    ----------
-    binary, path
-        The binary's description, and its file.
-    graph
-        The name of the graph; may be omitted if there is only one.
-    reshaped
-        Whether shapes or values of inputs are given.
-    threads
-        The number of threads; 1 means as many as the graph was prepared for.
-    limit
-        A limit on scratch, which the graph must keep already.
+    - `binary`, `path`: The binary's description, and its file.
+    - `graph`: The name of the graph; may be omitted if there is only one.
+    - `reshaped`: Whether shapes or values of inputs are given.
+    - `threads`: The number of threads; 1 means as many as the graph was prepared for.
+    - `limit`: A limit on scratch, which the graph must keep already.
     """
 
     def refuse(what: str, rule: str, hint: str = "Prepare the model again.") -> QnnError:

@@ -21,18 +21,10 @@ Settings = Iterable[tuple[Any, Any]]
 def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: Code) -> IntEnum:
     """Return the option of an object that a client means.
 
-    Parameters
-    ----------
-    value
-        A member of `kind`, or its number.
-    kind
-        The object's properties or configs; None if it has none.
-    noun
-        "property" or "config", for messages.
-    what
-        The object, for messages.
-    code
-        The error code of a refusal.
+    - `value`: A member of `kind`, or its number.
+    - `kind`: The object's properties or configs; None if it has none.
+    - `noun`: "property" or "config", for messages.
+    - `code`: The error code of a refusal.
     """
     if isinstance(value, Enum) and (kind is None or not isinstance(value, kind)):
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"
@@ -81,10 +73,7 @@ def set_all(target: Configurable, settings: Settings, what: str, code: Code) -> 
 def together(setters: Iterable[Any]) -> Change:
     """Make several changes; if one is refused, undo those before it.
 
-    Parameters
-    ----------
-    setters
-        Functions without arguments; each sets a config and returns its `Change`.
+    - `setters`: Functions without arguments; each sets a config and returns its `Change`.
     """
     done: list[Change] = []
     try:

@@ -227,10 +227,7 @@ def _listed(pointer: Any, count: int, what: str) -> list[Any]:
 def composed_tensor(tensor: Tensor, name: str = "") -> ComposedTensor:
     """Copy a tensor's description, with its data if it is a constant or the initial value of a state.
 
-    Parameters
-    ----------
-    name
-        Its name, for a tensor whose description has none.
+    - `name`: Its name, for a tensor whose description has none.
     """
     name = name or _text(tensor.v1.name, "tensor")
     try:

@@ -47,14 +47,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 class GraphSettings:
     """How all graphs of a model are prepared.
 
-    Parameters
-    ----------
-    threads
-        Number of threads of an execution.
-    limit
-        The limit on scratch. A share is that of the stage with most.
-    mem_type
-        The memory type that inputs and outputs are prepared for.
+    - `threads`: Number of threads of an execution.
+    - `limit`: The limit on scratch. A share is that of the stage with most.
+    - `mem_type`: The memory type that inputs and outputs are prepared for.
     """
 
     threads: int
@@ -82,14 +77,9 @@ class GraphSettings:
 class PlannedStage:
     """A stage for the greatest shapes.
 
-    Parameters
-    ----------
-    info
-        The description of its graph.
-    plan
-        The plan of its scratch, if the backend reports one.
-    waits_for
-        What the next stage waits for: the names of values, and of rows whose number depends on the data.
+    - `info`: The description of its graph.
+    - `plan`: The plan of its scratch, if the backend reports one.
+    - `waits_for`: What the next stage waits for: the names of values, and of rows whose number depends on the data.
     """
 
     info: GraphInfo
@@ -100,17 +90,8 @@ class PlannedStage:
 class Specialization:
     """A stage for given shapes and values, ready to run.
 
-    Parameters
-    ----------
-    stage
-        The stage.
-
-    Attributes
-    ----------
-    graphs, bindings
-        Its graphs, in order, and the graphs on their memory.
-    pools
-        Memory of the graphs, if the backend takes it from its caller.
+    - `graphs`, `bindings`: Its graphs, in order, and the graphs on their memory.
+    - `pools`: Memory of the graphs, if the backend takes it from its caller.
     """
 
     def __init__(self, stage: ModelStage) -> None:
@@ -132,27 +113,15 @@ class Specialization:
 class DynamicModel:
     """An ONNX model whose shapes are known only at run time, in memory for the greatest shapes.
 
-    Parameters
-    ----------
-    context
-        The context of its graphs. Without `whole` it has no others, and is freed if the model cannot be prepared.
-    source
-        The file, with the greatest dimensions of inputs.
-    settings
-        How its graphs are prepared.
-    bounds
-        The greatest values, by name, of values that decide shapes.
-    io
-        The memory of inputs and outputs, see `QnnGraph.allocate`.
-    whole
-        The memory of the model as one graph at the greatest shapes, if it can be one.
-
-    Attributes
-    ----------
-    stages
-        The stages for the greatest shapes.
-    info
-        The description of the model: inputs and outputs at their greatest shapes, and the memory of all stages.
+    - `context`: The context of its graphs. Without `whole` it has no others, and is freed if the model cannot be
+      prepared.
+    - `source`: The file, with the greatest dimensions of inputs.
+    - `settings`: How its graphs are prepared.
+    - `bounds`: The greatest values, by name, of values that decide shapes.
+    - `io`: The memory of inputs and outputs, see `QnnGraph.allocate`.
+    - `whole`: The memory of the model as one graph at the greatest shapes, if it can be one.
+    - `stages`: The stages for the greatest shapes.
+    - `info`: The description of the model: inputs and outputs at their greatest shapes, and the memory of all stages.
     """
 
     def __init__(

@@ -134,12 +134,8 @@ def match_tensors(
 ) -> list[ClientTensor | None]:
     """Return a client's tensors in the order of a graph's inputs or outputs; None for one that is not given.
 
-    Parameters
-    ----------
-    graph, kind
-        The graph, and "input" or "output", for messages.
-    infos
-        The graph's inputs or outputs.
+    - `graph`, `kind`: The graph, and "input" or "output", for messages.
+    - `infos`: The graph's inputs or outputs.
     """
     named: dict[str, ClientTensor] = {}
     for tensor in tensors:

@@ -121,17 +121,10 @@ class CpuContext(GraphsContext["CpuGraphDriver"]):
 class CpuGraphDriver(RunnerGraphDriver[CompiledGraph | PackagedGraph, HostRunner | PackagedExecutor]):
     """A graph on the CPU, with its own scratch and state.
 
-    Parameters
-    ----------
-    packages
-        The op packages of its backend by name.
-    scratch_owner
-        A graph whose scratch is used instead. Inputs and outputs then have no memory of the backend's own either.
-
-    Attributes
-    ----------
-    has_own_io
-        Whether the backend allocates memory for inputs and outputs, for clients that bring none.
+    - `packages`: The op packages of its backend by name.
+    - `scratch_owner`: A graph whose scratch is used instead. Inputs and outputs then have no memory of the backend's
+      own either.
+    - `has_own_io`: Whether the backend allocates memory for inputs and outputs, for clients that bring none.
     """
 
     def __init__(

@@ -38,12 +38,8 @@ _ALIGNMENT = 64
 class NativePart:
     """Nodes of the native engine that run together.
 
-    Parameters
-    ----------
-    compiled
-        Their program.
-    inputs, outputs
-        The whole graph's tensors that are its inputs and outputs, in order.
+    - `compiled`: Their program.
+    - `inputs`, `outputs`: The whole graph's tensors that are its inputs and outputs, in order.
     """
 
     compiled: CompiledGraph
@@ -55,12 +51,8 @@ class NativePart:
 class PackagedGraph:
     """A graph in parts, in the order in which they run.
 
-    Parameters
-    ----------
-    graph
-        The whole graph.
-    parts
-        Parts for the engine, and nodes of packages.
+    - `graph`: The whole graph.
+    - `parts`: Parts for the engine, and nodes of packages.
     """
 
     graph: Graph
@@ -174,19 +166,10 @@ def _native_part(graph: Graph, nodes: Sequence[Node], threads: int, limit: Scrat
 class PackagedExecutor:
     """A graph in parts, in its memory.
 
-    Parameters
-    ----------
-    prepared
-        The graph.
-    packages
-        The packages by name.
-
-    Attributes
-    ----------
-    io
-        The backend's own memory for each input, then each output: shared memory.
-    buffers
-        All memory that it has allocated.
+    - `prepared`: The graph.
+    - `packages`: The packages by name.
+    - `io`: The backend's own memory for each input, then each output: shared memory.
+    - `buffers`: All memory that it has allocated.
     """
 
     def __init__(self, prepared: PackagedGraph, packages: Mapping[str, OpPackage]) -> None:

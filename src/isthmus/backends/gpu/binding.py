@@ -141,10 +141,7 @@ class GpuBinding(BindingBase):
     def _transferred(
         self, stage: Stage, window: Window, label: str, is_input: bool
     ) -> tuple[IoPlace, list[Command], list[Command]]:
-        """Transfer raw memory through a stage.
-
-        Return the place for kernels, and the commands before and behind them.
-        """
+        """Transfer raw memory through a stage; return the place for kernels, and the commands around them."""
         side = stage.host_side(window)
         self._sides.append(side)
         for part in side.parts:
@@ -160,10 +157,7 @@ class GpuBinding(BindingBase):
     def _checked(
         self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
     ) -> TensorMemory:
-        """Return the memory of a tensor, if there is some and kernels can use it as they must.
-
-        `index` counts inputs first, then outputs.
-        """
+        """Return the memory of a tensor (inputs first), if there is some and kernels can use it as they must."""
         what, code = f"tensor '{info.name}' of {self._what}", Code.GRAPH_INVALID_TENSOR
         memory = require_memory(self._what, info, memory, "the GPU")
         if not isinstance(memory.registration, GpuRegistration):
@@ -233,15 +227,7 @@ class GpuBinding(BindingBase):
     def _timed_within(
         self, limit: ExecutionDeadline | None, run: Callable[[Commands, RunLimits], tuple[int, Any]]
     ) -> Any:
-        """Run the commands through `run`, until they end or the deadline passes.
-
-        Parameters
-        ----------
-        limit
-            The deadline; None if there is none.
-        run
-            Executes commands within limits, and returns an `Outcome` and what this method returns.
-        """
+        """Run the commands by `run`, which returns an `Outcome` and a result, until they end or the deadline passes."""
         assert self._commands is not None
         ordered, stopped = self._commands, threading.Event()
         limits = RunLimits(lambda: None if limit is None else limit.left, stopped.is_set)

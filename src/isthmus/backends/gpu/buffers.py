@@ -40,16 +40,10 @@ _lost_pages: list[Buffer] = []
 class OpenClBuffer(Buffer):
     """An OpenCL memory object to which we hold a reference.
 
-    Parameters
-    ----------
-    context
-        The context that the memory object belongs to.
-    owned
-        The reference.
-    facts
-        What OpenCL reports about it.
-    address
-        Where the host sees it; None if it cannot.
+    - `context`: The context that the memory object belongs to.
+    - `owned`: The reference.
+    - `facts`: What OpenCL reports about it.
+    - `address`: Where the host sees it; None if it cannot.
     """
 
     def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
@@ -93,12 +87,8 @@ class HostSharedBuffer(OpenClBuffer):
 
     If the device shares memory with the host, handing it over costs nothing; otherwise the driver transfers it.
 
-    Parameters
-    ----------
-    pages
-        The host memory, in whole pages.
-    nbytes
-        The bytes of it that were requested.
+    - `pages`: The host memory, in whole pages.
+    - `nbytes`: The bytes of it that were requested.
     """
 
     def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, pages: Buffer, nbytes: int) -> None:
@@ -145,12 +135,8 @@ def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
 class _OpenClRequest(AllocationRequest):
     """A request for memory of a context.
 
-    Parameters
-    ----------
-    flags
-        OpenCL's MEM_* flags.
-    shared
-        Whether the device is to work in host memory.
+    - `flags`: OpenCL's MEM_* flags.
+    - `shared`: Whether the device is to work in host memory.
     """
 
     _: KW_ONLY
@@ -220,12 +206,8 @@ def _allocate(context: ClContext, nbytes: int, flags: int, *, shared: bool) -> O
 class PinnedBuffer(Buffer):
     """Host memory that a device's copy engine reads and writes (ALLOC_HOST_PTR), mapped for its whole lifetime.
 
-    Parameters
-    ----------
-    inner
-        The memory object, which keeps the memory alive.
-    address
-        Where it is mapped.
+    - `inner`: The memory object, which keeps the memory alive.
+    - `address`: Where it is mapped.
     """
 
     def __init__(self, inner: OpenClBuffer, address: int) -> None:

@@ -136,10 +136,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
     If the configuration says `follow_client`, it moves to the OpenCL context of the first registered buffer: its graphs
     are created there again, and what they had before is released.
 
-    Parameters
-    ----------
-    opencl
-        The OpenCL context to begin with.
+    - `opencl`: The OpenCL context to begin with.
     """
 
     configs = GpuContextOption
@@ -247,15 +244,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
                 target.close()
 
     def _switch(self, graphs: Sequence[GpuGraphDriver], sides: Sequence[DeviceSide], target: ClContext) -> None:
-        """Move this context and all its graphs atomically, unless an execution has left state meanwhile.
-
-        Parameters
-        ----------
-        graphs, sides
-            All graphs, and what was created for each of them in the other OpenCL context.
-        target
-            The OpenCL context to move to.
-        """
+        """Move to `target` at once, each graph with its new side, unless an execution has left state meanwhile."""
         if any(graph.has_history for graph in graphs):
             return
         releases: list[Callable[[], object]] = [partial(graph.counts.under_lock, graph.side.close) for graph in graphs]
@@ -310,9 +299,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
 
 
 def _under_locks(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
-    """Call `do` while none of `graphs` executes; recursive, because each `under_lock` takes one graph's execution lock
-    for the length of a call.
-    """
+    """Call `do` while none of `graphs` executes: one execution lock is taken by each recursive call."""
     if graphs:
         graphs[0].counts.under_lock(partial(_under_locks, graphs[1:], do))
     else:

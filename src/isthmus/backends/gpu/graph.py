@@ -30,14 +30,9 @@ if TYPE_CHECKING:
 class DeviceSide:
     """The resources of a graph on a device.
 
-    Parameters
-    ----------
-    staging
-        Memory for tensors that the client passes as raw memory.
-    program
-        The program, once the graph is prepared.
-    loaded
-        The program on the device, once the graph is finalized.
+    - `staging`: Memory for tensors that the client passes as raw memory.
+    - `program`: The program, once the graph is prepared.
+    - `loaded`: The program on the device, once the graph is finalized.
     """
 
     staging: DeviceStaging
@@ -54,14 +49,9 @@ class DeviceSide:
 class GpuGraphDriver(GraphDriver):
     """A graph on an OpenCL device, with its own scratch, constants and state there.
 
-    Parameters
-    ----------
-    context
-        The context that the graph is in.
-    graph
-        The graph, which a client may still be composing.
-    program
-        Its program if it comes from a context binary; then `graph` has inputs and outputs only.
+    - `context`: The context that the graph is in.
+    - `graph`: The graph, which a client may still be composing.
+    - `program`: Its program if it comes from a context binary; then `graph` has inputs and outputs only.
     """
 
     configs = GpuGraphOption

@@ -21,14 +21,9 @@ from isthmus.memory.integers import is_int
 class GpuRegistration(TableEntry):
     """One registered OpenCL buffer for tensors.
 
-    Parameters
-    ----------
-    number
-        The number of its handle.
-    buffer
-        The buffer; the registration closes it.
-    forget
-        Takes the registration out of its table.
+    - `number`: The number of its handle.
+    - `buffer`: The buffer; the registration closes it.
+    - `forget`: Takes the registration out of its table.
     """
 
     def __init__(
@@ -51,10 +46,7 @@ class GpuRegistration(TableEntry):
 class GpuMemory(RegistrationTable[GpuRegistration]):
     """The registered memory of one context.
 
-    Parameters
-    ----------
-    context
-        The OpenCL context that buffers must belong to.
+    - `context`: The OpenCL context that buffers must belong to.
     """
 
     def __init__(self, context: ClContext) -> None:

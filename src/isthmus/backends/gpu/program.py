@@ -34,20 +34,11 @@ class IoPlace:
 class DeviceProgram:
     """A program that a device can run.
 
-    Parameters
-    ----------
-    context
-        The OpenCL context to load it into.
-    program
-        The program, which was lowered for such a device.
-    repository
-        The repository of built kernels.
-    patience
-        Seconds that the device may take for one operation.
-    what
-        The owner of the program, for messages.
-    shared
-        A program whose scratch, which is large enough, is used instead of its own.
+    - `context`: The OpenCL context to load it into.
+    - `program`: The program, which was lowered for such a device.
+    - `repository`: The repository of built kernels.
+    - `patience`: Seconds that the device may take for one operation.
+    - `shared`: A program whose scratch, which is large enough, is used instead of its own.
     """
 
     def __init__(
@@ -144,10 +135,7 @@ class DeviceProgram:
                 index += 1
 
     def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData | None]]:
-        """Return the size in bytes and the value of each kernel argument that an argument of a launch stands for.
-
-        Local memory has a size, but no value (None).
-        """
+        """Return the bytes and the value (None for local memory) of each kernel argument of a launch's argument."""
         if isinstance(argument, Local):
             return [(argument.nbytes, None)]
         if isinstance(argument, BufferRef):

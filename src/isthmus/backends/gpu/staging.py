@@ -45,14 +45,10 @@ class HostPart:
 class HostSide:
     """The host memory of a tensor, in parts.
 
-    Parameters
-    ----------
-    parts
-        The parts of the tensor.
-    pin
-        The reference that keeps the client's own pages pinned, if some are.
-    staging
-        Our pinned memory that holds copies, if there are any. It must be kept as long as its addresses are in use.
+    - `parts`: The parts of the tensor.
+    - `pin`: The reference that keeps the client's own pages pinned, if some are.
+    - `staging`: Our pinned memory that holds copies, if there are any. It must be kept as long as its addresses are in
+      use.
     """
 
     parts: tuple[HostPart, ...]
@@ -63,12 +59,8 @@ class HostSide:
 class Stage:
     """One tensor's memory on the device, and our memory on the host through which it is transferred.
 
-    Parameters
-    ----------
-    context
-        The OpenCL context of the memory.
-    nbytes
-        The size of the tensor.
+    - `context`: The OpenCL context of the memory.
+    - `nbytes`: The size of the tensor.
     """
 
     def __init__(self, context: ClContext, nbytes: int) -> None:
@@ -120,9 +112,7 @@ class Stage:
         return HostSide((HostPart(0, self.nbytes, self._copy.address),), staging=self._copy)
 
     def _pinned_where_it_is(self, address: int) -> HostSide | None:
-        """Pin the pages that the tensor fills completely, with copies of the bytes before and behind them; return None
-        if that is impossible.
-        """
+        """Pin the pages that the tensor fills, with copies of the bytes around them; return None if that fails."""
         # The first byte of the first such page, and the first byte behind the last one, counted from the address.
         first = -address % PAGE
         last = (address + self.nbytes) // PAGE * PAGE - address
@@ -143,12 +133,8 @@ class Stage:
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
         """Return the commands that hand the tensor to the device before the kernels.
 
-        Parameters
-        ----------
-        side
-            The host memory that `host_side` returned.
-        label
-            The tensor's name in messages.
+        - `side`: The host memory that `host_side` returned.
+        - `label`: The tensor's name in messages.
         """
         if self.shared is not None:
             return [commands.unmap(self.shared.handle, self.shared.address, label)]

@@ -88,14 +88,9 @@ class DatatypeSet:
 class VendorRule:
     """What the vendor's library validates of an operation.
 
-    Parameters
-    ----------
-    sets
-        The data types that it takes together.
-    max_rank
-        The highest rank of its first input, unless a set has a higher one.
-    required
-        The parameters that may not be left out.
+    - `sets`: The data types that it takes together.
+    - `max_rank`: The highest rank of its first input, unless a set has a higher one.
+    - `required`: The parameters that may not be left out.
     """
 
     sets: tuple[DatatypeSet, ...]

@@ -156,11 +156,8 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
 class HtpBinding(BindingBase):
     """Memory for a graph in the accelerator: registered memory by its slot there, raw memory by a copy.
 
-    Attributes
-    ----------
-    _begun
-        The time at which the memory was bound, until the first execution after that; then 0. The first execution is
-        measured from there, with what it had to reserve.
+    - `_begun`: The time at which the memory was bound, until the first execution after that; then 0. The first
+      execution is measured from there, with what it had to reserve.
     """
 
     def __init__(self, graph: HtpGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:

@@ -28,12 +28,8 @@ _WHOLE = -1
 class SharedPart:
     """A tensor's part of a shared buffer.
 
-    Parameters
-    ----------
-    window
-        The memory.
-    whole
-        Whether the tensor has the buffer to itself.
+    - `window`: The memory.
+    - `whole`: Whether the tensor has the buffer to itself.
     """
 
     window: Window
@@ -78,12 +74,8 @@ class HtpRegistration(TableEntry):
 class HtpMemory(RegistrationTable[HtpRegistration]):
     """The registered memory of one context.
 
-    Parameters
-    ----------
-    queue
-        The queue of the accelerator that needs to see it.
-    policy
-        What to do about a location that is already registered.
+    - `queue`: The queue of the accelerator that needs to see it.
+    - `policy`: What to do about a location that is already registered.
     """
 
     def __init__(self, queue: Queue, policy: Reregistration) -> None:

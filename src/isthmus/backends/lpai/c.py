@@ -93,9 +93,7 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
 
 
 def _write_property(get: Callable[[int], Any], address: int, refusal: Callable[[str], QnnError]) -> None:
-    """Write a custom property where the client's structure points to. The parameters are those of
-    `CFacet.write_property`.
-    """
+    """Write a custom property where the client's structure points to (`CFacet.write_property`)."""
     request = read(address, headers.CUSTOM.ctype)
     value = get(int(request.option))
     where = checked(pointer(request, "config"))

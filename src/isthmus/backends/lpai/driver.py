@@ -102,14 +102,9 @@ class LpaiBackend(BackendDriver):
 class LpaiContext(GraphsContext[LpaiGraphDriver]):
     """A context: its graphs execute one after the other, in the order of requests, and may share scratch.
 
-    Attributes
-    ----------
-    lock
-        The execution lock of all its graphs.
-    _queue
-        Its queue in the accelerator, in the "arm" environment, once a graph is finalized.
-    _opening
-        Held while the queue is opened, so that two threads do not both open one.
+    - `lock`: The execution lock of all its graphs.
+    - `_queue`: Its queue in the accelerator, in the "arm" environment, once a graph is finalized.
+    - `_opening`: Held while the queue is opened, so that two threads do not both open one.
     """
 
     configs = LpaiContextOption

@@ -49,20 +49,10 @@ if TYPE_CHECKING:
 class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner"]):
     """A graph and its pools.
 
-    Parameters
-    ----------
-    context
-        Its context.
-    graph
-        The graph, composed or still to be composed.
-    prepared, program, model_binary
-        For a graph of a context binary: its plan, its program for this machine, and the binary with all graphs of the
-        context.
-
-    Attributes
-    ----------
-    _model
-        The program where it is executed, with its own IO memory; None until the graph is finalized.
+    - `graph`: The graph, composed or still to be composed.
+    - `prepared`, `program`, `model_binary`: For a graph of a context binary: its plan, its program for this machine,
+      and the binary with all graphs of the context.
+    - `_model`: The program where it is executed, with its own IO memory; None until the graph is finalized.
     """
 
     properties = GraphProperty
@@ -319,10 +309,8 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
     def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
         """Return the memory of an input or output, checked, and its kind: "tcm", "scratch", "raw" or "shared".
 
-        Parameters
-        ----------
-        memory
-            The client's memory. By default the place that was planned for the tensor, which the client may also pass.
+        - `memory`: The client's memory. By default the place that was planned for the tensor, which the client may also
+          pass.
         """
         info, own, in_tcm = self.info.tensors[index], self.place(index), self.context.mem_type is LpaiMemType.TCM
         what = f"tensor '{info.name}' of {self.what}"

@@ -28,12 +28,7 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
 
     Returns None for no memory at all, which is correct for a pool of size 0.
 
-    Parameters
-    ----------
-    what
-        The pool, for messages.
-    required
-        The size that the graph needs.
+    - `required`: The size that the graph needs.
     """
 
     def refuse(rule: str, hint: str = "", mistake: str = "") -> QnnError:
@@ -67,16 +62,9 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
     the size that the client gives is known. It must be the tensor's own, as QNN's sample passes it, or a multiple of
     the size alignment.
 
-    Parameters
-    ----------
-    what
-        The tensor, for messages.
-    source
-        The client's buffer.
-    nbytes
-        Size of the tensor.
-    tcm_bytes
-        The size of TCM, if the buffer must be in it; None if it must not.
+    - `source`: The client's buffer.
+    - `nbytes`: Size of the tensor.
+    - `tcm_bytes`: The size of TCM, if the buffer must be in it; None if it must not.
     """
 
     def refuse(rule: str, hint: str = "", mistake: str = "") -> QnnError:
@@ -132,12 +120,8 @@ def plan_pools(
 class PoolMemory:
     """Memory of a pool, with the hold on it.
 
-    Parameters
-    ----------
-    memory
-        The memory as the client has set it; None if it has not.
-    window, hold
-        The memory itself and the hold on it; None also for a pool of size 0.
+    - `memory`: The memory as the client has set it; None if it has not.
+    - `window`, `hold`: The memory itself and the hold on it; None also for a pool of size 0.
     """
 
     memory: Mem | None = None
@@ -153,16 +137,9 @@ class PoolMemory:
 class GraphPool:
     """A pool of one graph.
 
-    Parameters
-    ----------
-    name, until
-        Its name, and how long it belongs to the graph, for messages.
-    option
-        The config that sets it.
-    graph
-        The graph, for messages.
-    group
-        Pools of one group may share memory, because their graphs execute one at a time.
+    - `name`, `until`: Its name, and how long it belongs to the graph, for messages.
+    - `option`: The config that sets it.
+    - `group`: Pools of one group may share memory, because their graphs execute one at a time.
     """
 
     def __init__(self, name: str, until: str, option: LpaiGraphOption, graph: str, group: object | None = None) -> None:
@@ -197,10 +174,7 @@ class GraphPool:
 class SharedBuffers(RegistrationTable[TableEntry]):
     """The shared buffers of one context.
 
-    Parameters
-    ----------
-    remote
-        Whether another process simulates the core and works in them: then this process does not touch them.
+    - `remote`: Whether another process simulates the core and works in them: then this process does not touch them.
     """
 
     def __init__(self, remote: bool) -> None:

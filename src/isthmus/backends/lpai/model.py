@@ -36,19 +36,9 @@ def unknown_mem_type(what: str, source: str) -> QnnError:
 class ModelBinary:
     """A context binary, and its copy in TCM while graphs that it holds are finalized.
 
-    Parameters
-    ----------
-    content
-        Its bytes.
-    what
-        Its name in messages.
-
-    Attributes
-    ----------
-    _users
-        The names of the graphs that execute from the copy.
-    _placed
-        The copy in TCM while there is one: its buffer, the hold on it, and its contents.
+    - `content`: Its bytes.
+    - `_users`: The names of the graphs that execute from the copy.
+    - `_placed`: The copy in TCM while there is one: its buffer, the hold on it, and its contents.
     """
 
     def __init__(self, content: bytes | memoryview, what: str) -> None:
@@ -80,16 +70,10 @@ class ModelBinary:
 class LpaiModel:
     """The memory of a graph, DDR or TCM, and what it occupies there.
 
-    Parameters
-    ----------
-    name
-        The graph's name.
-    binary
-        The model binary in TCM that it is a part of; None in DDR.
-    io
-        Its own memory for each input, then each output in TCM; empty if it has none.
-    buffers, holds
-        The buffers of `io`, and the holds on them.
+    - `name`: The graph's name.
+    - `binary`: The model binary in TCM that it is a part of; None in DDR.
+    - `io`: Its own memory for each input, then each output in TCM; empty if it has none.
+    - `buffers`, `holds`: The buffers of `io`, and the holds on them.
     """
 
     name: str
@@ -112,20 +96,12 @@ class LpaiModel:
 class Allocator:
     """The allocator of LPAI's backend extensions: buffers for IO and the model binary in the configured memory type.
 
-    Parameters
-    ----------
-    mem_type
-        The type of both; they are never mixed.
-    target_env
-        Where the model runs: TCM exists in ADSP direct mode only.
-    hw_ver
-        The hardware version: TCM exists from v6 on.
-    alignment
-        The required alignment of buffers.
-    tcm_bytes
-        The size of TCM.
-    source
-        Where the configuration comes from, for messages.
+    - `mem_type`: The type of both; they are never mixed.
+    - `target_env`: Where the model runs: TCM exists in ADSP direct mode only.
+    - `hw_ver`: The hardware version: TCM exists from v6 on.
+    - `alignment`: The required alignment of buffers.
+    - `tcm_bytes`: The size of TCM.
+    - `source`: Where the configuration comes from, for messages.
     """
 
     mem_type: LpaiMemType
@@ -141,14 +117,8 @@ class Allocator:
 
         In DDR the program stays where it is, and no buffers are needed.
 
-        Parameters
-        ----------
-        model
-            Returns the model binary, if it is needed.
-        graph
-            The graph, for messages.
-        with_io
-            Whether TCM also gets a buffer for each input and output.
+        - `model`: Returns the model binary, if it is needed.
+        - `with_io`: Whether TCM also gets a buffer for each input and output.
         """
         if self.mem_type is LpaiMemType.DDR:
             return LpaiModel(info.name)

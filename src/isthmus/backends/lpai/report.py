@@ -46,20 +46,12 @@ class PoolNeed:
 class TcmFit:
     """What IO and the model binary take in TCM, and whether they fit.
 
-    Parameters
-    ----------
-    bytes, padding
-        The bytes that they take in the pool, and how many of them are padding for alignment.
-    binary_bytes, io_bytes
-        The sizes of the two separately.
-    buffers
-        Number of buffers.
-    pool_bytes
-        The size of TCM.
-    remedies
-        Changes that would make it fit, if it does not.
-    hw_ver
-        The hardware version, if it has no TCM.
+    - `bytes`, `padding`: The bytes that they take in the pool, and how many of them are padding for alignment.
+    - `binary_bytes`, `io_bytes`: The sizes of the two separately.
+    - `buffers`: Number of buffers.
+    - `pool_bytes`: The size of TCM.
+    - `remedies`: Changes that would make it fit, if it does not.
+    - `hw_ver`: The hardware version, if it has no TCM.
     """
 
     bytes: int
@@ -97,20 +89,13 @@ class TcmFit:
 class PoolReport:
     """The memory of one model on LPAI.
 
-    Parameters
-    ----------
-    hw_ver, alignment
-        The hardware version and the alignment that it requires.
-    mem_type
-        The memory type of IO and the model binary: "ddr" or "tcm".
-    states_mem_type, states_tcm_size
-        Whether the configuration names the type, and the size of TCM; if not, they are the defaults.
-    scratch, persistent, io
-        The bytes of the three pools; those of IO as buffers of the client.
-    io_in_scratch
-        Whether scratch has room for IO.
-    tcm
-        What IO and the model binary take in TCM, or would take there.
+    - `hw_ver`, `alignment`: The hardware version and the alignment that it requires.
+    - `mem_type`: The memory type of IO and the model binary: "ddr" or "tcm".
+    - `states_mem_type`, `states_tcm_size`: Whether the configuration names the type, and the size of TCM; if not, they
+      are the defaults.
+    - `scratch`, `persistent`, `io`: The bytes of the three pools; those of IO as buffers of the client.
+    - `io_in_scratch`: Whether scratch has room for IO.
+    - `tcm`: What IO and the model binary take in TCM, or would take there.
     """
 
     hw_ver: str
@@ -195,12 +180,8 @@ class PoolReport:
 def describe_pools(graph: Graph, config: LpaiConfig, prepared: PlannedGraph | None = None) -> PoolReport:
     """Return what a complete graph needs on LPAI with a configuration.
 
-    Parameters
-    ----------
-    graph
-        A finalized graph.
-    prepared
-        The graph planned with that configuration, if the caller has it.
+    - `graph`: A finalized graph.
+    - `prepared`: The graph planned with that configuration, if the caller has it.
     """
     alignment, inside, limit = config.alignment, config.io_in_scratch, config.prepare.scratch_limit
 

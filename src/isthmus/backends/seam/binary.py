@@ -40,18 +40,11 @@ Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
 class BinaryContents:
     """The contents of a context binary, with the graphs' programs or schedules.
 
-    Parameters
-    ----------
-    version
-        The version of the file format.
-    backend
-        The backend that the graphs were compiled for.
-    producer
-        The version of this project that wrote the binary.
-    nbytes
-        Size of the whole binary.
-    graphs
-        The graphs by name.
+    - `version`: The version of the file format.
+    - `backend`: The backend that the graphs were compiled for.
+    - `producer`: The version of this project that wrote the binary.
+    - `nbytes`: Size of the whole binary.
+    - `graphs`: The graphs by name.
     """
 
     version: int
@@ -105,12 +98,8 @@ def to_bytes(graphs: Sequence[StoredGraph], backend: str) -> bytes:
 def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> BinaryContents:
     """Read the graphs of a binary; their arrays are views of `content`.
 
-    Parameters
-    ----------
-    verify
-        Whether to compute the checksums of the graphs. Everything else is always checked.
-    backend
-        The backend that it must have been made for. By default any.
+    - `verify`: Whether to compute the checksums of the graphs. Everything else is always checked.
+    - `backend`: The backend that it must have been made for. By default any.
 
     Raises
     ------
@@ -147,14 +136,9 @@ class ContextBinary:
     A file is copied once, because its owner may write or truncate it at any time, and a context must not change with
     it. A context manager.
 
-    Parameters
-    ----------
-    source
-        A file, or the contents of one.
-    backend
-        The backend that it must have been made for. By default any.
-    verify
-        Whether to compute the checksums of the graphs, which is not needed for a binary that was just made.
+    - `source`: A file, or the contents of one.
+    - `backend`: The backend that it must have been made for. By default any.
+    - `verify`: Whether to compute the checksums of the graphs, which is not needed for a binary that was just made.
     """
 
     def __init__(self, source: Source, backend: str | None = None, verify: bool = True) -> None:

@@ -47,19 +47,10 @@ class LockLike(Protocol):
 class ExecutionCounts:
     """Statistics of all bindings of a graph, ended ones included. They are updated under the graph's execution lock.
 
-    Parameters
-    ----------
-    lock
-        The graph's execution lock.
-
-    Attributes
-    ----------
-    total
-        The statistics of all executions up to the last call of `settle`.
-    bindings
-        The bindings that have not ended.
-    counts
-        The counts of each binding, also of a collected one until they are in the total.
+    - `lock`: The graph's execution lock.
+    - `total`: The statistics of all executions up to the last call of `settle`.
+    - `bindings`: The bindings that have not ended.
+    - `counts`: The counts of each binding, also of a collected one until they are in the total.
     """
 
     def __init__(self, lock: LockLike) -> None:
@@ -118,14 +109,9 @@ class ExecutionCounts:
 class _Counts:
     """The executions of one binding. An execution only increments `runs`; `ExecutionCounts.settle` does the rest.
 
-    Attributes
-    ----------
-    runs, settled
-        Number of executions, and how many of them the statistics contain already.
-    traffic
-        The memory traffic of each execution.
-    own
-        The binding's own statistics.
+    - `runs`, `settled`: Number of executions, and how many of them the statistics contain already.
+    - `traffic`: The memory traffic of each execution.
+    - `own`: The binding's own statistics.
     """
 
     def __init__(self, binding: BindingBase) -> None:
@@ -138,29 +124,14 @@ class _Counts:
 class BindingBase(DriverBinding):
     """The part of a binding that all backends have in common.
 
-    Parameters
-    ----------
-    what
-        The graph, for messages.
-    memories
-        The client's memory.
-    counts
-        Where executions are counted.
-
-    Attributes
-    ----------
-    _epoch
-        The epoch at which the memory was last checked; -1 if it must be checked before it is used.
-    _running
-        Whether an execution is using the memory now.
-    _windows
-        The client's memory, with the names of the tensors.
-    _uses
-        Holds on `_windows`, which count only while `_running` is set.
-    _made_from
-        The value of `_basis` when `_bind` was last called; None if it must be called again.
-    _copies_first
-        The copies of inputs that an execution makes first, because an output overwrites their memory.
+    - `memories`: The client's memory.
+    - `counts`: Where executions are counted.
+    - `_epoch`: The epoch at which the memory was last checked; -1 if it must be checked before it is used.
+    - `_running`: Whether an execution is using the memory now.
+    - `_windows`: The client's memory, with the names of the tensors.
+    - `_uses`: Holds on `_windows`, which count only while `_running` is set.
+    - `_made_from`: The value of `_basis` when `_bind` was last called; None if it must be called again.
+    - `_copies_first`: The copies of inputs that an execution makes first, because an output overwrites their memory.
     """
 
     judges_pools = False
@@ -265,17 +236,7 @@ class BindingBase(DriverBinding):
     def _copy_first(
         self, staging: InputStaging, tensors: Sequence[TensorInfo], windows: Sequence[Window], indices: Collection[int]
     ) -> list[Window]:
-        """Let executions copy some inputs before they run; return all windows, with the copies instead of these inputs.
-
-        Parameters
-        ----------
-        staging
-            The graph's memory for copies.
-        tensors, windows
-            The inputs, then the outputs, and their memory.
-        indices
-            The inputs to copy.
-        """
+        """Let executions first copy the inputs `indices`; return all windows, with the copies instead of these."""
         before, used = staging.nbytes, list(windows)
         for index in indices:
             used[index] = staging.buffer(index, tensors[index]).window(0, tensors[index].nbytes)
@@ -327,9 +288,7 @@ class BindingBase(DriverBinding):
         """Release what `_bind` has made; the caller holds the execution lock. Safe to call again."""
 
     def _renew(self) -> None:
-        """Check the memory, and rebuild the binding if what it depends on has changed; the caller holds the execution
-        lock.
-        """
+        """Check the memory, and rebuild the binding if its basis has changed; the caller holds the execution lock."""
         # Read first: a change during the check leads to another check.
         epoch = holds.epoch
         self._epoch = -1

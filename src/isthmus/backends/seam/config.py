@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
@@ -135,17 +135,12 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class _Site:
+class _Location:
     """A location in a configuration, for messages and for resolving relative paths.
 
-    Parameters
-    ----------
-    source
-        The name of the configuration in messages.
-    folder
-        The folder of the file, which relative paths in it start from.
-    keys
-        The keys from the top of the file down to this location.
+    - `source`: The name of the configuration in messages.
+    - `folder`: The folder of the file, which relative paths in it start from.
+    - `keys`: The keys from the top of the file down to this location.
     """
 
     source: str
@@ -154,7 +149,7 @@ class _Site:
     files: frozenset[tuple[int, int]] = frozenset()
     """This file and those that led to it, by device and inode: a path has many spellings."""
 
-    def key(self, name: str) -> _Site:
+    def key(self, name: str) -> _Location:
         """Return the location of a key in the object at this location."""
         return replace(self, keys=(*self.keys, name))
 
@@ -196,32 +191,27 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
     without_effect: dict[str, None] = {}
     for source in sources:
         if isinstance(source, Mapping):
-            site, content = _Site(what), source
+            location, content = _Location(what), source
         elif isinstance(source, (str, os.PathLike)):
-            site, content = _file(Path(source), _Site(what))
+            location, content = _file(Path(source), _Location(what))
         else:
-            _neither(_Site(what), source)
-        _Reader(complete, without_effect).read(site, content, complete, values)
-        names.append(site.source)
+            raise _Location(what).refuse(f"a {type(source).__name__} is neither a path nor a dictionary")
+        _Reader(complete, without_effect).read(location, content, complete, values)
+        names.append(location.source)
     return Settings(values, " and ".join(names) or what, tuple(without_effect))
-
-
-def _neither(site: _Site, source: object) -> NoReturn:
-    """Refuse a configuration of the wrong type."""
-    raise site.refuse(f"a {type(source).__name__} is neither a path nor a dictionary")
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _file(path: Path, referrer: _Site) -> tuple[_Site, Mapping[str, Any]]:
-    """Read a file and return its site and content; `referrer` is the location that names its path."""
+def _file(path: Path, referrer: _Location) -> tuple[_Location, Mapping[str, Any]]:
+    """Read a file and return its location and content; `referrer` is the location that names its path."""
     name = f"configuration file '{_shortened(str(path))}'"
 
     def refuse(rule: str, hint: str = "") -> QnnError:
         if referrer.keys:
             return referrer.refuse(f"leads to {name}: {rule}", hint)
-        return _Site(name).refuse(rule, hint)
+        return _Location(name).refuse(rule, hint)
 
     try:
         with reading.opened(path) as stream:
@@ -234,38 +224,38 @@ def _file(path: Path, referrer: _Site) -> tuple[_Site, Mapping[str, Any]]:
         raise refuse(f"it cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
     if len(content) > MAX_BYTES:
         raise refuse(f"it is larger than {MAX_BYTES} bytes, as no configuration is")
-    site = _Site(name, path.parent, files=referrer.files | {identity})
-    return site, _parsed(site, content)
+    location = _Location(name, path.parent, files=referrer.files | {identity})
+    return location, _parsed(location, content)
 
 
-def _parsed(site: _Site, content: bytes) -> Mapping[str, Any]:
+def _parsed(location: _Location, content: bytes) -> Mapping[str, Any]:
     """Parse the bytes of a file as one JSON object, without repeated keys."""
     try:
         text = content.decode("utf-8")
     except ValueError as problem:
-        raise site.refuse(f"it cannot be read: {problem}") from None
+        raise location.refuse(f"it cannot be read: {problem}") from None
     if text.startswith("\ufeff"):
-        raise site.refuse("it is not valid JSON: it begins with a byte order mark")
+        raise location.refuse("it is not valid JSON: it begins with a byte order mark")
     try:
-        parsed = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(site, pairs))
+        parsed = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(location, pairs))
     except json.JSONDecodeError as problem:
         rule = f"it is not valid JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}"
-        raise site.refuse(rule) from None
+        raise location.refuse(rule) from None
     except ValueError:
-        raise site.refuse("it is not valid JSON: a number has too many digits") from None
+        raise location.refuse("it is not valid JSON: a number has too many digits") from None
     except RecursionError:
-        raise site.refuse("it is not valid JSON: it is nested too deeply") from None
+        raise location.refuse("it is not valid JSON: it is nested too deeply") from None
     if not isinstance(parsed, Mapping):
-        raise site.refuse(f"it must hold an object, holds {_kind(parsed)}")
+        raise location.refuse(f"it must hold an object, holds {_kind(parsed)}")
     return parsed
 
 
-def _without_repeats(site: _Site, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeats(location: _Location, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of a JSON file; refuse a repeated key, of which Python would keep only the last value."""
     content = dict(pairs)
     if len(content) != len(pairs):
         names = [name for name, _ in pairs]
-        raise site.key(next(n for n in names if names.count(n) > 1)).refuse("it is given twice in one object")
+        raise location.key(next(n for n in names if names.count(n) > 1)).refuse("it is given twice in one object")
     return content
 
 
@@ -276,62 +266,58 @@ def _without_repeats(site: _Site, pairs: list[tuple[str, Any]]) -> dict[str, Any
 class _Reader:
     """Reads the objects of configurations.
 
-    Parameters
-    ----------
-    top
-        The keys that are allowed at the top of a file, for files that a key refers to.
-    unused
-        Collects the keys without effect.
+    - `top`: The keys that are allowed at the top of a file, for files that a key refers to.
+    - `unused`: Collects the keys without effect.
     """
 
     top: Table
     unused: dict[str, None]
 
-    def read(self, site: _Site, content: Any, known: Table, values: dict[str, Any]) -> None:
+    def read(self, location: _Location, content: Any, table: Table, values: dict[str, Any]) -> None:
         """Check the object at a location and all objects inside it, and add their settings to `values`.
 
-        `known` are the keys that are allowed in it.
+        `table` are the keys that are allowed in it.
         """
         if not isinstance(content, Mapping):
-            raise site.refuse(f"must be an object with any of {', '.join(known)}, is {shown(content)}")
+            raise location.refuse(f"must be an object with any of {', '.join(table)}, is {shown(content)}")
         for name, value in content.items():
-            location = site.key(str(name))
-            entry = known.get(name)
+            inner = location.key(str(name))
+            entry = table.get(name)
             if entry is None:
-                hint = did_you_mean(name, known)
-                raise location.refuse(f"there is no such key; known are {', '.join(known)}", hint)
+                hint = did_you_mean(name, table)
+                raise inner.refuse(f"there is no such key; known are {', '.join(table)}", hint)
             if isinstance(entry, Key):
-                self._value(location, value, entry, values)
+                self._value(inner, value, entry, values)
             elif isinstance(entry, Objects):
-                values[entry.setting] = self._objects(location, value, entry.table)
+                values[entry.setting] = self._objects(inner, value, entry.table)
             else:
-                self.read(location, value, entry, values)
+                self.read(inner, value, entry, values)
 
-    def _objects(self, site: _Site, content: Any, known: Table) -> tuple[dict[str, Any], ...]:
+    def _objects(self, location: _Location, content: Any, table: Table) -> tuple[dict[str, Any], ...]:
         """Check the objects of a list, or a single object, and return the settings of each."""
         found: list[dict[str, Any]] = []
         for each in content if isinstance(content, (list, tuple)) else (content,):
             found.append({})
-            self.read(site, each, known, found[-1])
+            self.read(location, each, table, found[-1])
         return tuple(found)
 
-    def _value(self, site: _Site, value: Any, key: Key, values: dict[str, Any]) -> None:
+    def _value(self, location: _Location, value: Any, key: Key, values: dict[str, Any]) -> None:
         """Check a value and add its setting, or follow it to the file that it names."""
         try:
             checked = key.check(value)
         except ConfigError as refusal:
-            raise site.refuse(str(refusal)) from None
+            raise location.refuse(str(refusal)) from None
         if key is _FOLLOW:
-            self._follow(site, checked, values)
+            self._follow(location, checked, values)
         elif key.effective:
             values[key.setting] = checked
         else:
-            self.unused[f"{site.source}, key '{'.'.join(site.keys)}'"] = None
+            self.unused[f"{location.source}, key '{'.'.join(location.keys)}'"] = None
 
-    def _follow(self, site: _Site, name: str, values: dict[str, Any]) -> None:
+    def _follow(self, location: _Location, name: str, values: dict[str, Any]) -> None:
         """Read the backend's own file; its path may be relative to the file that names it, or to the working folder."""
-        beside = site.folder / name
-        self.read(*_file(beside if os.path.lexists(beside) else Path(name), site), self.top, values)
+        beside = location.folder / name
+        self.read(*_file(beside if os.path.lexists(beside) else Path(name), location), self.top, values)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -18,19 +18,12 @@ _VARIABLE = "ISTHMUS_TIMEOUT"
 class Deadlines:
     """Time limits in seconds; `math.inf` waits forever.
 
-    Parameters
-    ----------
-    starting
-        For the process to start.
-    control
-        For a control call: a registration, loading a binary.
-    execution
-        For an execution without a time limit of its own.
-    closing
-        For a running execution when its queue is closed, and for the accelerator's reply to the close.
-    grace
-        For an aborted execution, which ends only after its current instruction. Then the accelerator is killed: an
-        abandoned execution must not go on writing into the client's memory.
+    - `starting`: For the process to start.
+    - `control`: For a control call: a registration, loading a binary.
+    - `execution`: For an execution without a time limit of its own.
+    - `closing`: For a running execution when its queue is closed, and for the accelerator's reply to the close.
+    - `grace`: For an aborted execution, which ends only after its current instruction. Then the accelerator is killed:
+      an abandoned execution must not go on writing into the client's memory.
 
     Examples
     --------
@@ -71,10 +64,7 @@ class Patience:
 
     Time in which the waiting process was stopped, and perhaps the other process with it, is not counted.
 
-    Parameters
-    ----------
-    seconds
-        The time limit.
+    - `seconds`: The time limit.
     """
 
     def __init__(self, seconds: float) -> None:

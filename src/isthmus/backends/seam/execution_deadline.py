@@ -15,19 +15,10 @@ _HINT = "Its outputs and states are undefined; reset() restores states."
 class ExecutionDeadline:
     """A bound on executions, one after the other: `begin` starts the time of each one.
 
-    Parameters
-    ----------
-    seconds
-        The time limit of an execution. By default none.
-
-    Attributes
-    ----------
-    _begun
-        The time at which the current execution was requested.
-    _triggered
-        Whether it was aborted.
-    _abort
-        The function that aborts it, while it is running.
+    - `seconds`: The time limit of an execution. By default none.
+    - `_begun`: The time at which the current execution was requested.
+    - `_triggered`: Whether it was aborted.
+    - `_abort`: The function that aborts it, while it is running.
     """
 
     def __init__(self, seconds: float | None = None) -> None:

@@ -26,12 +26,8 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
     Releasing the lock, or a place in the line, is a single call of a system lock, and it is the first call after an
     exception. No handler can run before it.
 
-    Attributes
-    ----------
-    _last
-        The last place in the line. If it has been left, no thread waits.
-    _lock
-        Guards `_last`.
+    - `_last`: The last place in the line. If it has been left, no thread waits.
+    - `_lock`: Guards `_last`.
 
     Examples
     --------

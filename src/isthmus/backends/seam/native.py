@@ -58,12 +58,8 @@ class PreparedGraph(Protocol):
 class CompiledGraph:
     """A graph that is compiled for one target.
 
-    Parameters
-    ----------
-    program
-        Its executable form.
-    plan
-        The plan of its scratch; a context binary holds only the result.
+    - `program`: Its executable form.
+    - `plan`: The plan of its scratch; a context binary holds only the result.
     """
 
     program: Program
@@ -97,18 +93,11 @@ def prepare(
     With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
     constants are stored as `float_storage`.
 
-    Parameters
-    ----------
-    threads
-        Number of threads of an execution.
-    target
-        The instruction set to compile for. By default that of this machine.
-    alignment
-        The alignment of pools.
-    io_in_scratch
-        Whether inputs and outputs are planned into scratch.
-    limit
-        The limit on scratch.
+    - `threads`: Number of threads of an execution.
+    - `target`: The instruction set to compile for. By default that of this machine.
+    - `alignment`: The alignment of pools.
+    - `io_in_scratch`: Whether inputs and outputs are planned into scratch.
+    - `limit`: The limit on scratch.
 
     Raises
     ------
@@ -145,14 +134,9 @@ def check_plan(
 ) -> None:
     """Check that a backend can run a graph of a context binary with these threads and this alignment of pools.
 
-    Parameters
-    ----------
-    threads
-        The number of threads that the backend runs. By default any.
-    alignment
-        The alignment of pools that the backend guarantees.
-    io_in_scratch
-        Whether the backend supports inputs and outputs that are planned into scratch.
+    - `threads`: The number of threads that the backend runs. By default any.
+    - `alignment`: The alignment of pools that the backend guarantees.
+    - `io_in_scratch`: Whether the backend supports inputs and outputs that are planned into scratch.
 
     Raises
     ------
@@ -223,23 +207,12 @@ def outline(info: GraphInfo) -> Graph:
 class NativeGraphDriver(GraphDriver, Generic[Prepared]):
     """A graph that is, or will become, a program of the native engine.
 
-    Parameters
-    ----------
-    graph
-        The graph, composed or still to be composed.
-    prepared
-        The prepared graph, if it comes from a context binary.
-    threads
-        Number of threads of an execution unless the client sets another.
-
-    Attributes
-    ----------
-    _prepared
-        The compiled graph, once it is needed.
-    _preparing
-        Held while the graph is compiled, so that two threads do not both compile it.
-    _restored
-        Whether it comes from a context binary.
+    - `graph`: The graph, composed or still to be composed.
+    - `prepared`: The prepared graph, if it comes from a context binary.
+    - `threads`: Number of threads of an execution unless the client sets another.
+    - `_prepared`: The compiled graph, once it is needed.
+    - `_preparing`: Held while the graph is compiled, so that two threads do not both compile it.
+    - `_restored`: Whether it comes from a context binary.
     """
 
     def __init__(self, graph: Graph, prepared: Prepared | None = None, threads: int = 1) -> None:

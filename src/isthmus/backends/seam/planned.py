@@ -34,14 +34,9 @@ FORMAT = serialization.FORMAT
 class PlannedGraph:
     """A graph whose steps and memory are planned, for any processor.
 
-    Parameters
-    ----------
-    schedule
-        The plan in full.
-    threads
-        The number of threads that it is planned for.
-    is_trusted
-        Whether it was planned here. Otherwise it was read from a file, and its program is verified.
+    - `schedule`: The plan in full.
+    - `threads`: The number of threads that it is planned for.
+    - `is_trusted`: Whether it was planned here. Otherwise it was read from a file, and its program is verified.
     """
 
     schedule: Schedule

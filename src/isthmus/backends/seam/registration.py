@@ -19,16 +19,10 @@ from isthmus.memory import Window, holds
 class TableEntry(Registration):
     """Registered memory in a table.
 
-    Parameters
-    ----------
-    number
-        Its number in messages.
-    descriptor, window
-        What the client registered, and the memory that this is.
-    forget
-        Removes it from the table.
-    keys
-        The keys by which the table finds it, such as the identity of its buffer.
+    - `number`: Its number in messages.
+    - `descriptor`, `window`: What the client registered, and the memory that this is.
+    - `forget`: Removes it from the table.
+    - `keys`: The keys by which the table finds it, such as the identity of its buffer.
     """
 
     def __init__(

@@ -125,11 +125,7 @@ def _installed() -> dict[str, str]:
 
 
 def _unreadable(what: str, problem: OSError) -> Exception:
-    """Return the error for modules that cannot be read, because of their files or for lack of descriptors.
-
-    A `TimeoutError` raised by a signal handler is also an `OSError`, but not one of the system: it is returned as it
-    is.
-    """
+    """Return the error for modules that cannot be read; a signal handler's `TimeoutError` is returned as it is."""
     if problem.errno is None:
         return problem
     rule = f"cannot be looked up: {problem.strerror}"

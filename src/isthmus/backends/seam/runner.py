@@ -125,12 +125,8 @@ def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None
 class RunnerGraphDriver(NativeGraphDriver[Prepared], Generic[Prepared, _Runner]):
     """A graph with a runner, from `finalize` to `close`.
 
-    Parameters
-    ----------
-    lock
-        Its execution lock.
-    staging
-        Its memory for copies of inputs.
+    - `lock`: Its execution lock.
+    - `staging`: Its memory for copies of inputs.
     """
 
     def __init__(self, graph: Graph, prepared: Prepared | None, lock: LockLike, staging: InputStaging) -> None:
@@ -180,12 +176,8 @@ def _not_bound() -> None:
 class RunnerBinding(BindingBase):
     """Memory for a graph with a runner.
 
-    Attributes
-    ----------
-    _io
-        The memory of inputs and outputs, in the form that the runner takes.
-    _native
-        The runner's `run`, called directly because an execution is faster so.
+    - `_io`: The memory of inputs and outputs, in the form that the runner takes.
+    - `_native`: The runner's `run`, called directly because an execution is faster so.
     """
 
     def __init__(self, graph: RunnerGraphDriver[Any, Any], memories: Memories, counts: ExecutionCounts) -> None:

@@ -49,12 +49,8 @@ def require_memory(graph: str, info: TensorInfo, memory: TensorMemory | None, de
 def overwritten(pairs: Iterable[tuple[int, int]], shareable: Collection[tuple[int, int]]) -> frozenset[int]:
     """Return the inputs that must be copied before a run, because their memory is overwritten before they are read.
 
-    Parameters
-    ----------
-    pairs
-        The pairs of an input and an output that are the same memory, from `check_overlaps`.
-    shareable
-        The pairs that the graph's steps allow to be the same memory.
+    - `pairs`: The pairs of an input and an output that are the same memory, from `check_overlaps`.
+    - `shareable`: The pairs that the graph's steps allow to be the same memory.
     """
     return frozenset(source for source, goal in pairs if (source, goal) not in shareable)
 
@@ -62,10 +58,7 @@ def overwritten(pairs: Iterable[tuple[int, int]], shareable: Collection[tuple[in
 class InputStaging:
     """Memory of one graph for copies of inputs that are overwritten too early. It is reserved once for each input.
 
-    Parameters
-    ----------
-    allocate
-        Allocates memory for a tensor.
+    - `allocate`: Allocates memory for a tensor.
     """
 
     def __init__(self, allocate: Callable[[TensorInfo], Buffer]) -> None:
@@ -95,14 +88,10 @@ def traffic(
 ) -> Traffic:
     """Sum up an execution's traffic.
 
-    Parameters
-    ----------
-    tensors, inputs
-        The inputs, then the outputs, and the number of inputs.
-    kinds
-        For each tensor the kind of memory in which it is used in place; None if it is copied.
-    overwritten
-        The tensors, by index, that are copied although the device can access them: an output overwrites them.
+    - `tensors`, `inputs`: The inputs, then the outputs, and the number of inputs.
+    - `kinds`: For each tensor the kind of memory in which it is used in place; None if it is copied.
+    - `overwritten`: The tensors, by index, that are copied although the device can access them: an output overwrites
+      them.
     """
     copied, in_place, copies = [0, 0], dict[str, int](), list[TensorCopy]()
     for index, (info, kind) in enumerate(zip(tensors, kinds, strict=True)):

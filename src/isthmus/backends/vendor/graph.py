@@ -35,14 +35,9 @@ _ABORTED = "its execution was aborted, which ends the process"
 class VendorGraphDriver(GraphDriver):
     """A graph in the vendor's library.
 
-    Parameters
-    ----------
-    context
-        The context that it belongs to.
-    graph
-        The graph, composed or still to be composed; for a graph of a binary, its inputs and outputs.
-    figures
-        The figures of a graph that comes from a binary, which is finalized.
+    - `context`: The context that it belongs to.
+    - `graph`: The graph, composed or still to be composed; for a graph of a binary, its inputs and outputs.
+    - `figures`: The figures of a graph that comes from a binary, which is finalized.
     """
 
     properties = VendorGraphProperty
