@@ -81,8 +81,8 @@ class BlockOperand:
     instead: int = 0
 
 
+# All blocks; a forked child stops them.
 _blocks: weakref.WeakSet[NodeBlock] = weakref.WeakSet()
-"""All blocks; a forked child stops them."""
 
 
 class NodeBlock:

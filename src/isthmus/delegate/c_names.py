@@ -59,8 +59,8 @@ def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:
 
 
 _lock = Lock()
+# Memory allocated by these functions: an address keeps nothing alive, so it is kept here until freed.
 _allocated: dict[int, custom_memory.CustomMemory] = {}
-"""Memory allocated by these functions: an address keeps nothing alive, so it is kept here until freed."""
 
 
 def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:

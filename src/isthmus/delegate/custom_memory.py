@@ -70,12 +70,12 @@ class CustomMemory:
 
 
 _lock = Lock()
+# All memory that is not released, by address.
 _memories: weakref.WeakValueDictionary[int, CustomMemory] = weakref.WeakValueDictionary()
-"""All memory that is not released, by address."""
+# The uses by an interpreter's tensors, keyed by its native object, which may outlive the Python object.
 _uses: weakref.WeakKeyDictionary[Any, tuple[Use, ...]] = weakref.WeakKeyDictionary()
-"""The uses by an interpreter's tensors, keyed by its native object, which may outlive the Python object."""
+# Memory that was freed but is not released yet.
 _freed: weakref.WeakSet[CustomMemory] = weakref.WeakSet()
-"""Memory that was freed but is not released yet."""
 
 
 def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:

@@ -338,10 +338,9 @@ class QnnDelegate:
         self._log(LogLevel.WARN, f"The model stays in the interpreter: {rule}")
 
 
+# The line that TFLite printed when a process created its first interpreter. LiteRT 2.3, the known version, does not
+# print it.
 _unwritten = ["Initialized TensorFlow Lite runtime."]
-"""The line that TFLite printed when a process created its first interpreter. LiteRT 2.3, the known version, does not
-print it.
-"""
 
 
 def _write_that_the_runtime_is_ready() -> None:

@@ -23,11 +23,11 @@ MAX_RANK = 32
 MAX_VERSION = 1 << 12
 
 
+# The functions of a context that a delegate needs.
 _FUNCTIONS = (
     "get_execution_plan", "get_node_and_registration", "replace_node_subsets", "report_error",
     "acquire_subgraph_context", "release_subgraph_context",
 )  # fmt: skip
-"""The functions of a context that a delegate needs."""
 
 
 class _Misfit(Exception):

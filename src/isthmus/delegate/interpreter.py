@@ -66,8 +66,8 @@ class _Finder:
 
 
 _finder = _Finder()
+# The contexts that were found, by LiteRT's native object.
 _contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The contexts that were found, by LiteRT's native object."""
 
 
 # No variable here may hold the native object: an exception's frames would keep it alive, and LiteRT, which counts

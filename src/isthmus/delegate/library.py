@@ -23,8 +23,8 @@ from isthmus.delegate import structures
 from isthmus.errors import Code, QnnError
 
 PACKAGE = "ai-edge-litert"
+# tflite::impl::Interpreter::SetCustomAllocationForTensor(int, const TfLiteCustomAllocation&, int64_t).
 _SET_CUSTOM_ALLOCATION = b"_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
-"""tflite::impl::Interpreter::SetCustomAllocationForTensor(int, const TfLiteCustomAllocation&, int64_t)."""
 # ELF's type of a section with symbols, and the layout of a symbol.
 _SYMBOL_TABLE, _SYMBOL = 2, np.dtype([("name", "<u4"), ("info", "<u4"), ("value", "<u8"), ("size", "<u8")])
 

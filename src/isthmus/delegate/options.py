@@ -131,16 +131,10 @@ class Options:
 class DelegateSettings:
     """Checked options, in this software's own terms.
 
-    Parameters
-    ----------
-    backend, facet
-        The backend's short name, and its declarations for delegates.
-    priority
-        QNN's priority of executions; None for the default.
-    cache
-        The folder and the client's token of the model cache; None without a cache.
-    skipped_codes, skipped_nodes
-        Operators by name, and nodes by number, that stay in the interpreter.
+    - `backend`, `facet`: The backend's short name, and its declarations for delegates.
+    - `priority`: QNN's priority of executions; None for the default.
+    - `cache`: The folder and the client's token of the model cache; None without a cache.
+    - `skipped_codes`, `skipped_nodes`: Operators by name, and nodes by number, that stay in the interpreter.
     """
 
     backend: str

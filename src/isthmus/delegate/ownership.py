@@ -15,8 +15,8 @@ import mmap
 import os
 from contextlib import suppress
 
+# Linux's MADV_WIPEONFORK, which the mmap module does not define.
 _WIPE_ON_FORK = 18
-"""Linux's MADV_WIPEONFORK, which the mmap module does not define."""
 
 _page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 # Kernels before 4.14 do not support it; a child forked by Python still runs its hook.

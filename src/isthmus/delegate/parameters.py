@@ -35,8 +35,8 @@ def _integers(*names: str, start: int = 0) -> dict[str, Field]:
     return {name: Field(start + 4 * index) for index, name in enumerate(names)}
 
 
+# TfLitePadding counts from 1, with 0 for none; files count from 0.
 _PADDING = {"padding": Field(0, counts_from=1)}
-"""TfLitePadding counts from 1, with 0 for none; files count from 0."""
 _WINDOW = _PADDING | _integers("stride_w", "stride_h", start=4)
 _ACTIVATION = _integers("activation")
 _CORNERS = {"align_corners": Field(0, "bool"), "half_pixel_centers": Field(1, "bool")}

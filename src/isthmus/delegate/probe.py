@@ -18,11 +18,11 @@ from isthmus.memory import host
 from isthmus.memory.identity import covering
 from isthmus.system.lock import Lock
 
+# What the trial's node returns as its user data, which must come back with later calls.
 _MARK = 0x15_7A_4D_05
-"""What the trial's node returns as its user data, which must come back with later calls."""
 _lock = Lock()
+# Why LiteRT is refused, once it was tried.
 _verdict: QnnError | None = None
-"""Why LiteRT is refused, once it was tried."""
 _tried = False
 
 

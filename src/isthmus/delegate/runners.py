@@ -54,12 +54,12 @@ class NodeRunner(ABC):
 
     def __init__(self, ready: ReadyGraph) -> None:
         self.ready = ready
+        # Memory for new values of variables, by index among inputs and outputs.
         self._next = {
             index: np.zeros(info.nbytes, np.uint8)
             for index, (slot, info) in enumerate(zip(ready.places, ready.infos, strict=True))
             if slot.kept
         }
-        """Memory for new values of variables, by index among inputs and outputs."""
 
     @property
     def kept_bytes(self) -> int:
@@ -162,8 +162,8 @@ class BoundRunner(NodeRunner):
     def __init__(self, ready: ReadyGraph, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
         self._profile = profile
+        # Address, handle and memory of registered tensors, by index among inputs and outputs.
         self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
-        """Address, handle and memory of registered tensors, by index among inputs and outputs."""
         # The binding, and the addresses of the tensors that it was made for.
         self._bound: tuple[int, ...] | None = None
         self._binding: qnn.Binding | None = None

@@ -137,8 +137,8 @@ def subgraphs(address: int) -> Iterator[Nodes]:
         index += 1
 
 
+# A function that ignores error messages.
 _silence = structures.ReportError(lambda context, text: None)
-"""A function that ignores error messages."""
 
 
 def _acquired(context: structures.Context, address: int, index: int, subgraph: ctypes.c_void_p) -> bool:

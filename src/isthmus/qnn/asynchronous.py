@@ -19,8 +19,8 @@ from isthmus.system.shield import check
 
 QUEUE_DEPTH = 64
 """Maximum number of waiting executions per graph."""
+# Seconds between checks whether the thread being joined has been replaced by another.
 _JOIN_SECONDS = 0.1
-"""Seconds between checks whether the thread being joined has been replaced by another."""
 
 
 class _Condition(RLock):  # type: ignore[misc]

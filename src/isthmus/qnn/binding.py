@@ -31,12 +31,12 @@ that ``capi/library.c`` remembers.
 """
 REMEMBERED_BYTES = 1 << 25
 """How many bytes the cached bindings other than the last used may keep alive."""
+# How many calls are remembered by the very objects that they were given: the fastest lookup.
 _RECENT = 4
-"""How many calls are remembered by the very objects that they were given: the fastest lookup."""
+# How many combinations of addresses and shapes lead to cached bindings.
 _MAX_PLACES = 4 * REMEMBERED
-"""How many combinations of addresses and shapes lead to cached bindings."""
+# The inputs of one call, or its outputs.
 _Tensors = tuple[ClientTensor, ...]
-"""The inputs of one call, or its outputs."""
 
 
 class Binding:

@@ -21,8 +21,8 @@ from isthmus.log import deferred
 from isthmus.system.shield import shielded, unless_exiting
 
 _Self = TypeVar("_Self", bound="Handle")
+# All handles of this process; a forked child marks them as its parent's.
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
-"""All handles of this process; a forked child marks them as its parent's."""
 
 
 class Handle:

@@ -32,8 +32,8 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 
 MAX_LIST = 1 << 16
 """Maximum number of tensors or parameters of one node."""
+# Argument types of a function that is not supported; it ignores its arguments, however many there are.
 _UNUSED = [ctypes.c_void_p] * 6
-"""Argument types of a function that is not supported; it ignores its arguments, however many there are."""
 
 
 @dataclass

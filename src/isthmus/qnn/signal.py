@@ -16,8 +16,8 @@ from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs
 from isthmus.system.shield import shielded
 
+# About thirty years; a longer time counts as no limit, and clocks could not wait for it.
 _MAX_TIMEOUT = 10**15
-"""About thirty years; a longer time counts as no limit, and clocks could not wait for it."""
 
 
 class SignalConfig(IntEnum):

@@ -12,8 +12,8 @@ from isthmus.graph import BinaryInfo
 from isthmus.system import reading
 
 _WHAT = "context binary"
+# The thousands of QNN's codes about graphs and tensors.
 _OF_CONTENTS = (6, 7)
-"""The thousands of QNN's codes about graphs and tensors."""
 """The name of every context binary in errors of backends."""
 UNKNOWN_FORMAT = "no backend knows its format"
 """The reason given when bytes are not a context binary of any backend."""

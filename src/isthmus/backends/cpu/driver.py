@@ -42,10 +42,10 @@ from isthmus.log import Log
 from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 
+# The capability keys of op packages: registration, validation, implementations.
 _CAPABILITIES = frozenset((105, 402, 403))
-"""The capability keys of op packages: registration, validation, implementations."""
+# The alignment of inputs and outputs that the backend allocates.
 _IO_ALIGNMENT = 64
-"""The alignment of inputs and outputs that the backend allocates."""
 
 
 class CpuBackend(BackendDriver):

@@ -30,8 +30,8 @@ from isthmus.prepare import Plan
 from isthmus.prepare.schedule import Pool
 from isthmus.prepare.tiling import ScratchLimit
 
+# The alignment of tensors in shared memory.
 _ALIGNMENT = 64
-"""The alignment of tensors in shared memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ class PackagedExecutor:
             for tensor in prepared.constants:
                 self._view(tensor)[...] = tensor.data
             self._create(prepared.nodes, packages)
-        except BaseException:
+        except Exception:
             self.close()
             for buffer in self.buffers:
                 buffer.close()

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 IN_PLACE, SHARED = "opencl", "opencl shared"
 """Kinds of memory that is used in place: the device's own, and host memory that the device works in."""
+# The alignment in bytes of a tensor's start on a GPU, whose kernels load vectors.
 _VECTOR = 16
-"""The alignment in bytes of a tensor's start on a GPU, whose kernels load vectors."""
 
 
 class GpuBinding(BindingBase):
@@ -50,15 +50,15 @@ class GpuBinding(BindingBase):
     def __init__(self, graph: GpuGraphDriver, memories: Memories) -> None:
         self._graph = graph
         self._commands: Commands | None = None
+        # Buffers that are the device's during an execution and the host's between executions.
         self._shared: list[HostSharedBuffer] = []
-        """Buffers that are the device's during an execution and the host's between executions."""
         self._copies_in: list[Copy] = []
+        # Copies between the client's memory and ours, before and after an execution: target, source, bytes.
         self._copies_out: list[Copy] = []
-        """Copies between the client's memory and ours, before and after an execution: target, source, bytes."""
+        # The host memory of transferred tensors, which is kept as long as commands use it.
         self._sides: list[HostSide] = []
-        """The host memory of transferred tensors, which is kept as long as commands use it."""
+        # The name of the first tensor in raw memory, for a message; empty if there is none.
         self._raw = ""
-        """The name of the first tensor in raw memory, for a message; empty if there is none."""
         super().__init__(graph.what, memories, graph.counts)
 
     def _basis(self) -> object:

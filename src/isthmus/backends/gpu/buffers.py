@@ -33,8 +33,8 @@ GRACE = 10.0
 """Seconds that a device may take to give memory back."""
 PAGE = 4096
 """The granularity in bytes at which memory is pinned and shared."""
+# Host memory that a lost device may still write. It is never freed.
 _lost_pages: list[Buffer] = []
-"""Host memory that a lost device may still write. It is never freed."""
 
 
 class OpenClBuffer(Buffer):

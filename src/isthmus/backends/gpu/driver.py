@@ -148,10 +148,10 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
         """A lock that is held while the context moves to another OpenCL context, and while anything is created in the
         current one.
         """
+        # The client's OpenCL context that it has moved to; it closes this one, but not the backend's.
         self._followed: ClContext | None = None
-        """The client's OpenCL context that it has moved to; it closes this one, but not the backend's."""
+        # Calls that remain to be made to release what the context had before it moved.
         self._releases: tuple[Callable[[], object], ...] = ()
-        """Calls that remain to be made to release what the context had before it moved."""
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo

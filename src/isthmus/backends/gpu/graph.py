@@ -66,11 +66,11 @@ class GpuGraphDriver(GraphDriver):
         """The device side. It is replaced as a whole, under the execution lock or while the context moves, so two reads
         may return different objects.
         """
+        # Whether it comes from a context binary, so that it cannot be prepared again for another device.
         self._is_restored = program is not None
-        """Whether it comes from a context binary, so that it cannot be prepared again for another device."""
         self._closed = False
+        # A lock that is held while the graph is prepared, so that only one thread does it.
         self._preparing = threading.Lock()
-        """A lock that is held while the graph is prepared, so that only one thread does it."""
         self._lock = ExecutionLock()
         self.counts = ExecutionCounts(self._lock)
 

@@ -125,12 +125,8 @@ def perf_hint(option: IntEnum, value: Any, code: Code) -> PerfHint:
 class GraphOptionRule(NamedTuple):
     """How a graph option is named in configuration files, what it is by default, and how a value is checked.
 
-    Parameters
-    ----------
-    key
-        The name in configuration files.
-    check
-        Returns a value as the backend uses it, given the option, the client's value and the code for an error.
+    - `key`: The name in configuration files.
+    - `check`: Returns a value as the backend uses it, given the option, the client's value and the code for an error.
     """
 
     key: str

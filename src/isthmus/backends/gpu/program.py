@@ -51,8 +51,8 @@ class DeviceProgram:
         shared: DeviceProgram | None = None,
     ) -> None:
         self.context, self.program, self.patience, self.what = context, program, patience, what
+        # Memory for each pool that is not empty; inputs and outputs get theirs from a binding.
         self._pools: dict[KernelPool, OpenClBuffer] = {}
-        """Memory for each pool that is not empty; inputs and outputs get theirs from a binding."""
         self._shared = shared
         try:
             sources = [(unit.source, unit.options) for unit in program.units]
@@ -78,7 +78,7 @@ class DeviceProgram:
             self.close()
             rule = "the host has no memory for what its state begins with"
             raise QnnError(Code.COMMON_MEM_ALLOC, what, rule) from None
-        except BaseException:
+        except Exception:
             self.close()
             raise
 

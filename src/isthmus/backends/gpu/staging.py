@@ -68,13 +68,13 @@ class Stage:
         size = max(nbytes, 1)
         self.shared: HostSharedBuffer | None = None
         """Memory that both the device and the host use, if the device works in host memory."""
+        # The device's own memory otherwise.
         self._device: OpenClBuffer | None = None
-        """The device's own memory otherwise."""
         # Each is created once and never replaced, because bindings have its address.
+        # Pinned memory for a copy of all bytes.
         self._copy: PinnedBuffer | None = None
-        """Pinned memory for a copy of all bytes."""
+        # Pinned memory for copies of the first and the last bytes, which share pages with other memory.
         self._ends: PinnedBuffer | None = None
-        """Pinned memory for copies of the first and the last bytes, which share pages with other memory."""
         if context.device.unified:
             self.shared = shared_buffer(context, size)
         else:

@@ -29,8 +29,8 @@ MAX_SOC_MODEL = 4095
 """The limit of numbers that may be a chip's. What is left of an address in the gap of a structure is larger."""
 MIN_ARCHITECTURE, MAX_ARCHITECTURE = 60, 255
 """The limits of numbers that may be a Hexagon version."""
+# Context options that HTP's own library accepts and whose names are not public.
 _UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
-"""Context options that HTP's own library accepts and whose names are not public."""
 
 
 class HtpContextOption(IntEnum):

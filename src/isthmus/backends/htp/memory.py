@@ -20,8 +20,8 @@ from isthmus.memory.integers import is_int
 from isthmus.memory.shareable import mapped_window, shared_file
 
 _MAX_OFFSET = (1 << 64) - 1
+# The place of a tensor that has a buffer to itself; the place of others is their offset.
 _WHOLE = -1
-"""The place of a tensor that has a buffer to itself; the place of others is their offset."""
 
 
 @dataclass(frozen=True)

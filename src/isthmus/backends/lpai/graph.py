@@ -95,8 +95,8 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             "persistent memory", "until its context is freed", LpaiGraphOption.PERSISTENT_MEM, self.what
         )
         self._model: LpaiModel | None = None
+        # The scratch that the executor currently has; None if that is unknown because of an interrupt.
         self._executor_scratch: PoolMemory | None = None
-        """The scratch that the executor currently has; None if that is unknown because of an interrupt."""
 
     @property
     def alignment(self) -> BufferAlignmentReq:

@@ -252,14 +252,9 @@ class MemInfo:
 class GraphStructure(NamedTuple):
     """A graph option whose value is a structure.
 
-    Parameters
-    ----------
-    kind
-        The class of its values. Its fields are those of the structure in C, in their order.
-    name, members, initial
-        The structure in C: its name, its members and its initial value.
-    effective
-        Whether it has an effect here.
+    - `kind`: The class of its values. Its fields are those of the structure in C, in their order.
+    - `name`, `members`, `initial`: The structure in C: its name, its members and its initial value.
+    - `effective`: Whether it has an effect here.
     """
 
     kind: type[Any]

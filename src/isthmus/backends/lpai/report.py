@@ -21,13 +21,13 @@ from isthmus.errors import counted
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS
 
+# How a verdict on TCM begins, by whether the model is judged by it, and whether everything fits.
 _VERDICTS = {
     (True, True): "fits, ",
     (True, False): "does not fit: ",
     (False, True): "would fit, ",
     (False, False): "would not fit: ",
 }
-"""How a verdict on TCM begins, by whether the model is judged by it, and whether everything fits."""
 _UNSTATED = "this size of TCM is that of QNN's documents; --tcm SIZE states that of your device"
 
 

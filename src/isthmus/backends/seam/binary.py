@@ -27,8 +27,8 @@ from isthmus.system.container import MALFORMED, as_text
 from isthmus.system.interrupts import FileDescriptor
 from isthmus.version import PRODUCER
 
+# Bytes that are read at a time when a file is copied.
 _COPY_BYTES = 1 << 22
-"""Bytes that are read at a time when a file is copied."""
 
 StoredGraph = Program | PlannedGraph
 """A graph of a binary: a program for one target, or a plan that becomes one where it is loaded."""

@@ -27,8 +27,8 @@ PERF_PROFILES = (
 """The performance profiles of QNN's tools and of HTP's file."""
 MAX_BYTES = 1 << 20
 """The largest file that is accepted as a configuration."""
+# The longest text that a message quotes.
 _MAX_QUOTED = 240
-"""The longest text that a message quotes."""
 
 Check = Callable[[Any], Any]
 """Turns a value of a configuration into a setting, or raises `ConfigError`."""
@@ -42,16 +42,12 @@ class ConfigError(Exception):
 class Key:
     """A key that holds a value.
 
-    Parameters
-    ----------
-    setting
-        The name of the value in `Settings.values`.
-    check
-        Checks and converts the value.
-    effective
-        Whether the value has an effect here. If not, it is checked, and its key is added to `Settings.unused`.
-    allowed
-        The allowed values in words, for a check that accepts others too. Any other check states them in its refusal.
+    - `setting`: The name of the value in `Settings.values`.
+    - `check`: Checks and converts the value.
+    - `effective`: Whether the value has an effect here. If not, it is checked, and its key is added to
+      `Settings.unused`.
+    - `allowed`: The allowed values in words, for a check that accepts others too. Any other check states them in its
+      refusal.
     """
 
     setting: str
@@ -68,12 +64,8 @@ def unused(check: Check) -> Key:
 def setting(default: Any, check: Check, key: str = "", group: str = "") -> Any:
     """Make a field of a dataclass that is a setting of configurations too.
 
-    Parameters
-    ----------
-    key
-        The key in configurations; by default the name of the field.
-    group
-        Tells the fields of one dataclass apart whose keys are in different objects.
+    - `key`: The key in configurations; by default the name of the field.
+    - `group`: Tells the fields of one dataclass apart whose keys are in different objects.
     """
     return field(default=default, metadata={"key": key, "check": check, "group": group})
 
@@ -88,10 +80,7 @@ def keys_of(kind: type, group: str = "") -> dict[str, Key]:
 class Objects:
     """A key that holds a list of objects, each with the keys of a table. One object may stand for a list of one.
 
-    Parameters
-    ----------
-    setting
-        The name, in `Settings.values`, of a tuple with the settings of each object.
+    - `setting`: The name, in `Settings.values`, of a tuple with the settings of each object.
     """
 
     setting: str
@@ -106,14 +95,10 @@ Table = Mapping[str, Any]
 class Settings:
     """The settings of configurations.
 
-    Parameters
-    ----------
-    values
-        The settings that are given, by name.
-    source
-        Where they come from, for messages.
-    unused
-        The keys that are given and have no effect here, each with the keys that lead to it and where it is given.
+    - `values`: The settings that are given, by name.
+    - `source`: Where they come from, for messages.
+    - `unused`: The keys that are given and have no effect here, each with the keys that lead to it and where it is
+      given.
     """
 
     values: Mapping[str, Any]
@@ -162,14 +147,8 @@ class _Location:
 def settings(config: Source | Sequence[Source] | None, table: Table, what: str = "configuration") -> Settings:
     """Check and merge configurations by a table of keys; later ones override earlier ones.
 
-    Parameters
-    ----------
-    config
-        A path or a dictionary, or several of them.
-    table
-        The allowed keys, without those of the tools' own file, which are always allowed.
-    what
-        The name, in messages, of a configuration that is not a file.
+    - `config`: A path or a dictionary, or several of them.
+    - `table`: The allowed keys, without those of the tools' own file, which are always allowed.
 
     Examples
     --------
@@ -415,8 +394,8 @@ def file_name(value: Any) -> str:
     return value
 
 
+# The key whose value is not a setting but the path of another file, which is read when it occurs.
 _FOLLOW = Key("config_file_path", file_name)
-"""The key whose value is not a setting but the path of another file, which is read when it occurs."""
 _MAX_WORD = (1 << 64) - 1
 _PRIORITY = word("low", "normal", "normal_high", "high")
 TOOL_KEYS: Table = {

@@ -86,8 +86,8 @@ class Registration(ABC):
     """The memory."""
     is_open: bool = True
     """Whether executions may use the memory; false as soon as `close` begins."""
+    # Whether `close` has completed.
     _released: bool = False
-    """Whether `close` has completed."""
     audit_key: audit_log.AuditKey | None = None
     """Its key in audits, if it is the backend's own; those of a client have handles with a key."""
 
@@ -141,14 +141,9 @@ class TensorCopy(NamedTuple):
 class Traffic:
     """The memory traffic of inputs and outputs in one execution, in bytes.
 
-    Parameters
-    ----------
-    copied_in, copied_out
-        Bytes copied between the client's memory and memory of the backend.
-    in_place
-        Bytes used in place, by the kind of memory.
-    copies
-        The single copies, for audits.
+    - `copied_in`, `copied_out`: Bytes copied between the client's memory and memory of the backend.
+    - `in_place`: Bytes used in place, by the kind of memory.
+    - `copies`: The single copies, for audits.
     """
 
     copied_in: int = 0
@@ -243,18 +238,13 @@ ON_DEVICE = -1
 class Timings(NamedTuple):
     """The times of one execution.
 
-    Parameters
-    ----------
-    operations
-        The time of each operation; empty if the backend does not measure it.
-    preparation_us
-        How long the call took to prepare the measurement and to read it, which is no part of the execution.
-    spans
-        When each operation ran; empty if the backend does not measure it. All processes of a system share the clock.
-    pid
-        The process that ran the operations; 0 for that of the caller, or `ON_DEVICE`.
-    phases
-        What the caller's process did or waited for: copy (by itself or the device), wait.
+    - `operations`: The time of each operation; empty if the backend does not measure it.
+    - `preparation_us`: How long the call took to prepare the measurement and to read it, which is no part of the
+      execution.
+    - `spans`: When each operation ran; empty if the backend does not measure it. All processes of a system share the
+      clock.
+    - `pid`: The process that ran the operations; 0 for that of the caller, or `ON_DEVICE`.
+    - `phases`: What the caller's process did or waited for: copy (by itself or the device), wait.
     """
 
     operations: Sequence[OperationTime] = ()
@@ -272,12 +262,8 @@ def _nothing() -> None:
 class Change:
     """A config that has been set. A client may set several at once, all or none.
 
-    Parameters
-    ----------
-    keep
-        Makes it final; called after all of them are set.
-    undo
-        Restores the previous value; called after another one was refused.
+    - `keep`: Makes it final; called after all of them are set.
+    - `undo`: Restores the previous value; called after another one was refused.
     """
 
     keep: Callable[[], None] = _nothing
@@ -379,16 +365,10 @@ class NativeCall:
     It writes the address of each input, then each output, at `io`, and calls ``run(control, 0, 0, threads)``, which
     returns 0 unless the run failed.
 
-    Parameters
-    ----------
-    run, control, io
-        The addresses of the function, of its first argument, and of the array of addresses.
-    threads
-        Number of threads of an execution, the last argument.
-    keeps
-        The object that must live as long as `run` may be called.
-    check
-        Raises the reason if the last run failed; its argument is the graph's name in messages.
+    - `run`, `control`, `io`: The addresses of the function, of its first argument, and of the array of addresses.
+    - `threads`: Number of threads of an execution, the last argument.
+    - `keeps`: The object that must live as long as `run` may be called.
+    - `check`: Raises the reason if the last run failed; its argument is the graph's name in messages.
     """
 
     run: int
@@ -576,12 +556,8 @@ class DeviceDriver(ABC):
 class BackendDriver(Configurable, ABC):
     """A backend.
 
-    Parameters
-    ----------
-    config
-        The backend's own configuration, as its registry entry has read it.
-    log
-        The destination of its messages.
+    - `config`: The backend's own configuration, as its registry entry has read it.
+    - `log`: The destination of its messages.
     """
 
     @abstractmethod
@@ -628,14 +604,8 @@ def check_overlaps(
 
     Inputs may share memory in any way.
 
-    Parameters
-    ----------
-    graph
-        The graph, for messages.
-    tensors, inputs
-        The inputs, then the outputs, and the number of inputs.
-    windows
-        The client's memory for each tensor; None if it brings none.
+    - `tensors`, `inputs`: The inputs, then the outputs, and the number of inputs.
+    - `windows`: The client's memory for each tensor; None if it brings none.
 
     Returns
     -------

@@ -47,15 +47,10 @@ class Section(Protocol):
 class PlanRequest:
     """What a plan is asked for besides a graph and a configuration.
 
-    Parameters
-    ----------
-    threads
-        The number of threads of an execution.
-    limit
-        The limit on scratch, if there is one.
-    target
-        The instruction set to plan for, by its name. By default that of this machine. Backends whose plans are the same
-        for all of them only check the name.
+    - `threads`: The number of threads of an execution.
+    - `limit`: The limit on scratch, if there is one.
+    - `target`: The instruction set to plan for, by its name. By default that of this machine. Backends whose plans are
+      the same for all of them only check the name.
     """
 
     threads: int = 1
@@ -67,16 +62,10 @@ class PlanRequest:
 class PlanReport:
     """A backend's plan for a graph, without executing it.
 
-    Parameters
-    ----------
-    info
-        The graph's public description.
-    plan
-        The plan of its scratch.
-    threads
-        Number of threads of an execution.
-    section
-        The backend's own section of the report.
+    - `info`: The graph's public description.
+    - `plan`: The plan of its scratch.
+    - `threads`: Number of threads of an execution.
+    - `section`: The backend's own section of the report.
     """
 
     info: GraphInfo
@@ -111,13 +100,9 @@ class IoPolicy:
     def io(self, graph: GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
         """Provide memory for a finalized graph.
 
-        Parameters
-        ----------
-        kind
-            A key of `kinds`. By default the backend's own memory is used for each tensor that has any.
-        tensors
-            The tensors to provide memory for, of this or other graphs of its context. By default its inputs and
-            outputs; only these have memory of the backend's own.
+        - `kind`: A key of `kinds`. By default the backend's own memory is used for each tensor that has any.
+        - `tensors`: The tensors to provide memory for, of this or other graphs of its context. By default its inputs
+          and outputs; only these have memory of the backend's own.
         """
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []

@@ -67,12 +67,8 @@ class CFacet:
 def option_of(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnum:
     """Return the option with a number of the C interface, or refuse it.
 
-    Parameters
-    ----------
-    kind
-        The enumeration of options.
-    noun, code
-        The object that has the options, for the error, and the error's code.
+    - `kind`: The enumeration of options.
+    - `noun`, `code`: The object that has the options, for the error, and the error's code.
     """
     try:
         return kind(number)

@@ -27,11 +27,11 @@ from isthmus.system.lock import Lock
 
 GROUP = "isthmus.backends"
 """The entry point group in which other packages declare their backends."""
+# The file name of a QNN library, with the backend's name in it.
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
-"""The file name of a QNN library, with the backend's name in it."""
 _lock = Lock()
+# The backends by short name: an entry, or where it is declared ("module:name") if it has not been imported yet.
 _entries: dict[str, str | BackendEntry] = dict(BUILT_IN)
-"""The backends by short name: an entry, or where it is declared ("module:name") if it has not been imported yet."""
 
 
 def register(entry: BackendEntry) -> None:

@@ -44,8 +44,8 @@ class VendorBackend(BackendDriver):
     def __init__(self, config: VendorConfig, log: Log) -> None:
         self.config, self._log = config, log
         self.library = find(config.library)
+        # The process that validates nodes; contexts have their own.
         self._validator: VendorProcess | None = None
-        """The process that validates nodes; contexts have their own."""
 
     def create_context(self, device: DeviceDriver | None = None) -> VendorContext:
         return VendorContext(self.library, self.config, self._log)
@@ -82,8 +82,8 @@ class VendorContext(GraphsContext[VendorGraphDriver]):
         super().__init__()
         self.library, self.config, self._log = library, config, log
         self.memory = VendorMemory(self.process)
+        # Whether a graph could not be composed or compiled: the library still has it, and its name.
         self._failed = False
-        """Whether a graph could not be composed or compiled: the library still has it, and its name."""
         self._process = self._started()
         try:
             self._process.call("context", target=config.target.to_json())
