@@ -233,7 +233,7 @@ def test_an_interrupt_leaves_the_interpreter_its_way_to_report_errors() -> None:
     address, found = ctypes.addressof(context), ctypes.c_void_p()
     word = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
     before, places = word.value, 0
-    for where in everywhere(lambda: view._acquired(context, address, 0, found)):
+    for where in everywhere(lambda: view._acquire(context, address, 0, found)):
         assert word.value == before, where
         places += 1
     assert places > 3

@@ -70,7 +70,7 @@ def sweep() -> None:
             partitions.pop(address, None)
 
 
-def _asked(function: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
+def _wrap_for_c(function: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
     """Wrap a function of two addresses, LiteRT's context and one more: a third is where its result is written.
 
     If the function fails, nothing is written, and LiteRT gets the reason.
@@ -140,10 +140,10 @@ def _free(context: int, block: int, answer: int) -> None:
 _THUNKS = [
     structures.Asked(call)
     for call in (
-        _asked(_prepare),
-        _asked(_begin),
-        _asked(_node(lambda partition: partition.invoke())),
-        _asked(_node(lambda partition: partition.prepare())),
+        _wrap_for_c(_prepare),
+        _wrap_for_c(_begin),
+        _wrap_for_c(_node(lambda partition: partition.invoke())),
+        _wrap_for_c(_node(lambda partition: partition.prepare())),
         _free,
     )
 ]

@@ -225,7 +225,7 @@ class QnnDelegate:
             nodes = view.read(address)
             check_memory(nodes, self.settings)
             _check_allocated(nodes)
-            findings = self._surveyed(nodes)
+            findings = self._survey(nodes)
             parts = settle(findings, lambda numbers: _preview(nodes, numbers))
             numbers = [number for part in parts for number in part.nodes]
             self.delegations.append(
@@ -311,7 +311,7 @@ class QnnDelegate:
             rule, hint = "it belongs to the process that this one was forked from", "Create one in the forked process."
             raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "delegate", rule, hint)
 
-    def _surveyed(self, nodes: view.Nodes) -> Survey:
+    def _survey(self, nodes: view.Nodes) -> Survey:
         """Find out which nodes may go to this delegate's backend."""
         return survey(nodes, self._state.backend.driver.supports, self._skips)
 
@@ -324,7 +324,7 @@ class QnnDelegate:
     def _report_idleness(self, nodes: view.Nodes, findings: Survey) -> None:
         """Warn if no node of any subgraph is taken over; refuse the model if another delegate has all nodes already."""
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
-        if any(self._surveyed(each).accepted for each in others):
+        if any(self._survey(each).accepted for each in others):
             return
         reasons = "; ".join(sorted(set(findings.reasons.values()))[:3]) or "it has no nodes"
         rule = f"backend '{self.settings.backend}' takes none of its {len(nodes.operators)} nodes: {reasons}"

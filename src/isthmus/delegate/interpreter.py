@@ -117,7 +117,7 @@ def set_custom_allocation(
     probe.check()
     library.check_no_views(interpreter)
     what = f"custom memory of tensor {tensor_index!r}"
-    memory, address, nbytes = _checked(what, allocation)
+    memory, address, nbytes = _check_allocation(what, allocation)
     context = _context(interpreter)
     tensor = _tensor(what, context, tensor_index)
     if tensor.allocation_type not in _TAKES_MEMORY:
@@ -176,7 +176,7 @@ def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
     interpreter._delegates = [*(interpreter._delegates or ()), delegate]
 
 
-def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
+def _check_allocation(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
     """Check an allocation: custom memory, aligned and large enough. Return it with the address and size to use."""
     if isinstance(allocation, CustomMemory):
         allocation = CustomAllocation(allocation, allocation.nbytes)

@@ -101,7 +101,7 @@ class Partition:
     def prepare(self) -> None:
         """Prepare for the tensors' current shapes and memory, and report the shapes of results."""
         self.block.stop()
-        shared = self._shared()
+        shared = self._custom_memory()
         shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._constant_inputs)))
         if shapes != self._shapes:
             self._end()
@@ -149,7 +149,7 @@ class Partition:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def _shared(self) -> dict[int, CustomMemory]:
+    def _custom_memory(self) -> dict[int, CustomMemory]:
         """Return the memory of the inputs and outputs that are in custom memory, by tensor, after checking it."""
         check_memory(self.nodes, self._environment.settings)
         shared = {}
@@ -188,16 +188,16 @@ class Partition:
     def _create_graph(self, shared: frozenset[int]) -> None:
         """Create the graph for the current shapes, from the model cache if it is there, and its runner."""
         main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._kept)
-        model = NodesModel(self.name, main, self._known_values())
+        model = NodesModel(self.name, main, self._constant_values())
         path = self._cache_path(model, shared)
         try:
-            graph = self._restored(path) or self._composed(model, shared, path)
+            graph = self._restore(path) or self._compose(model, shared, path)
             self._runner, self._is_counted = self._create_runner(ReadyGraph(graph, self._places(graph))), False
         except Exception:
             self._end()
             raise
 
-    def _known_values(self) -> dict[int, np.ndarray]:
+    def _constant_values(self) -> dict[int, np.ndarray]:
         """Return the contents of `constant_inputs` at the current shapes."""
         if not self._constant_inputs:
             return {}
@@ -208,7 +208,7 @@ class Partition:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
         return {index: values[index] for index in self._constant_inputs}
 
-    def _composed(self, model: NodesModel, shared: frozenset[int], path: Path | None) -> qnn.Graph:
+    def _compose(self, model: NodesModel, shared: frozenset[int], path: Path | None) -> qnn.Graph:
         """Compose the graph from the interpreter's nodes, and store its binary at `path` if there is a cache."""
         composed = tflite.convert(model)
         self._mark_shared(composed, shared)
@@ -239,7 +239,7 @@ class Partition:
         else:
             self._environment.log(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
-    def _restored(self, path: Path | None) -> qnn.Graph | None:
+    def _restore(self, path: Path | None) -> qnn.Graph | None:
         """Return the graph from the model cache, if it is there and valid."""
         if path is None:
             return None

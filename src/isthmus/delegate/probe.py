@@ -69,10 +69,10 @@ class ProbeTrial:
     def __init__(self) -> None:
         self.doubt: str | None = "a delegate was not asked to prepare"
         self._thunks = (
-            structures.DelegatePrepare(self._guarded(self._prepare, structures.OK)),
-            structures.KernelInit(self._guarded(self._init, _MARK)),
+            structures.DelegatePrepare(self._guard(self._prepare, structures.OK)),
+            structures.KernelInit(self._guard(self._init, _MARK)),
             structures.KernelFree(lambda context, data: None),
-            structures.KernelCall(self._guarded(self._kernel_prepare, structures.OK)),
+            structures.KernelCall(self._guard(self._kernel_prepare, structures.OK)),
         )
         for thunk in self._thunks:
             # A reference that is never dropped: the interpreter must never outlive these.
@@ -100,13 +100,13 @@ class ProbeTrial:
             self.doubt = "the delegate's node was not asked to prepare"
             interpreter.allocate_tensors()
         if self.doubt is None:
-            self._guarded(lambda: self._look_at_memory(interpreter), None)()
+            self._guard(lambda: self._look_at_memory(interpreter), None)()
 
     def _get_native_delegate_pointer(self) -> int:
         """Return the address of TFLite's structure; LiteRT's Python calls this method by its name."""
         return ctypes.addressof(self._delegate)
 
-    def _guarded(self, check: Any, otherwise: Any) -> Any:
+    def _guard(self, check: Any, otherwise: Any) -> Any:
         """Return a function that records an exception as doubt and then returns `otherwise`: none may enter C."""
 
         def guarded(*arguments: Any) -> Any:

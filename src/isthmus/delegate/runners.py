@@ -183,7 +183,7 @@ class BoundRunner(NodeRunner):
                 if all(other is not handle for _, other, _ in self._handles.values()):
                     context.mem_deregister([handle])
             if memory is not None and describe is not None and index not in self._handles:
-                handle = self._handle_at(address, info) or self._registered(
+                handle = self._handle_at(address, info) or self._register(
                     info, describe(memory.buffer, address - memory.address)
                 )
                 self._unbind()
@@ -199,7 +199,7 @@ class BoundRunner(NodeRunner):
                 return handle
         return None
 
-    def _registered(self, info: qnn.TensorInfo, custom: object) -> qnn.MemHandle:
+    def _register(self, info: qnn.TensorInfo, custom: object) -> qnn.MemHandle:
         """Register memory for a tensor, as the backend describes it."""
         descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)
         return self.ready.graph.context.mem_register([descriptor])[0]

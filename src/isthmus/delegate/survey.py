@@ -85,7 +85,7 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
     graph.numerics = "litert"
     scope = TfliteScope(main, findings.values)
     walk = Walk(graph, NodesModel("survey", main))
-    for index in _given(nodes):
+    for index in _graph_inputs(nodes):
         findings.values[index] = _placeholder(graph, main, index)
     for operator in nodes.operators:
         reason = _staying(nodes, operator) or (skipped(operator) if skipped is not None else "")
@@ -159,7 +159,7 @@ def _tensors(nodes: Nodes) -> list[int]:
     )
 
 
-def _given(nodes: Nodes) -> list[int]:
+def _graph_inputs(nodes: Nodes) -> list[int]:
     """Return the tensors that nodes read but none writes, except constants: inputs and variables."""
     written = {index for operator in nodes.operators for index in operator.outputs}
     return [index for index in _tensors(nodes) if index not in written and not nodes.is_constant(index)]
@@ -206,7 +206,7 @@ def _apart(findings: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, st
         for index in part.outputs:
             if not isinstance(findings.values.get(index), Tensor):
                 yield from ((o.index, _unpassable(findings, index)) for o in operators if index in o.outputs)
-    yield from _scattered(findings, parts, by_number)
+    yield from _find_scattered(findings, parts, by_number)
 
 
 def _stores(nodes: Nodes, operator: OperatorEntry) -> bool:
@@ -222,7 +222,7 @@ def _unpassable(findings: Survey, index: int) -> str:
     return f"tensor {index} is {kind}, which a partition neither takes nor gives"
 
 
-def _scattered(
+def _find_scattered(
     findings: Survey, parts: Sequence[NodeSet], by_number: dict[int, OperatorEntry]
 ) -> Iterable[tuple[int, str]]:
     """Yield nodes that use or initialise variables and are not all in one partition, each with the reason."""

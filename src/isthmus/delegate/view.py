@@ -128,7 +128,7 @@ def subgraphs(address: int) -> Iterator[Nodes]:
     subgraph = ctypes.c_void_p()
     index = 0
     # A subgraph can be queried for its nodes only while its context is acquired.
-    while _acquired(context, address, index, subgraph):
+    while _acquire(context, address, index, subgraph):
         try:
             assert subgraph.value is not None
             yield _read(subgraph.value, index)
@@ -141,7 +141,7 @@ def subgraphs(address: int) -> Iterator[Nodes]:
 _silence = structures.ReportError(lambda context, text: None)
 
 
-def _acquired(context: structures.Context, address: int, index: int, subgraph: ctypes.c_void_p) -> bool:
+def _acquire(context: structures.Context, address: int, index: int, subgraph: ctypes.c_void_p) -> bool:
     """Acquire the context of a subgraph, write its address to `subgraph`, and return whether the subgraph exists.
 
     LiteRT reports an error for a number that is too large. Its message is suppressed.

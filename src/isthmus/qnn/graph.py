@@ -279,7 +279,7 @@ class QnnGraph(Handle):
         """
         self._check()
         try:
-            return self._bound(inputs, outputs)
+            return self._find_binding(inputs, outputs)
         except QnnError:
             # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self._check()
@@ -287,7 +287,7 @@ class QnnGraph(Handle):
 
     def _execute(self, inputs: Any, outputs: Any, how: Callable[[DriverBinding], Any]) -> Any:
         """Run the binding of this memory with the function `how`, and return what that returns."""
-        binding = self._bound(inputs, outputs)
+        binding = self._find_binding(inputs, outputs)
         try:
             return how(binding)
         except QnnError:
@@ -433,7 +433,7 @@ class QnnGraph(Handle):
             rule = "inputs and outputs must be sequences of ClientTensor"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, rule) from None
 
-    def _bound(self, inputs: Any, outputs: Any) -> DriverBinding:
+    def _find_binding(self, inputs: Any, outputs: Any) -> DriverBinding:
         """Return the cached binding of this memory, or a new one."""
         tensors = self._tensors(inputs, outputs)
         try:
@@ -449,7 +449,7 @@ class QnnGraph(Handle):
     @shielded
     @audit_log.reported
     def _new_binding(self, tensors: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
-        """Check the memory and bind it. Apart from `_bound`, because only this slow part needs to be shielded."""
+        """Check the memory and bind it. Apart from `_find_binding`, since only this slow part needs a shield."""
         return self._bindings.of(*tensors, self._memories(*tensors))
 
     def _memory(self, client: ClientTensor, info: ir.TensorInfo, writable: bool) -> TensorMemory | None:

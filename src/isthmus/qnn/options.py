@@ -28,15 +28,15 @@ def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: C
     """
     if isinstance(value, Enum) and (kind is None or not isinstance(value, kind)):
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"
-        raise QnnError(code, what, f"{name} is no {noun} of it", _known(kind, noun))
+        raise QnnError(code, what, f"{name} is no {noun} of it", _list_options(kind, noun))
     if not is_int(value):
         raise QnnError(code, what, f"option {value!r} is not a number")
     if kind is None or int(value) not in {int(each) for each in kind}:
-        raise QnnError(code, what, f"it has no {noun} {int(value)}", _known(kind, noun))
+        raise QnnError(code, what, f"it has no {noun} {int(value)}", _list_options(kind, noun))
     return kind(int(value))
 
 
-def _known(kind: type[IntEnum] | None, noun: str) -> str:
+def _list_options(kind: type[IntEnum] | None, noun: str) -> str:
     """Return a sentence that lists the known options, for messages."""
     if kind is None:
         return ""

@@ -57,7 +57,7 @@ class Recording:
         def names(tensors: Any, count: int) -> tuple[str, ...]:
             """Return the names of the node's inputs or outputs; an optional input that is left out has none."""
             operands = []
-            for tensor in _listed(tensors, count, f"tensors of node '{name}'"):
+            for tensor in _list(tensors, count, f"tensors of node '{name}'"):
                 known = self.tensors.get(tensor.v1.id)
                 if known is None and tensor.v1.type != TensorKind.NULL:
                     rule = f"its tensor {tensor.v1.id} was not created in graph '{self.name}'"
@@ -65,7 +65,7 @@ class Recording:
                 operands.append("" if known is None else known.name)
             return tuple(operands)
 
-        params = _listed(node.params, node.numOfParams, f"parameters of node '{name}'")
+        params = _list(node.params, node.numOfParams, f"parameters of node '{name}'")
         return NodeEntry(
             name,
             _text(node.typeName, f"operation of node '{name}'"),
@@ -84,7 +84,7 @@ class Recording:
         """Record a node that `describe_node` has described."""
         node = config.v1
         operands = ((node.inputTensors, node.numOfInputs), (node.outputTensors, node.numOfOutputs))
-        for tensor in (each for tensors, count in operands for each in _listed(tensors, count, "its tensors")):
+        for tensor in (each for tensors, count in operands for each in _list(tensors, count, "its tensors")):
             known = self.tensors.get(tensor.v1.id)
             if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
                 # A client may announce registered memory when it creates a tensor, or later with a node.
@@ -140,7 +140,7 @@ class Recorder:
         for name in BACKEND_FUNCTIONS:
             method = getattr(self, f"_{name}", None)
             arguments = ARGUMENTS[name] if method is not None else _UNUSED
-            callback = ctypes.CFUNCTYPE(ctypes.c_uint64, *arguments)(self._guarded(name, method))
+            callback = ctypes.CFUNCTYPE(ctypes.c_uint64, *arguments)(self._guard(name, method))
             self._callbacks.append(callback)
             setattr(self.table, name, ctypes.cast(callback, ctypes.c_void_p).value)
 
@@ -156,7 +156,7 @@ class Recorder:
         """The graphs composed so far, in order."""
         return [recording.entry for recording in self._graphs.values()]
 
-    def _guarded(self, name: str, method: Callable[..., None] | None) -> Callable[..., int]:
+    def _guard(self, name: str, method: Callable[..., None] | None) -> Callable[..., int]:
         """Return a function that calls a method, turns its exceptions into error codes and keeps the first."""
 
         def call(*arguments: Any) -> int:
@@ -217,7 +217,7 @@ def _text(value: bytes | None, what: str) -> str:
     return value.decode("utf-8", "replace")
 
 
-def _listed(pointer: Any, count: int, what: str) -> list[Any]:
+def _list(pointer: Any, count: int, what: str) -> list[Any]:
     """Return the items of a C array; refuse a null pointer and a count that cannot be right."""
     if count > MAX_LIST or (count and not pointer):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{count} of them cannot be")

@@ -227,7 +227,7 @@ class DynamicModel:
             if stage.selection is not None:
                 selections.append(self._compose(stage.selection, self._host_context()))
         self._infos = greatest
-        composed = self._limited(composed)
+        composed = self._limit_of(composed)
         self.stages = [
             PlannedStage(graph.info, graph.plan, names) for graph, names in zip(composed, waits_for, strict=True)
         ]
@@ -255,7 +255,7 @@ class DynamicModel:
             self._own_memories.append(memory)
             self._memories[info.name] = memory
 
-    def _limited(self, graphs: Sequence[QnnGraph]) -> list[QnnGraph]:
+    def _limit_of(self, graphs: Sequence[QnnGraph]) -> list[QnnGraph]:
         """Return the graphs of all stages within the limit on scratch, if there is one."""
         limit = self._settings.limit
         if limit is None:

@@ -31,10 +31,10 @@ def installed(tmp_path, monkeypatch):
     (facts / "entry_points.txt").write_text("[isthmus.backends]\nelsewhere = elsewhere_backend:ENTRY\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    registry._installed.cache_clear()
+    registry._installed_entries.cache_clear()
     yield
     monkeypatch.undo()
-    registry._installed.cache_clear()
+    registry._installed_entries.cache_clear()
 
 
 def test_an_installed_backend_is_found_by_its_names(installed) -> None:
@@ -113,12 +113,12 @@ def test_packages_that_cannot_be_looked_up_are_logged_and_looked_up_again(monkey
     def fails(group):
         raise problem
 
-    registry._installed.cache_clear()
+    registry._installed_entries.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(registry, "entry_points", fails)
         with pytest.raises(kind, match=match):
-            registry._installed()
-    assert isinstance(registry._installed(), dict)
+            registry._installed_entries()
+    assert isinstance(registry._installed_entries(), dict)
 
 
 def test_what_a_backend_declares_for_c_is_imported_for_clients_in_c_alone() -> None:

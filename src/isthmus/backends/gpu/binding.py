@@ -72,7 +72,7 @@ class GpuBinding(BindingBase):
         graph, (loaded, staging) = self._graph, self._graph.ready()
         infos, inputs = graph.info.tensors, len(graph.info.inputs)
         memories = [
-            self._checked(index, info, memory, loaded)
+            self._check_memory(index, info, memory, loaded)
             for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True))
         ]
         windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, memories, strict=True)]
@@ -94,13 +94,13 @@ class GpuBinding(BindingBase):
         for index, (info, memory) in enumerate(zip(infos, memories, strict=True)):
             label, is_input = f"tensor '{info.name}'", index < inputs
             if isinstance(memory.registration, GpuRegistration):
-                place, first, last = self._registered(memory.registration, label)
+                place, first, last = self._use_in_place(memory.registration, label)
                 # Host memory that the device does not share is transferred by the driver.
                 own_kind = IN_PLACE if memory.registration.shared is None else None
                 kinds.append(SHARED if memory.registration.buffer.is_shared else own_kind)
             else:
                 stage = staging[index]
-                place, first, last = self._transferred(stage, memory.window, label, is_input)
+                place, first, last = self._transfer(stage, memory.window, label, is_input)
                 kinds.append(None)
             places.append(place)
             ahead += first
@@ -121,7 +121,7 @@ class GpuBinding(BindingBase):
             loaded.context, ordered, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
         )
 
-    def _registered(self, registration: GpuRegistration, label: str) -> tuple[IoPlace, list[Command], list[Command]]:
+    def _use_in_place(self, registration: GpuRegistration, label: str) -> tuple[IoPlace, list[Command], list[Command]]:
         """Use a registered buffer in place; our own host memory is handed to the device and back.
 
         Return the place for kernels, and the commands before and behind them.
@@ -138,7 +138,7 @@ class GpuBinding(BindingBase):
             [commands.map_at(buffer.handle, size, shared.address, label)],
         )
 
-    def _transferred(
+    def _transfer(
         self, stage: Stage, window: Window, label: str, is_input: bool
     ) -> tuple[IoPlace, list[Command], list[Command]]:
         """Transfer raw memory through a stage; return the place for kernels, and the commands around them."""
@@ -154,7 +154,7 @@ class GpuBinding(BindingBase):
             self._shared.append(stage.shared)
         return IoPlace(stage.handle), stage.before(side, label, is_input), stage.after(side, label, is_input)
 
-    def _checked(
+    def _check_memory(
         self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
     ) -> TensorMemory:
         """Return the memory of a tensor (inputs first), if there is some and kernels can use it as they must."""
@@ -195,7 +195,7 @@ class GpuBinding(BindingBase):
             ctypes.memmove(target, source, nbytes)
         assert self._commands is not None
         run = run or self._commands.run
-        result = self._guarded(run) if self._shared else run()
+        result = self._run_guarded(run) if self._shared else run()
         for target, source, nbytes in self._copies_out:
             ctypes.memmove(target, source, nbytes)
         return result
@@ -273,7 +273,7 @@ class GpuBinding(BindingBase):
             self._commands = None
         self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
 
-    def _guarded(self, run: Any) -> Any:
+    def _run_guarded(self, run: Any) -> Any:
         """Run, and give the host its memory back if anything goes wrong."""
         try:
             return run()

@@ -102,16 +102,16 @@ class Stage:
             return HostSide((HostPart(0, self.nbytes, self.shared.address),))
         if isinstance(window.buffer, PinnedBuffer):
             return HostSide((HostPart(0, self.nbytes, window.address),))
-        pinned = self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None
-        return self._copied() if pinned is None else pinned
+        pinned = self._pin_in_place(window.address) if self.nbytes >= PIN_BYTES else None
+        return self._whole_copy() if pinned is None else pinned
 
-    def _copied(self) -> HostSide:
+    def _whole_copy(self) -> HostSide:
         """Return memory for a copy of the whole tensor."""
         if self._copy is None:
             self._copy = pinned_buffer(self._context, self.nbytes)
         return HostSide((HostPart(0, self.nbytes, self._copy.address),), staging=self._copy)
 
-    def _pinned_where_it_is(self, address: int) -> HostSide | None:
+    def _pin_in_place(self, address: int) -> HostSide | None:
         """Pin the pages that the tensor fills, with copies of the bytes around them; return None if that fails."""
         # The first byte of the first such page, and the first byte behind the last one, counted from the address.
         first = -address % PAGE

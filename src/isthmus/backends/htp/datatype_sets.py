@@ -67,13 +67,13 @@ class DatatypeSet:
         """Return fewer sets that allow the same: two that differ in one tensor only become one."""
         kept: list[DatatypeSet] = []
         for each in sets:
-            while (other := next((known for known in kept if each._joined(known)), None)) is not None:
+            while (other := next((known for known in kept if each._join(known)), None)) is not None:
                 kept.remove(other)
-                each = each._joined(other) or each
+                each = each._join(other) or each
             kept.append(each)
         return tuple(sorted(kept, key=str))
 
-    def _joined(self, other: DatatypeSet) -> DatatypeSet | None:
+    def _join(self, other: DatatypeSet) -> DatatypeSet | None:
         """Return the set that allows what both allow, if they differ in at most one tensor; None if in more."""
         both = (*zip(self.inputs, other.inputs, strict=False), *zip(self.outputs, other.outputs, strict=False))
         alike = len(self.inputs) == len(other.inputs) and len(self.outputs) == len(other.outputs)

@@ -209,14 +209,14 @@ class HtpBinding(BindingBase):
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
         def timed() -> Timings:
             if limit is None:
-                return self._timed()
+                return self._measure()
             limit.check(self._what)
             with limit.watched(self._queue.abort):
-                return self._timed(limit.left)
+                return self._measure(limit.left)
 
         return self._run_under_lock(timed)
 
-    def _timed(self, seconds: float | None = None) -> Timings:
+    def _measure(self, seconds: float | None = None) -> Timings:
         """Execute as `_run` does, and return the times."""
         io = self._io
         timings = self._queue.timed(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)

@@ -148,7 +148,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
     def set_config(self, option: IntEnum, value: Any) -> Change:
         checks = {
             LpaiContextOption.MODEL_BUFFER_MEM_TYPE: self._checked_mem_type,
-            LpaiContextOption.ENABLE_ISLAND: _checked_island,
+            LpaiContextOption.ENABLE_ISLAND: _check_island,
         }
         key = LpaiContextOption(option)
         return Change.entry(self._settings, key, checks[key](value))
@@ -174,7 +174,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         finalized.
         """
         start = self.backend.config.alignment.start_addr_alignment
-        content, contents = self._opened(binary)
+        content, contents = self._open(binary)
         graphs = contents.planned.values()
         for planned in graphs:
             native.check_plan(planned, 1, start, io_in_scratch=True)
@@ -186,7 +186,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         ]
         return list(self._graphs)
 
-    def _opened(self, binary: Source) -> tuple[memoryview, BinaryContents]:
+    def _open(self, binary: Source) -> tuple[memoryview, BinaryContents]:
         """Read a context binary in the client's memory, or in a copy; return its bytes and its contents."""
         if self.backend.keeps_binaries:
             view = in_place(binary)
@@ -235,7 +235,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         self._shared.close()
 
 
-def _checked_island(value: Any) -> bool:
+def _check_island(value: Any) -> bool:
     """Check the option that graphs run in an island (a low-power mode). It has no effect here."""
     if not isinstance(value, bool):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"island {value!r}", "must be true or false")

@@ -248,7 +248,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         executor.bind_scratch(scratch.window)
         self._executor_scratch = scratch
 
-    def _provided(self, pool: GraphPool) -> Window | None:
+    def _pool_window(self, pool: GraphPool) -> Window | None:
         """Return the window of a pool, checked again against what the graph needs now."""
         required, present = self.required(pool), pool.present
         if present.window is None and required == 0:
@@ -269,7 +269,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         with self._lock:
             if self.finalized:
                 raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is finalized already")
-            scratch, persistent = self._provided(self._scratch), self._provided(self._persistent)
+            scratch, persistent = self._pool_window(self._scratch), self._pool_window(self._persistent)
             model = self.allocator.place(planned.info, self._binary_to_place, self.what, with_io=not self._exclude_io)
             executor: HostRunner | RemoteRunner | None = None
             try:

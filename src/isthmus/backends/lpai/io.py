@@ -47,7 +47,7 @@ class LpaiIo(IoPolicy):
         # The accelerator sees only shared memory; other memory would be copied.
         registered = kind == "memhandle" or (kind is None and graph.context.remote)
         make: Callable[[LpaiGraphDriver, TensorInfo], tuple[Buffer, TensorMemory]]
-        make = _registered if registered else _allocated
+        make = _register if registered else _allocate
         try:
             for index, info in enumerate(graph.info.tensors if tensors is None else tensors):
                 if tensors is None and kind is None and graph.place(index) is not None:
@@ -66,13 +66,13 @@ class LpaiIo(IoPolicy):
         return IoMemory(memories, buffers)
 
 
-def _allocated(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+def _allocate(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
     """Allocate a raw buffer for a tensor, in DDR or TCM as configured."""
     buffer = graph.allocator.allocate(f"buffer of tensor '{info.name}' of {graph.what}", info.nbytes)
     return buffer, TensorMemory(buffer.window())
 
 
-def _registered(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+def _register(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
     """Allocate a shared buffer for a tensor and register it."""
     start = graph.alignment.start_addr_alignment
     # Shared memory is page-aligned; a larger alignment needs extra room.

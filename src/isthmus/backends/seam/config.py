@@ -140,7 +140,7 @@ class _Location:
 
     def refuse(self, rule: str, hint: str = "") -> QnnError:
         """Return the error for this location."""
-        where = f", key '{_shortened('.'.join(self.keys))}'" if self.keys else ""
+        where = f", key '{_shorten('.'.join(self.keys))}'" if self.keys else ""
         return QnnError(Code.BACKEND_INVALID_CONFIG, f"{self.source}{where}", rule, hint)
 
 
@@ -185,7 +185,7 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
 
 def _file(path: Path, referrer: _Location) -> tuple[_Location, Mapping[str, Any]]:
     """Read a file and return its location and content; `referrer` is the location that names its path."""
-    name = f"configuration file '{_shortened(str(path))}'"
+    name = f"configuration file '{_shorten(str(path))}'"
 
     def refuse(rule: str, hint: str = "") -> QnnError:
         if referrer.keys:
@@ -204,10 +204,10 @@ def _file(path: Path, referrer: _Location) -> tuple[_Location, Mapping[str, Any]
     if len(content) > MAX_BYTES:
         raise refuse(f"it is larger than {MAX_BYTES} bytes, as no configuration is")
     location = _Location(name, path.parent, files=referrer.files | {identity})
-    return location, _parsed(location, content)
+    return location, _parse(location, content)
 
 
-def _parsed(location: _Location, content: bytes) -> Mapping[str, Any]:
+def _parse(location: _Location, content: bytes) -> Mapping[str, Any]:
     """Parse the bytes of a file as one JSON object, without repeated keys."""
     try:
         text = content.decode("utf-8")
@@ -426,10 +426,10 @@ def shown(value: Any) -> str:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         text = repr(value)
-    return _shortened(text)
+    return _shorten(text)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Cut a text for a message, so that no input makes a message arbitrarily long."""
     return text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 3]}..."
 

@@ -42,7 +42,7 @@ def register(entry: BackendEntry) -> None:
 
 def names() -> tuple[str, ...]:
     """Return the short names of all backends."""
-    return tuple(dict.fromkeys((*_entries, *_installed())))
+    return tuple(dict.fromkeys((*_entries, *_installed_entries())))
 
 
 def entry(name: str) -> BackendEntry:
@@ -60,9 +60,9 @@ def entry(name: str) -> BackendEntry:
     with _lock:
         known = _entries.get(short) if isinstance(short, str) else None
         if known is None and isinstance(short, str):
-            known = _installed().get(short)
+            known = _installed_entries().get(short)
         if isinstance(known, str):
-            known = _entries[short] = _imported(short, known)
+            known = _entries[short] = _import_declared(short, known)
     if known is None:
         # The library of another package's backend may have any file name.
         loaded = [each for each in list(_entries.values()) if isinstance(each, BackendEntry)]
@@ -77,7 +77,7 @@ def entry(name: str) -> BackendEntry:
 def c_facet(name: str) -> CFacet:
     """Return what a backend declares for the C interface."""
     facet = entry(name).c
-    return _imported(name, facet) if isinstance(facet, str) else facet
+    return _import_declared(name, facet) if isinstance(facet, str) else facet
 
 
 def usable(wanted: Iterable[str] | None = None) -> Iterator[BackendEntry]:
@@ -93,7 +93,7 @@ def usable(wanted: Iterable[str] | None = None) -> Iterator[BackendEntry]:
             yield found
 
 
-def _imported(name: str, where: str) -> Any:
+def _import_declared(name: str, where: str) -> Any:
     """Import what a backend declares at "module:name".
 
     The module may be another package's, so whatever it raises becomes a refusal that names the backend.
@@ -113,7 +113,7 @@ def _imported(name: str, where: str) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _installed() -> dict[str, str]:
+def _installed_entries() -> dict[str, str]:
     """Return the backends that other packages have installed; looked up once, on demand."""
     try:
         # If no descriptor is left, Python would find nothing or fail, and that result would be cached.

@@ -84,14 +84,14 @@ class VendorContext(GraphsContext[VendorGraphDriver]):
         self.memory = VendorMemory(self.process)
         # Whether a graph could not be composed or compiled: the library still has it, and its name.
         self._failed = False
-        self._process = self._started()
+        self._process = self._start()
         try:
             self._process.call("context", target=config.target.to_json())
         except Exception:
             self._process.close()
             raise
 
-    def _started(self) -> VendorProcess:
+    def _start(self) -> VendorProcess:
         process = VendorProcess(self.library)
         versions = ", ".join(f"{name} {version}" for name, version in process.versions.items())
         self._log(LogLevel.INFO, f"{self.library.what}: build {process.build}, {versions}, process {process.pid}")
@@ -101,7 +101,7 @@ class VendorContext(GraphsContext[VendorGraphDriver]):
         """Return the context's process; it is a new one after a failure, unless graphs or memory need the old one."""
         if self._failed and self.memory.is_empty and not any(graph.finalized for graph in self._graphs):
             self._process.close()
-            self._process = self._started()
+            self._process = self._start()
             self._process.call("context", target=self.config.target.to_json())
             self._failed = False
         return self._process
