@@ -18,8 +18,14 @@ from support import zoo  # noqa: E402
 from isthmus import frontends  # noqa: E402
 from isthmus.backends.vendor.composition import Composition, compose  # noqa: E402
 from isthmus.backends.vendor.library import find  # noqa: E402
-from isthmus.backends.vendor.measurement import Measurement, MeasurementCache, prepared  # noqa: E402
-from isthmus.backends.vendor.sweep import Job, LocalRunner, build_of, sweep  # noqa: E402
+from isthmus.backends.vendor.measurement import (  # noqa: E402
+    Compilation,
+    Measurement,
+    MeasurementCache,
+    build_of,
+    measure_all,
+    prepared,
+)
 from isthmus.backends.vendor.target import ChipTarget  # noqa: E402
 
 TABLE = Path(__file__).with_suffix(".csv")
@@ -41,14 +47,14 @@ def composition(name: str) -> Composition:
     return narrow(made) if precision.endswith("w4") else made
 
 
-def jobs_of(name: str) -> list[Job]:
+def jobs_of(name: str) -> list[Compilation]:
     """The nine targets of a model."""
     graphs = prepared([composition(name)])
     targets = [ChipTarget(SOC, size, level) for size in SIZES for level in LEVELS]
-    return [Job(number, name, graphs, target) for number, target in enumerate(targets)]
+    return [Compilation(name, graphs, target) for target in targets]
 
 
-def row(job: Job, build: str, measurement: Measurement) -> dict[str, str]:
+def row(job: Compilation, build: str, measurement: Measurement) -> dict[str, str]:
     """A result as a row of the table."""
     (graph,) = measurement.graphs
     figures = {**graph.figures.to_json(), "total_ram": measurement.total_ram, "file_bytes": measurement.file_bytes}
@@ -67,9 +73,9 @@ def measured(cache: MeasurementCache) -> Iterator[dict[str, str]]:
     library = find()
     build = build_of(library)
     for name in MODELS:
-        found = {job.number: row(job, build, result)
-                 for job, result in sweep(jobs_of(name), build, cache, LocalRunner(library, 1))}  # fmt: skip
-        yield from (found[number] for number in sorted(found))
+        jobs = jobs_of(name)
+        results = measure_all(jobs, library, build, cache, workers=1)
+        yield from (row(job, build, result) for job, result in zip(jobs, results, strict=True))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from support import zoo
 from support.suites import LONG
 
 from isthmus.backends.vendor.library import find, is_installed
-from isthmus.backends.vendor.measurement import measure
-from isthmus.backends.vendor.sweep import build_of
+from isthmus.backends.vendor.measurement import build_of, measure
 
 sys.path[:0] = [str(Path(__file__).parent)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -19,6 +17,7 @@ from support.terminals import shown
 from support.waiting import eventually
 
 from isthmus import qnn
+from isthmus.backends.vendor import measurement
 from isthmus.backends.vendor.library import is_installed
 from isthmus.tools.cli import main
 
@@ -73,7 +72,6 @@ def test_without_the_library_one_line_says_what_to_install(capsys, monkeypatch, 
         (["--soc", "SM8750,SM7350", "--vtcm", "8"], "chip SM7350 has 2 MB"),
         (["--vtcm", "two"], "must be numbers"),
         (["--level", "4"], "optimization level 4"),
-        (["--shard", "3/2"], "must look like 1/4"),
         (["--jobs", "-1"], "must not be negative"),
         ([], "names no model"),
     ],
@@ -85,31 +83,27 @@ def test_impossible_command_lines_are_refused_in_one_line(capsys, model, argumen
     assert error.count("\n") == 1
 
 
-ROW = {"model": "m.onnx", "chip": "SM8750", "vtcm_mb": 8, "level": 2, "problem": "it is too large"}
-
-
 @pytest.mark.parametrize(
-    ("row", "status"),
+    ("arguments", "words"),
     [
-        (ROW, 1), (3, 2), ({"model": "m.onnx", "chip": "SM8750", "level": 2, "problem": "it is too large"}, 2),
-        ({**ROW, "problem": ""}, 2), ({**ROW, "vtcm_mb": []}, 2), ({**ROW, "plan_scratch": 8}, 2),
+        (["another.onnx"], "`isthmus sweep --mode device` measures many models."),
+        (["--csv", "rows.csv"], "`isthmus sweep --mode device --csv` does that."),
+        (["--html", "page.html"], "`isthmus sweep --mode device --html` does that."),
+        (["--shard", "1/2"], "`isthmus sweep --mode device --shard` does that."),
+        (["--merge"], "`isthmus sweep --mode device --merge` does that."),
+        (["--scheduler", "tcp://farm:8786"], "`isthmus sweep --mode device --scheduler` does that."),
     ],
-)  # fmt: skip
-def test_only_rows_of_a_sweep_are_joined(capsys, tmp_path, row, status) -> None:
-    part = {"shard": [1, 1], "sweep": "x", "library": "1", "numbers": [0], "rows": [row]}
-    (tmp_path / "part.json").write_text(json.dumps(part))
-    error = device(capsys, tmp_path / "part.json", "--merge", "--html", tmp_path / "page.html", status=status).err
-    assert error.count("\n") == 1
-    assert ("written: " in error) == (status == 1)
-    assert ("it has rows that no sweep has" in error) == (status == 2)
+)
+def test_what_is_for_many_models_names_the_sweep(capsys, model, arguments, words) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["device", str(model), *arguments])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{words}\n")
 
 
 @needs_package
-def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path) -> None:
-    files = tmp_path / "rows.csv", tmp_path / "rows.html"
-    made = device(capsys, model, *TARGETS, "--json", "--csv", files[0], "--html", files[1])
-    report = json.loads(made.out)
-    assert made.err.splitlines() == [f"written: {file}" for file in files]
+def test_figures_come_as_text_and_json(capsys, cache, model) -> None:
+    report = json.loads(device(capsys, model, *TARGETS, "--json").out)
     assert [(row["chip"], row["vtcm_mb"], row["level"]) for row in report["rows"]] == [
         ("SM8750", 2, 2), ("SM8750", 2, 3), ("SM8650", 2, 2), ("SM8650", 2, 3),
     ]  # fmt: skip
@@ -119,11 +113,7 @@ def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path
         assert row["vtcm"] == 2 << 20
         assert row["file_bytes"] > 0
         assert row["plan_io"] > 0
-    written = list(csv.DictReader(io.StringIO(files[0].read_text())))
-    assert [int(row["total_ram"]) for row in written] == [row["total_ram"] for row in report["rows"]]
-    facts = json.loads(files[1].read_text().partition('id="facts">')[2].partition("</script>")[0])
-    assert facts["reports"] == [{"rows": report["rows"]}]
-    assert len(facts["sections"][-1]["rows"]) == 4
+        assert row["build"] == report["library"]
     text = device(capsys, model, *TARGETS).out
     assert "our plan has scratch" in text
     assert report["library"] in text
@@ -133,25 +123,12 @@ def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path
 def test_what_was_measured_is_not_measured_again(capsys, cache, model, monkeypatch) -> None:
     first = json.loads(device(capsys, model, *TARGETS, "--json").out)
     assert len(list(cache.iterdir())) == 4
-    asked = []
-    monkeypatch.setattr("isthmus.backends.vendor.sweep.measure", lambda *arguments: asked.append(arguments))
+    measure, asked = measurement.measure, []
+    monkeypatch.setattr(measurement, "measure", lambda *arguments: asked.append(arguments) or measure(*arguments))
     assert json.loads(device(capsys, model, *TARGETS, "--json").out) == first
     assert not asked
-
-
-@needs_package
-def test_shards_are_joined_to_the_whole(capsys, cache, model, tmp_path) -> None:
-    whole = json.loads(device(capsys, model, *TARGETS, "--json").out)
-    parts = []
-    for number in (1, 2, 3):
-        parts.append(tmp_path / f"part{number}.json")
-        parts[-1].write_text(device(capsys, model, *TARGETS, "--json", "--shard", f"{number}/3").out)
-    assert json.loads(device(capsys, "--merge", *reversed(parts), "--json").out) == whole
-    assert "part 2 of 3 missing" in device(capsys, "--merge", parts[0], parts[2], status=2).err
-    assert "it is part 1" in device(capsys, "--merge", parts[0], parts[0], status=2).err
-    (tmp_path / "other.json").write_text(device(capsys, model, "--json", "--shard", "2/3").out)
-    assert "another sweep" in device(capsys, "--merge", parts[0], tmp_path / "other.json", status=2).err
-    assert "it is not what" in device(capsys, "--merge", model, status=2).err
+    device(capsys, model, *TARGETS, "--no-cache")
+    assert len(asked) == 4
 
 
 @needs_package
@@ -191,8 +168,8 @@ def test_graphs_of_a_dlc_and_of_a_model_library_are_compiled_in_one_context(caps
     files[0].write_bytes(dlc_write.dlc([dlc_graphs.convolution("first"), dlc_graphs.convolution("second")]))
     if shutil.which("cc") or shutil.which("gcc"):
         files.append(model_libraries.build(tmp_path))
-    rows = json.loads(device(capsys, *files, "--vtcm", "2", "--level", "3", "--json").out)["rows"]
-    for row in rows:
+    for file in files:
+        (row,) = json.loads(device(capsys, file, "--vtcm", "2", "--level", "3", "--json").out)["rows"]
         assert len(row["graphs"]) == 2
         assert row["vtcm"] == 2 * (2 << 20)
         assert row["total_ram"] > row["vtcm"]
@@ -227,7 +204,7 @@ def test_a_progress_bar_is_for_terminals_only(model, tmp_path) -> None:
 
 @LONG
 @needs_package
-def test_an_interrupted_sweep_keeps_what_is_finished_and_ends_its_processes(model, tmp_path) -> None:
+def test_an_interrupted_command_keeps_what_is_finished_and_ends_its_processes(model, tmp_path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("ISTHMUS_CACHE_DIR", None)
     chips = "SM8750,SM8650,SM8550,SM8450,SM8350,SM8850"

@@ -17,7 +17,8 @@ from support.processes import children
 from support.suites import long
 from support.waiting import PATIENCE, eventually
 
-from isthmus.backends.vendor.library import is_installed
+from isthmus import qnn
+from isthmus.backends.vendor.library import find, is_installed
 from isthmus.engine.native import target
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
@@ -25,6 +26,7 @@ from isthmus.tools import sweep, sweep_grid, sweep_running
 from isthmus.tools.cli import main
 from isthmus.tools.sweep_table import MEMORY, columns_of
 
+needs_package = pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of onnxruntime-qnn")
 PLAN = ("camera.tflite", "model.tflite", "--set", "scratch-limit=60%,90%")
 """Four rows: the camera model can be planned within both limits, the wake word model within neither."""
 FIGURES = ("camera.tflite", "model.tflite", "--set", "threads=1,2")
@@ -161,7 +163,7 @@ def test_a_result_is_kept_for_a_processor_the_sources_and_the_library(folder, ca
     figures = json.dumps({"backend": "cpu", "rows": [{"problem": ""}]})
     monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["echo", figures])
     monkeypatch.delenv("ISTHMUS_TARGET", raising=False)
-    monkeypatch.setattr(sweep_grid, "find", lambda: None)
+    monkeypatch.setattr(sweep_grid, "find", lambda path: None)
     monkeypatch.setattr(sweep_grid, "build_of", lambda library: "v2.1")
     arguments = ("camera.tflite", "--mode", "device" if changed == "library" else "plan")
     part = swept(capsys, *arguments, "--shard", "1/1")
@@ -290,14 +292,31 @@ def test_rows_that_no_sweep_has_are_refused(folder, capsys, wrong) -> None:
     [{"shard": ["a", "b"]}, {"shard": [2, 1]}, {"shard": 3}, {"sweep": 3}, {"version": []}, {"numbers": ["x"]},
      {"numbers": [[]]}, {"rows": []}],
 )  # fmt: skip
-@pytest.mark.parametrize("command", ["sweep", "device"])
-def test_files_that_are_no_parts_are_refused(folder, capsys, command, wrong) -> None:
-    part = {"shard": [1, 1], "sweep": "x", "version": "1", "library": "1", "numbers": [0], "rows": [{}]}
-    wrong = {"library" if command == "device" and key == "version" else key: value for key, value in wrong.items()}
+def test_files_that_are_no_parts_are_refused(folder, capsys, wrong) -> None:
+    part = {"shard": [1, 1], "sweep": "x", "version": "1", "numbers": [0], "rows": [{}]}
     (folder / "part.json").write_text(json.dumps(part | wrong))
-    assert main([command, "part.json", "--merge"]) == 2
+    assert main(["sweep", "part.json", "--merge"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"'part.json': it is not what `isthmus {command} --shard I/N --json` prints" in line
+    assert "'part.json': it is not what `isthmus sweep --shard I/N --json` prints" in line
+
+
+CHIP_ROW = {"model": "m.onnx", "backend": None, "mode": "device", "settings": {}, "problem": "", "chip": "SM8750"}
+
+
+@pytest.mark.parametrize(
+    ("row", "status"),
+    [
+        ({"problem": "it is too large"}, 1), ({"total_ram": 8, "spill_fill": 0}, 0), ({"total_ram": 8}, 2),
+        ({"total_ram": [], "spill_fill": 0}, 2), ({"total_ram": 8, "spill_fill": 0, "chip": 3}, 2),
+    ],
+)  # fmt: skip
+def test_only_rows_for_chips_that_can_be_drawn_are_joined(folder, capsys, row, status) -> None:
+    part = {"shard": [1, 1], "sweep": "x", "version": "1", "numbers": [0], "rows": [CHIP_ROW | row]}
+    (folder / "part.json").write_text(json.dumps(part))
+    assert main(["sweep", "part.json", "--merge", "--html", "page.html"]) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ("written: " in line) == (status != 2)
+    assert ("it has rows that no sweep has" in line) == (status == 2)
 
 
 def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch) -> None:
@@ -354,6 +373,12 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch) -> Non
     ]
 
 
+def test_a_missing_farm_package_says_what_to_install(folder, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["sweep", "camera.onnx", "--scheduler", "tcp://farm:8786", "--state", "state"]) == 2
+    assert "pip install 'isthmus[farm]'" in capsys.readouterr().err
+
+
 def test_a_farm_gets_no_model_with_weights_in_other_files(folder, capsys, monkeypatch) -> None:
     model = onnx.load(folder / "camera.onnx")
     onnx.save(model, folder / "beside.onnx", save_as_external_data=True, location="weights", size_threshold=0)
@@ -363,28 +388,46 @@ def test_a_farm_gets_no_model_with_weights_in_other_files(folder, capsys, monkey
     assert "'beside.onnx': weights in other files are not sent to workers" in line
 
 
-@pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")
+@needs_package
 def test_models_are_compiled_for_chips(folder, capsys) -> None:
     rows = swept(capsys, "model.onnx", "--mode", "device", "--set", "soc=SM8750,SM8650", "--set", "level=2")["rows"]
     assert [(row["soc"], row["level"]) for row in rows] == [("SM8750", 2), ("SM8650", 2)]
     assert all(row["total_ram"] > 0 and not row["problem"] for row in rows)
 
 
-@pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")
-def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does(folder, capsys) -> None:
-    chips = ("--set", "soc=SM8750", "--set", "level=2,3")
-    assert main(["sweep", "model.onnx", "--mode", "device", *chips, "--html", "sweep.html", "--state", "state"]) == 0
-    assert main(["device", "model.onnx", "--soc", "SM8750", "--level", "2,3", "--html", "device.html"]) == 0
-    drawn = []
-    for name in ("sweep.html", "device.html"):
-        text = (folder / name).read_text()
-        facts = json.loads(text.partition('id="facts">')[2].partition("</script>")[0])
-        *summary, table = facts["sections"]
-        titles = [column["title"] for column in table["columns"]]
-        cells = [dict(zip(titles, row, strict=True)) for row in table["rows"]]
+@needs_package
+def test_a_sweep_for_chips_has_all_that_the_device_command_has(folder, capsys, monkeypatch) -> None:
+    """Rows as JSON, CSV and a page, also of a context binary, and with the library and DLBC as settings."""
+    with qnn.Backend("qnn-htp", {"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4, "optimization": 2}}) as backend:
+        context = backend.create_context()
+        context.compose(folder / "model.onnx").finalize()
+        (folder / "vendor.bin").write_bytes(context.get_binary())
+    expected = []
+    for model in ("model.onnx", "vendor.bin"):
+        assert main(["device", model, "--level", "2", "--dlbc", "--json"]) == 0
+        expected += json.loads(capsys.readouterr().out)["rows"]
+    settings = ("--set", "level=2", "--set", "dlbc=on", "--set", f"library={find().backend}")
+    files = ("--csv", "rows.csv", "--html", "rows.html", "--no-cache")
+    rows = swept(capsys, "model.onnx", "vendor.bin", "--mode", "device", *settings, *files)["rows"]
+    for row, other in zip(rows, expected, strict=True):
         # The time of a compilation differs.
-        drawn.append((summary, [{key: row[key] for key in row if key not in ("soc", "finalize s")} for row in cells]))
-    assert drawn[0] == drawn[1]
+        assert {key: row[key] for key in other if key != "finalize_seconds"} == {
+            key: other[key] for key in other if key != "finalize_seconds"
+        }
+    written = list(csv.DictReader((folder / "rows.csv").read_text().splitlines()))
+    assert [int(row["total_ram"]) for row in written] == [row["total_ram"] for row in rows]
+    facts = json.loads((folder / "rows.html").read_text().partition('id="facts">')[2].partition("</script>")[0])
+    assert rows[0]["build"] in facts["subtitle"]
+    assert len(facts["sections"][-1]["rows"]) == 2
+    assert [row["total_ram"] for row in facts["reports"][0]["rows"]] == [row["total_ram"] for row in rows]
+
+
+@needs_package
+def test_without_its_cache_a_sweep_for_chips_compiles_again(folder, capsys) -> None:
+    arguments = ("model.onnx", "--mode", "device", "--set", "level=2")
+    first, kept, again = (swept(capsys, *arguments, *extra)["rows"][0] for extra in ((), (), ("--no-cache",)))
+    assert kept == first
+    assert again["finalize_seconds"] != first["finalize_seconds"]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
@@ -437,6 +480,7 @@ def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does
         (["camera.tflite", "--row-timeout", "nan"], "--row-timeout: must be a number of seconds"),
         (["camera.tflite", "--shard", "0/3"], "--shard 0/3: must look like 1/4, the first of four parts"),
         (["camera.tflite", "--mode", "device", "--set", "vtcm=99"], "VTCM of 99 MB: chip SM8750 has 8 MB"),
+        (["camera.tflite", "--mode", "device", "--set", "dlbc=on,maybe"], "dlbc=on,maybe: must be one of on, off"),
         (["camera.tflite", "--mode", "device", "--set", "hvx=x"], "argument --hvx: invalid int value: 'x'"),
         (["camera.tflite", "--mode", "device", "--set", "precision=float17"], "Did you mean 'float16'?"),
         (["camera.tflite", "--csv", "missing/rows.csv"], "--csv missing/rows.csv: cannot be written: No such file"),

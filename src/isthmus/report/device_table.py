@@ -1,11 +1,9 @@
-"""Rows of figures for chips, as text and CSV. A row is plain data, one for a model and a target."""
+"""Rows of figures for chips, and their text. A row is plain data, one for a model and a target."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from isthmus.report import rows as table_rows
 
 Row = Mapping[str, Any]
 
@@ -34,24 +32,17 @@ COLUMNS: Mapping[str, str] = {
 """The columns, each with its title. Memory is in bytes."""
 _SHOWN = ("spill_fill", "op_data", "constants", "ddr", "io", "total_ram", "file_bytes", "finalize_seconds")
 """The columns of figures in text."""
-_TEXTS = ("model", "chip", "problem")
-_PLAN = ("plan_scratch", "plan_state", "plan_constants", "plan_io")
 
 
 def is_row(row: Row) -> bool:
-    """Return whether plain data is a row: its columns have texts or numbers, and none that is shown is missing."""
-    figures = [] if row.get("problem") else [*_SHOWN]
-    figures += [] if row.get("plan_scratch") is None else _PLAN
-    return (
-        all(isinstance(row.get(name), str) for name in _TEXTS)
-        and {"vtcm_mb", "level"} <= row.keys()
-        and all(isinstance(row.get(name), (int, float, type(None))) for name in COLUMNS if name not in _TEXTS)
-        and all(row.get(name) is not None for name in figures)
-    )
+    """Return whether plain data can be drawn as a row: it has no total, or a chip and numbers beside it."""
+    numbers = row.get("total_ram"), row.get("spill_fill")
+    is_drawn = isinstance(row.get("chip"), str) and all(isinstance(each, (int, float)) for each in numbers)
+    return row.get("total_ram") is None or is_drawn
 
 
 def to_text(rows: Sequence[Row]) -> list[str]:
-    """Return the rows as lines: for each model what our plan says, then a line for each target.
+    """Return the rows of a model as lines: what our plan says, then a line for each target.
 
     Examples
     --------
@@ -64,30 +55,22 @@ def to_text(rows: Sequence[Row]) -> list[str]:
       chip            VTCM  O    spill-fill       op data     constants  ...
       SM8750          8 MB  3             0        16,128       110,592  ...
     """
-    lines: list[str] = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        own = [row for row in rows if row["model"] == model]
-        plan = own[0]
-        if plan.get("plan_scratch") is None:
-            lines.append(f"{model}: {plan.get('plan_problem') or 'a context binary'}")
-        else:
-            lines.append(
-                f"{model}: our plan has scratch {plan['plan_scratch']:,}, state {plan['plan_state']:,}, "
-                f"constants {plan['plan_constants']:,}, IO {plan['plan_io']:,} bytes"
-            )
-        titles = "".join(f"{COLUMNS[name]:>14}" for name in _SHOWN)
-        lines.append(f"  {'chip':<14}{'VTCM':>6}{'O':>3}{titles}")
-        for row in own:
-            size = "" if row["vtcm_mb"] is None else f"{row['vtcm_mb']} MB"
-            start = f"  {row['chip']:<14}{size:>6}{'' if row['level'] is None else row['level']:>3}"
-            lines.append(start + (f"  {row['problem']}" if row["problem"] else "".join(_cell(row[n]) for n in _SHOWN)))
+    first = rows[0]
+    plan = first.get("plan_problem") or "a context binary"
+    if first.get("plan_scratch") is not None:
+        plan = (
+            f"our plan has scratch {first['plan_scratch']:,}, state {first['plan_state']:,}, "
+            f"constants {first['plan_constants']:,}, IO {first['plan_io']:,} bytes"
+        )
+    titles = "".join(f"{COLUMNS[name]:>14}" for name in _SHOWN)
+    lines = [f"{first['model']}: {plan}", f"  {'chip':<14}{'VTCM':>6}{'O':>3}{titles}"]
+    for row in rows:
+        size = "" if row["vtcm_mb"] is None else f"{row['vtcm_mb']} MB"
+        start = f"  {row['chip']:<14}{size:>6}{'' if row['level'] is None else row['level']:>3}"
+        lines.append(start + (f"  {row['problem']}" if row["problem"] else "".join(_cell(row[n]) for n in _SHOWN)))
     return lines
 
 
 def _cell(value: Any) -> str:
+    """Return a figure, aligned."""
     return f"{value:>14.2f}" if isinstance(value, float) else f"{value:>14,}"
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    """Return the rows as CSV with a line of column names."""
-    return table_rows.to_csv(rows, COLUMNS)

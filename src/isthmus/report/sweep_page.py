@@ -20,13 +20,13 @@ _UNITS = {"_ms": MILLISECONDS, "_seconds": SECONDS, "_bytes": BYTES, "lower_boun
 
 
 def to_page(rows: Sequence[Mapping[str, Any]], columns: Columns, note: str) -> str:
-    """Return the rows of a sweep as a page that needs no network; `note` is the line below its heading.
-
-    Rows of chips are drawn as ``isthmus device`` draws them.
-    """
+    """Return the rows of a sweep as a page that needs no network; `note` is the line below its heading."""
     if rows and "total_ram" in columns:
         settings = {key: key for row in rows for key in row["settings"] if key not in COLUMNS}
-        return page("A sweep of models", device_sections(rows, {**settings, **COLUMNS}), subtitle=note)
+        builds = ", ".join(dict.fromkeys(row["build"] for row in rows if row.get("build")))
+        subtitle = f"{note}; compiled by Qualcomm's library, build {builds}" if builds else note
+        chips = device_sections(rows, {**settings, **COLUMNS})
+        return page("A sweep of models", chips, subtitle=subtitle, reports=[{"rows": rows}])
     refused = [row for row in rows if row["problem"]]
     misfits = [row for row in rows if row.get("fits") is False]
     figures = Figures([

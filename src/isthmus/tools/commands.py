@@ -29,7 +29,7 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
         "plan": "report and draw the memory that a model needs, without running it",
         "fit": "report how far a model's scratch can be reduced, and what that costs",
         "split": "rewrite a model file in tiles, so that any runtime needs less memory",
-        "device": "report the memory of models on chips, by Qualcomm's own compiler",
+        "device": "report the memory of a model on chips, by Qualcomm's own compiler",
         "view": "write a page on which plans are opened by drag and drop, and compared",
         "sweep": "plan, run or compile many models with many settings, as one table",
         "pack": "solve a memory packing problem",
@@ -56,7 +56,12 @@ COMMANDS = {name: summary for group in QUESTIONS.values() for name, summary in g
 _REPLACED: Mapping[str, Mapping[str, str]] = {
     "isthmus split": {"--scratch-limit": "--live-limit limits what is alive.", "": "--out FILE writes the result."},
     "isthmus sweep": {"--limit": "--row-timeout limits the time of a row."},
-}
+    "isthmus device": {
+        "": "`isthmus sweep --mode device` measures many models.",
+        **{name: f"`isthmus sweep --mode device {name}` does that."
+           for name in ("--csv", "--html", "--shard", "--merge", "--scheduler")},
+    },
+}  # fmt: skip
 """What replaces former options of commands, by their names; an empty name is that of an argument without one."""
 AUDITED = ("run", "fit", "compare", "tflite-benchmark", "net-run", "throughput-net-run")
 """The commands that execute models, which can be audited."""

@@ -1,19 +1,18 @@
-"""``isthmus device``: the memory of models on chips, as Qualcomm's own compiler reports it, beside our plan.
+"""``isthmus device``: the memory of a model on chips, as Qualcomm's own compiler reports it, beside our plan.
 
 The compiler is Qualcomm's and not part of this project: ``pip install 'isthmus[qnn]'`` installs it, under its own
-licence. It compiles every model for every chip, VTCM size and level, in processes of their own. Results are kept, so an
-interrupted or repeated sweep compiles only what is missing.
+licence. It compiles the model for every chip, VTCM size and level, in processes of their own. Results are kept, so an
+interrupted or repeated command compiles only what is missing.
 
 Total RAM is op data, constants, DDR tensors, spill-fill, IO and VTCM of all graphs, and shared weights once. For a
 context binary (.bin) the figures are read from the file; nothing is compiled.
 
-A CI farm divides a sweep by ``--shard 1/4 --json`` and joins the parts by ``--merge``.
+``isthmus sweep --mode device`` measures many models, and writes CSV and pages.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,43 +26,40 @@ from isthmus.backends.vendor.chip import chip, chips, library_build
 from isthmus.backends.vendor.composition import Composition, compose
 from isthmus.backends.vendor.library import VendorLibrary, find
 from isthmus.backends.vendor.measurement import (
+    Compilation,
     Measurement,
     MeasurementCache,
-    describe,
-    described,
+    build_of,
+    describe_file,
+    figures_of,
+    measure_all,
     prepared,
 )
-from isthmus.backends.vendor.sweep import FarmRunner, Job, LocalRunner, Runner, build_of, sweep
 from isthmus.backends.vendor.target import PRECISIONS, ChipTarget
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.qnn import models
-from isthmus.report.device_table import is_row, to_csv, to_text
-from isthmus.report.page.tradeoffs import device_sections
+from isthmus.report.device_table import to_text
 from isthmus.system import reading
-from isthmus.system.progress import progress
-from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name
 from isthmus.tools.messages import print_line
-from isthmus.tools.report_options import check_report_options, write_page
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 DEFAULT_CHIP = "SM8750"
 DEFAULT_LEVELS = (2, 3)
 """Both are shown unless levels are given: the higher one does not always need less memory."""
-MAX_BINARY = 1 << 34
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    kinds = ".onnx, .tflite and .dlc files, model libraries (.so), context binaries (.bin)"
-    parser.add_argument("models", nargs="*", type=file_name, metavar="MODEL", help=kinds)
+    kinds = "a .onnx, .tflite or .dlc file, a model library (.so) or a context binary (.bin)"
+    parser.add_argument("model", nargs="?", type=file_name, metavar="MODEL", help=kinds)
     add_target_arguments(parser)
     add_shape_argument(parser)
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several (default: all)")
-    add_farm_options(parser)
+    parser.add_argument("--no-cache", action="store_true", help="compile again what was compiled before")
     parser.add_argument("--chips", action="store_true", help="list the chips and their VTCM")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -79,6 +75,18 @@ def add_target_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--hvx", type=int, metavar="N", help="vector threads (default: the library's)")
     parser.add_argument("--dlbc", action="store_true", help="compress activations in DDR memory")
     parser.add_argument("--library", type=file_name, metavar="FILE", help="Qualcomm's libQnnHtp.so, or its folder")
+    add_jobs_argument(parser)
+
+
+def add_jobs_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the option for the number of processes to a parser."""
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes at a time (default: processors)")
+
+
+def check_jobs(jobs: int) -> None:
+    """Refuse a negative number of processes."""
+    if jobs < 0:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--jobs {jobs}", "must not be negative")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -86,17 +94,10 @@ def main(options: argparse.Namespace) -> int:
     if options.chips:
         print_chips(options.json)
         return 0
-    if not options.models:
+    if options.model is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus device", "names no model", "--chips lists the chips.")
-    check_report_options(options, *options.models)
-    report = merged(options.models, "device", "library", is_row) if options.merge else measured(options)
+    report = measure_model(options)
     rows = report["rows"]
-    if options.csv is not None:
-        with written_whole(options.csv, f"'{options.csv}'") as stream:
-            stream.write(to_csv(rows).encode())
-    if options.html is not None:
-        note = f"Compiled by Qualcomm's library, build {report['library']}"
-        write_page(options.html, "Memory on the chip", device_sections(rows), note, [{"rows": rows}])
     if options.json:
         print(json.dumps(report))
     else:
@@ -123,12 +124,13 @@ def print_chips(as_json: bool) -> None:
 
 def targets(options: argparse.Namespace) -> list[ChipTarget]:
     """Return the targets that the options mean, all of them possible."""
+    check_jobs(options.jobs)
     found = []
     for name in (options.soc or DEFAULT_CHIP).split(","):
-        known = chip(name)
-        for vtcm in _numbers(options.vtcm, "--vtcm") or [known.vtcm_mb]:
+        named = chip(name)
+        for vtcm in _numbers(options.vtcm, "--vtcm") or [named.vtcm_mb]:
             for level in _numbers(options.level, "--level") or DEFAULT_LEVELS:
-                target = ChipTarget(known.soc, vtcm, level, options.precision, options.hvx, options.dlbc)
+                target = ChipTarget(named.soc, vtcm, level, options.precision, options.hvx, options.dlbc)
                 # A chip without HTP has no VTCM either; the more helpful of both refusals comes first.
                 replace(target, vtcm_mb=None).check()
                 target.check()
@@ -151,50 +153,32 @@ def _numbers(text: str | None, option: str) -> list[int]:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{option} {text}", rule) from None
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
+# -- the model ---------------------------------------------------------------------------------------------------------
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the models of a command line for its targets; return the report as plain data."""
-    wanted, shard = targets(options), parse_shard(options.shard)
-    check_jobs(options)
+def measure_model(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the model of a command line for its targets; return the report as plain data."""
+    chosen, path = targets(options), options.model
     library = find(options.library)
-    runner: Runner = LocalRunner(library, options.jobs)
-    if options.scheduler is not None:
-        runner = FarmRunner(options.scheduler, options.library)
     build = build_of(library)
-    shapes = dict(parse_shape(text) for text in options.shape)
-    jobs: list[Job] = []
-    rows: dict[int, dict[str, Any]] = {}
-    for path in options.models:
-        found = _of_binary(path, library) if _may_be_binary(path) else None
-        if found is not None:
-            rows[len(rows)] = {"model": str(path), **_row(*found)}
-            continue
+    found = _of_binary(path, library) if _may_be_binary(path) else None
+    plan: dict[str, Any] = {}
+    if found is not None:
+        results = [found]
+    else:
+        shapes = dict(parse_shape(text) for text in options.shape)
         graphs = models.load_all(ModelSource(path, shapes or None, graph=options.graph))
         plan = plan_of(graphs)
         compositions, problem = composed(graphs)
-        for target in wanted:
-            number = len(rows)
-            rows[number] = {"model": str(path), **plan, **_row(target, Measurement(build, problem=problem))}
-            if not problem:
-                jobs.append(Job(number, path.name, prepared(compositions), target))
-    sweep_id = hashlib.sha256("".join(job.key(build) for job in jobs).encode()).hexdigest()[:16]
-    mine = numbers_of(shard, rows)
-    jobs = [job for job in jobs if job.number in mine]
-    cache = _NoCache() if options.no_cache else MeasurementCache()
-    with progress("compilations", len(jobs)) as work:
-        for job, measurement in sweep(jobs, build, cache, runner):
-            rows[job.number].update(_row(job.target, measurement))
-            work.step(job.title)
-    return part_report(shard, sweep_id, {"library": build}, {number: rows[number] for number in mine})
-
-
-class _NoCache(MeasurementCache):
-    """A cache that never has anything, and still keeps what is measured."""
-
-    def get(self, key: str) -> Measurement | None:
-        return None
+        if problem:
+            measurements = [Measurement(build, problem=problem)] * len(chosen)
+        else:
+            content = prepared(compositions)
+            jobs = [Compilation(path.name, content, target) for target in chosen]
+            measurements = measure_all(jobs, library, build, MeasurementCache(fresh=options.no_cache), options.jobs)
+        results = list(zip(chosen, measurements, strict=True))
+    rows = [{"model": str(path), **plan, **_row(target, measurement)} for target, measurement in results]
+    return {"library": build, "rows": rows}
 
 
 def composed(graphs: Sequence[Graph]) -> tuple[list[Composition], str]:
@@ -230,14 +214,10 @@ def _may_be_binary(path: Path) -> bool:
 
 def _of_binary(path: Path, library: VendorLibrary) -> tuple[ChipTarget, Measurement] | None:
     """Read the figures of a context binary; return None if the library does not know the file."""
-    try:
-        description = describe(reading.contents(path, MAX_BINARY), library)
-    except QnnError as problem:
-        # A library that the file has ended is worth a message; one that refuses it is not.
-        if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
-            raise
+    description = describe_file(path, library)
+    if description is None:
         return None
-    measurement = described(description)
+    measurement = figures_of(description)
     known = {each.soc for each in chips()}
     figures = measurement.graphs[0].figures if measurement.graphs else None
     target = ChipTarget(
@@ -256,6 +236,7 @@ def _row(target: ChipTarget, measurement: Measurement) -> dict[str, Any]:
         "arch": None if known is None else known.arch,
         "vtcm_mb": target.vtcm_mb,
         "level": target.level,
+        "build": measurement.build,
         "problem": measurement.problem,
     }
     if not measurement.graphs:

@@ -26,7 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "device": (
         "isthmus device --chips",
         "isthmus device model.onnx --soc SM8750 --level 2",
-        "isthmus device model.onnx --soc SM8650,SM8750 --csv memory.csv",
+        "isthmus device model.onnx --soc SM8650,SM8750 --json",
     ),
     "view": ("isthmus view view.html",),
     "pack": (

@@ -73,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     judged = parser.add_argument_group("with a judge")
     judged.add_argument("--judge", choices=(JUDGE,), help="advise only what Qualcomm's compiler confirms for a chip")
     judged.add_argument("--out", type=file_name, metavar="FILE", help="write the variant that is advised")
-    judged.add_argument("--jobs", type=int, default=0, metavar="N", help="processes at a time (default: processors)")
     add_target_arguments(judged)
 
 

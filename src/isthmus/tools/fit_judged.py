@@ -12,15 +12,13 @@ from typing import Any
 from isthmus.backends.vendor.composition import compose
 from isthmus.backends.vendor.judge import Variant, best, unsplit_best
 from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.measurement import MeasurementCache, prepared
-from isthmus.backends.vendor.sweep import Job, LocalRunner, build_of, sweep
+from isthmus.backends.vendor.measurement import Compilation, MeasurementCache, build_of, measure_all, prepared
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, ModelSource, contents, is_tflite, load_data
 from isthmus.report.page.tradeoffs import judged_sections
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
-from isthmus.system.progress import progress
 from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
@@ -75,28 +73,25 @@ class Judging:
             rule = "one chip and one VTCM size at a time; levels may be several"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--judge", rule)
         self.chip = self._targets[0].chip
-        library = find(options.library)
-        self.build = build_of(library)
-        self._runner = LocalRunner(library, options.jobs)
+        self._library, self._workers = find(options.library), options.jobs
+        self.build = build_of(self._library)
         self.files: dict[str, VariantFile] = {}
         self.variants: list[Variant] = []
 
     def judge(self, files: Iterable[VariantFile]) -> None:
         """Compile files that are new, as long as there are not too many."""
-        jobs: list[Job] = []
+        jobs: list[Compilation] = []
         for file in files:
             if any(file.regions == other.regions for other in self.files.values()) or len(self.files) > MAX_FILES:
                 continue
             title = f"tiles {len(self.files)}" if self.files else ""
             self.files[title] = file
             graphs = prepared([compose(load_data(file.content, ModelSource(self._model, file.shapes)))])
-            jobs += [Job(len(jobs) + index, title, graphs, target) for index, target in enumerate(self._targets)]
-        found: dict[int, Variant] = {}
-        with progress("compilations", len(jobs)) as state:
-            for job, result in sweep(jobs, self.build, MeasurementCache(), self._runner):
-                found[job.number] = Variant(job.model, job.target.level, result)
-                state.step(job.title)
-        self.variants += [found[number] for number in sorted(found)]
+            jobs += [Compilation(title, graphs, target) for target in self._targets]
+        results = measure_all(jobs, self._library, self.build, MeasurementCache(), self._workers)
+        self.variants += [
+            Variant(job.model, job.target.level, result) for job, result in zip(jobs, results, strict=True)
+        ]
 
 
 def main(options: argparse.Namespace) -> int:

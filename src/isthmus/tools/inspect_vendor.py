@@ -9,13 +9,11 @@ from typing import Any
 from isthmus.backends.vendor.chip import chips
 from isthmus.backends.vendor.figures import VendorFigures, total_ram
 from isthmus.backends.vendor.library import find, is_installed
-from isthmus.backends.vendor.measurement import describe
-from isthmus.errors import Code, QnnError, counted
-from isthmus.system import reading
+from isthmus.backends.vendor.measurement import describe_file
+from isthmus.errors import counted
 from isthmus.tools.inspect_tensors import datatype_name, print_tensors
 from isthmus.tools.messages import print_line
 
-MAX_BYTES = 1 << 34
 HINT = "If Qualcomm's tools made it, their library can read it: pip install 'isthmus[qnn]'."
 """What to do about a file that no reader here knows."""
 
@@ -24,12 +22,8 @@ def inspect(path: Path) -> dict[str, Any] | None:
     """Describe a context binary of Qualcomm's tools; None if their library is missing or does not know the file."""
     if not is_installed():
         return None
-    try:
-        description = describe(reading.contents(path, MAX_BYTES), find())
-    except QnnError as problem:
-        # A library that is ended by the file is worth a message; one that refuses it is not.
-        if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
-            raise
+    description = describe_file(path, find())
+    if description is None:
         return None
     known = {each.soc: each for each in chips()}
     chip = known.get(description["soc"])

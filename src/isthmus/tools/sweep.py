@@ -23,7 +23,7 @@ from isthmus.report.rows import to_csv, to_table
 from isthmus.report.sweep_page import to_page
 from isthmus.system.jobs import FarmJobs, LocalJobs, Runner, resumed
 from isthmus.system.progress import Progress, shown
-from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
+from isthmus.tools.device import add_jobs_argument
 from isthmus.tools.files import file_name, refuse_unwritable_folder, written_whole
 from isthmus.tools.library import add_tcm_argument
 from isthmus.tools.messages import print_line
@@ -31,8 +31,9 @@ from isthmus.tools.model_options import add_model_options
 from isthmus.tools.report_options import check_report_options
 from isthmus.tools.shapes import open_shapes, refused_shapes
 from isthmus.tools.sweep_grid import SweepJob, hashed, jobs_of, refuse_other_files
+from isthmus.tools.sweep_parts import merge, numbers_of, parse_shard, part_report
 from isthmus.tools.sweep_running import JobOutcome, KeptOutcomes, LocalWork, RemoteArguments, failed, run_remotely
-from isthmus.tools.sweep_table import FIGURES, PLAN, columns_of, is_row
+from isthmus.tools.sweep_table import FIGURES, PLAN, columns_of
 from isthmus.version import build_id
 
 MAX_ROWS = 1 << 16
@@ -48,7 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "how long a row may take (default: any time)"
     parser.add_argument("--row-timeout", type=float, metavar="SECONDS", help=what)
     parser.add_argument("--state", type=file_name, metavar="DIR", help="where results are kept (default: user's cache)")
-    add_farm_options(parser)
+    add_jobs_argument(parser)
+    parser.add_argument("--no-cache", action="store_true", help="compute again what was computed before")
+    parser.add_argument("--shard", metavar="I/N", help="only part I of N of the sweep; --merge joins the parts")
+    parser.add_argument("--merge", action="store_true", help="join parts: the arguments are files made by --shard")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask.distributed cluster")
+    parser.add_argument("--csv", type=file_name, metavar="FILE", help="also write the rows as CSV")
+    parser.add_argument("--html", type=file_name, metavar="FILE", help="also write the rows as a page")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -59,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     check_report_options(options, *options.models)
     if not options.merge and refused_shapes(options, *options.models):
         return 1
-    report = merged(options.models, "sweep", "version", is_row) if options.merge else _swept(options)
+    report = merge(options.models) if options.merge else _swept(options)
     rows = report["rows"]
     if not options.merge:
         open_inputs = {str(model): open_shapes(options, model) for model in options.models}
@@ -83,7 +90,6 @@ def main(options: argparse.Namespace) -> int:
 def _swept(options: argparse.Namespace) -> dict[str, Any]:
     """Do the jobs of a command line; return the report as plain data."""
     shard = parse_shard(options.shard)
-    check_jobs(options)
     jobs = list(jobs_of(options))
     sweep = hashed(*(job.task for job in jobs))[:16]
     mine = set(numbers_of(shard, range(len(jobs))))
@@ -107,7 +113,7 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
         raise
     # A job for several chips has several rows; all rows of a sweep have numbers of their own, in all its shards.
     numbered = {number * MAX_ROWS + index: row for number, each in rows.items() for index, row in enumerate(each)}
-    return part_report(shard, sweep, {"version": build_id()}, numbered)
+    return part_report(shard, sweep, build_id(), numbered)
 
 
 def state_folder() -> Path:

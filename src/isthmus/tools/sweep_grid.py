@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,19 +19,22 @@ from isthmus import frontends
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.native import target_key
 from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.sweep import build_of
+from isthmus.backends.vendor.measurement import build_of
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log
 from isthmus.session import checked_seconds
 from isthmus.system import reading
 from isthmus.tools.commands import CommandParser
+from isthmus.tools.device import check_jobs
 from isthmus.tools.model_options import default_backend, request_for, split_setting
 from isthmus.tools.run import check_repeat
 from isthmus.tools.sweep_table import DEVICE, RUN
 from isthmus.version import build_id
 
-DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx")
+DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx", "dlbc", "library")
 """The options of ``isthmus device`` that can be set."""
+_DLBC = {"on": ("--dlbc",), "off": ()}
+_NO_CACHE = "--no-cache"
 _PASSED_ON = ("scratch_limit", "slower", "tcm", "direct_mode")
 """The options of a sweep that every row gets."""
 _PACKAGE = Path(__file__).parents[1]
@@ -78,7 +82,7 @@ class SweepJob:
     @property
     def task(self) -> str:
         """The hash of what it computes, the same on every machine."""
-        return hashed(self.mode, self.digest, self.model.suffix, *self.arguments)
+        return hashed(self.mode, self.digest, self.model.suffix, *(a for a in self.arguments if a != _NO_CACHE))
 
     @property
     def key(self) -> str:
@@ -109,7 +113,8 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
     grid = [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in choices))]
     common = _common(options)
     _check_grid(options, backends, [[*common, *_given(settings, options.mode)] for settings in grid])
-    library = build_of(find()) if options.mode == DEVICE else ""
+    libraries = {settings.get("library") for settings in grid} if options.mode == DEVICE else ()
+    builds = {path: build_of(find(path)) for path in libraries}
     machine = build_id(), target_key(), _sources()
     number = 0
     for path, digest in zip(options.models, digests, strict=True):
@@ -117,7 +122,7 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
             arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
             yield SweepJob(
                 number, path, backend, settings, options.mode, tuple(arguments), options.config,
-                digest + config + library, machine,
+                digest + config + builds.get(settings.get("library"), ""), machine,
             )  # fmt: skip
             number += 1
 
@@ -125,6 +130,8 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that are wrong in every mode, or have no meaning for a chip."""
     check_repeat(options.repeat)
+    check_jobs(options.jobs)
+    _refuse_same_file(options.models)
     if options.row_timeout is not None:
         checked_seconds(options.row_timeout, "--row-timeout")
     if options.mode == DEVICE:
@@ -150,6 +157,8 @@ def _choices(text: str, mode: str) -> tuple[str, list[str]]:
     found = [value for value in values.split(",") if value]
     if not found:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", "has no value")
+    if mode == DEVICE and key == "dlbc" and not _DLBC.keys() >= {*found}:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", f"must be one of {', '.join(_DLBC)}")
     _refuse_repeated(f"--set {text}", found)
     return key, found
 
@@ -160,7 +169,8 @@ def _common(options: argparse.Namespace) -> list[str]:
     if options.graph is not None:
         arguments += ["--graph", options.graph]
     if options.mode == DEVICE:
-        return arguments
+        # The sweep runs several jobs at a time, and its cache is not the only one.
+        return [*arguments, "--jobs", "1", *[_NO_CACHE] * options.no_cache]
     for name in _PASSED_ON:
         value = getattr(options, name)
         if value is not None:
@@ -173,7 +183,8 @@ def _common(options: argparse.Namespace) -> list[str]:
 def _given(settings: Mapping[str, str], mode: str) -> list[str]:
     """Return settings as a command line."""
     if mode == DEVICE:
-        return [part for key, value in settings.items() for part in (f"--{key}", value)]
+        options = (_DLBC[value] if key == "dlbc" else (f"--{key}", value) for key, value in settings.items())
+        return [part for option in options for part in option]
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
@@ -246,6 +257,17 @@ def _refuse_repeated(what: str, values: Sequence[str | None]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"'{value}' is given twice")
+
+
+def _refuse_same_file(models: Sequence[Path]) -> None:
+    """Refuse a model that is named twice, by any path: its rows would be equal."""
+    seen: dict[str, Path] = {}
+    for path in models:
+        real = os.path.realpath(path)
+        if real in seen:
+            also = "" if seen[real] == path else f", also as '{seen[real]}'"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is named twice{also}")
+        seen[real] = path
 
 
 def contents(path: Path) -> bytes:

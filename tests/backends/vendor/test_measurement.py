@@ -1,22 +1,30 @@
-"""Figures, targets, chips, the cache of measurements, sweeps and the judge."""
+"""Figures, targets, chips, the cache of measurements, and the judge."""
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 
 from backends.vendor.harness import needs_package
+
+from isthmus.backends.vendor import measurement as vendor_measurement
 from isthmus.backends.vendor.chip import chip, chips
 from isthmus.backends.vendor.composition import specimen
 from isthmus.backends.vendor.figures import GraphBlobInfoV1, GraphBlobInfoV2, VendorFigures, total_ram
 from isthmus.backends.vendor.judge import Variant, best
 from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.measurement import MeasuredGraph, Measurement, MeasurementCache, key_of, measure, prepared
-from isthmus.backends.vendor.sweep import FarmRunner, Job, LocalRunner, sweep
+from isthmus.backends.vendor.measurement import (
+    Compilation,
+    MeasuredGraph,
+    Measurement,
+    MeasurementCache,
+    key_of,
+    measure,
+    measure_all,
+    prepared,
+)
 from isthmus.backends.vendor.target import ChipTarget
 from isthmus.errors import QnnError
 
@@ -83,65 +91,32 @@ def test_the_cache_keeps_what_lasts(tmp_path) -> None:
     assert cache.get("k") is None
 
 
-def test_a_sweep_measures_only_what_is_missing_and_keeps_each_result(tmp_path) -> None:
+def test_only_what_is_missing_is_measured_and_each_result_is_kept(tmp_path, monkeypatch) -> None:
     cache = MeasurementCache(tmp_path)
-    jobs = [Job(n, "m", [("g", b"content")], replace(TARGET, vtcm_mb=n + 1)) for n in range(4)]
-    asked = []
+    jobs = [Compilation("m", [("g", b"content")], replace(TARGET, vtcm_mb=n + 1)) for n in range(4)]
+    asked, refused = [], [2]
 
-    def runner(missing):
-        for job in missing:
-            asked.append(job.number)
-            yield job, measurement(job.number)
+    def measured(graphs, target, library, started):
+        asked.append(target.vtcm_mb - 1)
+        if target.vtcm_mb - 1 in refused:
+            raise KeyboardInterrupt
+        return measurement(target.vtcm_mb - 1)
 
-    for done, _ in enumerate(sweep(jobs, "v1", cache, runner), 1):
-        if done == 2:
-            break  # as an interrupt does
-    assert asked == [0, 1]
-    found = {job.number: result.spill_fill for job, result in sweep(jobs, "v1", cache, runner)}
-    assert found == {0: 0, 1: 1, 2: 2, 3: 3}
-    assert asked == [0, 1, 2, 3]
-
-
-def test_a_farm_measures_by_its_workers(monkeypatch) -> None:
-    """The package distributed, as far as it is used; its workers are this process."""
-
-    class Result:
-        def __init__(self, value):
-            self.value = value
-
-        def result(self):
-            return self.value
-
-    class Client:
-        def __init__(self, address):
-            assert address == "tcp://farm:8786"
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exception):
-            pass
-
-        def wait_for_workers(self, count, timeout):
-            assert (count, timeout > 0) == (1, True)
-
-        def submit(self, function, graphs, target, library, pure):
-            assert (function.__name__, pure) == ("measure_remotely", False)
-            return Result(measurement(target.vtcm_mb).to_json())
-
-    farm = ModuleType("distributed")
-    farm.Client, farm.as_completed = Client, list
-    monkeypatch.setitem(sys.modules, "distributed", farm)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: farm)
-    jobs = [Job(n, "m", [("g", b"")], replace(TARGET, vtcm_mb=n + 1)) for n in range(3)]
-    found = {job.number: result.spill_fill for job, result in FarmRunner("tcp://farm:8786")(jobs)}
-    assert found == {0: 1, 1: 2, 2: 3}
-
-
-def test_a_missing_farm_package_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(QnnError, match=r"pip install 'isthmus\[farm\]'"):
-        FarmRunner("tcp://farm:8786")
+    monkeypatch.setattr(vendor_measurement, "measure", measured)
+    with pytest.raises(KeyboardInterrupt):
+        measure_all(jobs, None, "v1", cache, workers=1)
+    assert asked[:3] == [0, 1, 2]
+    asked.clear()
+    refused.clear()
+    found = measure_all(jobs, None, "v1", cache, workers=1)
+    assert [result.spill_fill for result in found] == [0, 1, 2, 3]
+    assert 2 in asked
+    assert not {0, 1} & set(asked)
+    asked.clear()
+    assert measure_all(jobs, None, "v1", cache) == found
+    assert not asked
+    assert measure_all(jobs, None, "v1", MeasurementCache(tmp_path, fresh=True)) == found
+    assert sorted(asked) == [0, 1, 2, 3]
 
 
 def test_the_judge_keeps_only_what_really_helps() -> None:
@@ -163,14 +138,12 @@ def test_the_judge_compares_with_the_best_level_of_the_model_itself() -> None:
 
 
 @needs_package
-def test_the_compiler_is_asked_and_its_processes_end() -> None:
-    jobs = [Job(n, "m", prepared([specimen()]), replace(TARGET, vtcm_mb=size)) for n, size in enumerate((2, 8))]
-    runner = LocalRunner(find(), 2)
-    # A runner can be used again.
-    found = {job.number: result for some in (jobs[:1], jobs[1:]) for job, result in runner(some)}
-    assert [found[number].graphs[0].figures.vtcm >> 20 for number in range(2)] == [2, 8]
-    assert {result.problem for result in found.values()} == {""}
-    assert all(result.total_ram > result.graphs[0].figures.vtcm for result in found.values())
+def test_the_compiler_is_asked_and_its_processes_end(tmp_path) -> None:
+    jobs = [Compilation("m", prepared([specimen()]), replace(TARGET, vtcm_mb=size)) for size in (2, 8)]
+    found = measure_all(jobs, find(), "v1", MeasurementCache(tmp_path), workers=2)
+    assert [result.graphs[0].figures.vtcm >> 20 for result in found] == [2, 8]
+    assert {result.problem for result in found} == {""}
+    assert all(result.total_ram > result.graphs[0].figures.vtcm for result in found)
 
 
 @needs_package

@@ -1,7 +1,7 @@
 """Measurements by the vendor's compiler: its figures for a model on a target, or why it refuses the model.
 
 Results depend on the graphs, the target and the build of the library only, so they are kept in the user's cache folder
-under a hash of these.
+under a hash of these, each as soon as it is there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from isthmus.backends.vendor.process import VendorProcess
 from isthmus.backends.vendor.target import ChipTarget
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
+from isthmus.system import reading
 from isthmus.system.container import as_size, as_text
-from isthmus.system.jobs import ResultFolder
+from isthmus.system.jobs import LocalJobs, ResultFolder, resumed
+from isthmus.system.progress import progress
 
 _VERSION = 1
 """Part of the key: results of other versions of this module are not read."""
 _PASSING = (Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM)
 """Codes of problems that another attempt may not have; they are not kept."""
+_MAX_BINARY = 1 << 34
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def measure(
             description, _ = process.call("describe")
     except QnnError as problem:
         return Measurement(build, problem=problem.rule, is_lasting=problem.code not in _PASSING)
-    return _measured(description, build, seconds)
+    return _measurement(description, build, seconds)
 
 
 def describe(binary: bytes | memoryview, library: VendorLibrary) -> dict[str, Any]:
@@ -143,12 +146,30 @@ def describe(binary: bytes | memoryview, library: VendorLibrary) -> dict[str, An
         return description
 
 
-def described(description: Mapping[str, Any]) -> Measurement:
+def describe_file(path: Path, library: VendorLibrary) -> dict[str, Any] | None:
+    """Describe a context binary in a file; return None if the library does not know the file."""
+    try:
+        return describe(reading.contents(path, _MAX_BINARY), library)
+    except QnnError as problem:
+        # A library that the file has ended is worth a message; one that refuses it is not.
+        if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
+            raise
+        return None
+
+
+def build_of(library: VendorLibrary) -> str:
+    """Return the build of a library, by loading it in a process."""
+    with VendorProcess(library) as process:
+        return process.build
+
+
+def figures_of(description: Mapping[str, Any]) -> Measurement:
     """Return the figures of a context binary from its description."""
-    return _measured(description, as_text(description["build"]), {})
+    return _measurement(description, as_text(description["build"]), {})
 
 
-def _measured(description: Mapping[str, Any], build: str, seconds: Mapping[str, float]) -> Measurement:
+def _measurement(description: Mapping[str, Any], build: str, seconds: Mapping[str, float]) -> Measurement:
+    """Return the figures of the graphs that a description has, each with the seconds of its compilation."""
     found = [
         MeasuredGraph(as_text(g["name"]), VendorFigures.from_json(g["figures"]), seconds.get(g["name"], 0.0))
         for g in description["graphs"]
@@ -166,21 +187,74 @@ class MeasurementCache:
     ----------
     folder
         Where they are; by default ``device`` in the user's cache folder.
+    fresh
+        Whether to measure everything again, and keep the new results.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, fresh: bool = False) -> None:
         self._results = ResultFolder(Folder.of_user().path / "device" if folder is None else folder)
+        self._fresh = fresh
 
     def get(self, key: str) -> Measurement | None:
         """Return a measurement; None if there is none, or none that can be read."""
-        with suppress(LookupError, TypeError, ValueError, AttributeError):
-            return Measurement.from_json(self._results.get(key))
+        if not self._fresh:
+            with suppress(LookupError, TypeError, ValueError, AttributeError):
+                return Measurement.from_json(self._results.get(key))
         return None
 
     def put(self, key: str, measurement: Measurement) -> None:
         """Keep a measurement that another attempt would repeat. A folder that cannot be written is no error."""
         if measurement.is_lasting:
             self._results.put(key, measurement.to_json())
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A model that is to be compiled for a target.
+
+    Parameters
+    ----------
+    model
+        The model's name in reports.
+    graphs
+        Its graphs by name, as `measure` takes them.
+    """
+
+    model: str
+    graphs: Sequence[tuple[str, bytes]]
+    target: ChipTarget
+
+
+def measure_all(
+    compilations: Sequence[Compilation],
+    library: VendorLibrary,
+    build: str,
+    cache: MeasurementCache,
+    workers: int = 0,
+) -> list[Measurement]:
+    """Measure what the cache lacks, in parallel processes, and show the progress; return all results in order.
+
+    Parameters
+    ----------
+    build
+        The build of the library, for the keys of the cache.
+    workers
+        How many processes run at a time; 0 for one per processor.
+    """
+
+    def key(number: int) -> str:
+        each = compilations[number]
+        return key_of([content for _, content in each.graphs], each.target, build)
+
+    def work(number: int, started: Callable[[VendorProcess], None]) -> Measurement:
+        return measure(compilations[number].graphs, compilations[number].target, library, started)
+
+    results: dict[int, Measurement] = {}
+    with progress("compilations", len(compilations)) as state:
+        for number, result in resumed(range(len(compilations)), key, cache, LocalJobs(work, workers)):
+            results[number] = result
+            state.step(f"{compilations[number].model}, {compilations[number].target.title}")
+    return [results[number] for number in range(len(compilations))]
 
 
 def prepared(compositions: Sequence[Composition]) -> list[tuple[str, bytes]]:
