@@ -6,9 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
+from isthmus.frontends import flatbuffer_writer
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry
 from isthmus.graph import DataType, TensorType
 
@@ -21,49 +21,26 @@ Table = Mapping[int, Field]
 "f32s", "table" and "tables"."""
 
 _VECTORS = {"u32s": np.uint32, "i32s": np.int32, "f32s": np.float32, "bytes": np.uint8}
-_SCALARS = {
-    "bool": "Bool", "u8": "Uint8", "i32": "Int32", "u32": "Uint32", "i64": "Int64", "u64": "Uint64", "f32": "Float32",
-    "f64": "Float64",
-}  # fmt: skip
 
 
 # --- flatbuffers and archives ---------------------------------------------------------------------------------------
 
 
 def flatbuffer(root: Table, identifier: bytes) -> bytes:
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(_table(builder, root), file_identifier=identifier)
-    return bytes(builder.Output())
+    return flatbuffer_writer.flatbuffer(_fields(root), identifier)
 
 
-def _table(builder: flatbuffers.Builder, table: Table) -> int:
-    parts = {
-        number: (kind, value if kind in _SCALARS else _reference(builder, kind, value))
-        for number, (kind, value) in table.items()
-    }
-    builder.StartObject(max(table, default=-1) + 1)
-    for number, (kind, value) in parts.items():
-        if kind in _SCALARS:
-            getattr(builder, f"Prepend{_SCALARS[kind]}")(value)
-            builder.Slot(number)
-        else:
-            builder.PrependUOffsetTRelativeSlot(number, value, 0)
-    return builder.EndObject()
+def _fields(table: Table) -> flatbuffer_writer.TableFields:
+    """The table with kinds as the writer has them."""
+    return {number: _field(kind, value) for number, (kind, value) in table.items()}
 
 
-def _reference(builder: flatbuffers.Builder, kind: str, value: Any) -> int:
-    if kind == "text":
-        return builder.CreateSharedString(value)
-    if kind == "table":
-        return _table(builder, value)
+def _field(kind: str, value: Any) -> Field:
     if kind in _VECTORS:
-        array = np.frombuffer(value, np.uint8) if kind == "bytes" else np.asarray(value, _VECTORS[kind])
-        return builder.CreateNumpyVector(np.ascontiguousarray(array.reshape(-1)))
-    offsets = [builder.CreateSharedString(one) if kind == "texts" else _table(builder, one) for one in value]
-    builder.StartVector(4, len(offsets), 4)
-    for offset in reversed(offsets):
-        builder.PrependUOffsetTRelative(offset)
-    return builder.EndVector()
+        return "array", np.frombuffer(value, np.uint8) if kind == "bytes" else np.asarray(value, _VECTORS[kind])
+    if kind == "table":
+        return kind, _fields(value)
+    return kind, [_fields(each) for each in value] if kind == "tables" else value
 
 
 def record(version: int, content: bytes, minor: int = 1) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,19 @@ Field = tuple[str, Any]
 TableFields = Mapping[int, Field]
 
 _OFFSET = struct.Struct("<I")
-_ALIGNMENT = 8
-"""The alignment of tables and of the elements of arrays, in bytes: that of the widest scalar."""
 
 
-def flatbuffer(root: TableFields, identifier: bytes) -> bytes:
+class Behind(int):
+    """The offset of a table or vector in content that follows the flatbuffer, instead of what it has."""
+
+
+def flatbuffer(root: TableFields, identifier: bytes, alignment: int = 8) -> bytes:
     """Return a flatbuffer file with this root table and identifier.
+
+    Parameters
+    ----------
+    alignment
+        The alignment of arrays of bytes, which may hold wider elements, and of content that follows.
 
     Examples
     --------
@@ -31,71 +38,67 @@ def flatbuffer(root: TableFields, identifier: bytes) -> bytes:
     ('net', [7])
     """
     out = bytearray(_OFFSET.size) + identifier
-    # Nothing recurses: each entry writes one object and lists the objects that it refers to.
-    pending: list[tuple[int, Callable[[bytearray], Any]]] = [(0, lambda data: _table(data, root))]
+    # Nothing recurses: each object is written behind the reference to it, and lists what it refers to itself.
+    pending: list[tuple[int, str, Any]] = [(0, "table", root)]
+    behind: list[tuple[int, Behind]] = []
     while pending:
-        place, write = pending.pop()
-        target, children = write(out)
-        _OFFSET.pack_into(out, place, target - place)
+        place, kind, value = pending.pop()
+        if isinstance(value, Behind):
+            behind.append((place, value))
+            continue
+        start, children = _table(out, value) if kind == "table" else _vector(out, kind, value, alignment)
+        _OFFSET.pack_into(out, place, start - place)
         pending += reversed(children)
+    if behind:
+        _pad(out, alignment)
+    for place, offset in behind:
+        _OFFSET.pack_into(out, place, len(out) + offset - place)
     return bytes(out)
 
 
-def _pad(out: bytearray, before: int = 0) -> None:
+def _pad(out: bytearray, alignment: int, before: int = 0) -> None:
     """Fill up to a position from which the alignment is met `before` bytes later."""
-    out += bytes(-(len(out) + before) % _ALIGNMENT)
+    out += bytes(-(len(out) + before) % alignment)
 
 
-def _table(out: bytearray, fields: TableFields) -> Any:
+def _table(out: bytearray, fields: TableFields) -> tuple[int, list[tuple[int, str, Any]]]:
     """Write a table behind its vtable; return its position, and what it refers to."""
-    # Wide fields come first, so that each is aligned.
-    order = sorted(fields, key=lambda number: -_size(fields[number][0]))
+    sizes = {number: SCALARS[kind].size if kind in SCALARS else _OFFSET.size for number, (kind, _) in fields.items()}
     count = max(fields, default=-1) + 1
     offsets, at = [0] * count, _OFFSET.size
-    for number in order:
-        size = _size(fields[number][0])
-        at += -at % size
+    # Wide fields come first, so that each is aligned.
+    for number in sorted(fields, key=lambda number: -sizes[number]):
+        at += -at % sizes[number]
         offsets[number] = at
-        at += size
+        at += sizes[number]
     vtable = struct.pack(f"<HH{count}H", 4 + 2 * count, at, *offsets)
-    _pad(out, len(vtable))
+    _pad(out, max(_OFFSET.size, *sizes.values(), 0), len(vtable))
     start = len(out) + len(vtable)
     out += vtable + struct.pack("<i", len(vtable)) + bytes(at - _OFFSET.size)
     children = []
     for number, (kind, value) in fields.items():
-        place = start + offsets[number]
         if kind in SCALARS:
-            SCALARS[kind].pack_into(out, place, value)
+            SCALARS[kind].pack_into(out, start + offsets[number], value)
         else:
-            children.append((place, _writer(kind, value)))
+            children.append((start + offsets[number], kind, value))
     return start, children
 
 
-def _size(kind: str) -> int:
-    """Return the bytes of a field in its table."""
-    return SCALARS[kind].size if kind in SCALARS else _OFFSET.size
-
-
-def _writer(kind: str, value: Any) -> Callable[[bytearray], Any]:
-    """Return the function that writes what a field refers to."""
-    if kind == "table":
-        return lambda out: _table(out, value)
-    if kind in ("texts", "tables"):
-        return lambda out: _references(out, kind[:-1], value)
-    data = value.encode() if kind == "text" else np.ascontiguousarray(value).tobytes()
-    return lambda out: _vector(out, data, len(data) if kind == "text" else np.size(value), b"\0" * (kind == "text"))
-
-
-def _vector(out: bytearray, data: bytes, count: int, end: bytes) -> Any:
-    """Write a vector of scalars or the bytes of a text; return its position. It refers to nothing."""
-    _pad(out, _OFFSET.size)
+def _vector(out: bytearray, kind: str, value: Any, alignment: int) -> tuple[int, list[tuple[int, str, Any]]]:
+    """Write a text, an array, or a vector of texts or tables; return its position, and what it refers to."""
+    width = _OFFSET.size
+    if kind == "text":
+        content = value.encode()
+        count, data = len(content), content + b"\0"
+    elif kind == "array":
+        array = np.ascontiguousarray(value)
+        count, data, width = array.size, array.tobytes(), alignment if array.itemsize == 1 else array.itemsize
+    else:
+        count, data = len(value), bytes(_OFFSET.size * len(value))
+    _pad(out, max(width, _OFFSET.size), _OFFSET.size)
     start = len(out)
-    out += _OFFSET.pack(count) + data + end
-    return start, []
-
-
-def _references(out: bytearray, kind: str, values: Any) -> Any:
-    """Write a vector of tables or texts; return its position, and what it refers to."""
-    start, _ = _vector(out, bytes(_OFFSET.size * len(values)), len(values), b"")
+    out += _OFFSET.pack(count) + data
+    if kind in ("text", "array"):
+        return start, []
     places = range(start + _OFFSET.size, len(out), _OFFSET.size)
-    return start, [(place, _writer(kind, value)) for place, value in zip(places, values, strict=True)]
+    return start, [(place, kind[:-1], each) for place, each in zip(places, value, strict=True)]

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from isthmus.frontends import tflite
+from isthmus.frontends.flatbuffer import Table
+from isthmus.frontends.flatbuffer_writer import Field, TableFields
 from isthmus.frontends.tflite.entries import OperatorEntry
-from isthmus.frontends.tflite.file_patch import Front, check_root, old_references
+from isthmus.frontends.tflite.file_patch import check_root, old_references, old_tables, put_before
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import METADATA_NAME
 from isthmus.frontends.tflite.schema import (
@@ -23,6 +25,7 @@ from isthmus.frontends.tflite.schema import (
     OPERATORS,
     OPTIONS,
     VERSION,
+    BufferField,
     ElementType,
     MetadataField,
     ModelField,
@@ -167,7 +170,7 @@ class _TfliteWriter:
                 code = self._code("CONCATENATION", self._type(one.result))
                 self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
         self._add_constants(self._main.outputs)
-        return self._front().before(self._model)
+        return put_before(self._model, self._new_root())
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -265,123 +268,84 @@ class _TfliteWriter:
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
-    def _front(self) -> Front:
-        """Write the new tables that come before the old content, and refer to it for all that did not change.
-
-        Here and in the following methods, a `reference` is the position of an offset in the file that will point to
-        what is written. `Front.references` writes a list of such offsets: to old tables, and open ones (None), whose
-        positions it returns.
-        """
-        front = Front()
-        changed = {ModelField.OPERATOR_CODES, ModelField.SUBGRAPHS, ModelField.BUFFERS, ModelField.METADATA}
+    def _new_root(self) -> TableFields:
+        """Return the new root, which refers to the old content for all that did not change."""
         entries = list(self._root.tables(ModelField.METADATA, "metadata entry"))
         # A memory plan in the file does not apply to the new tensors.
-        kept = [entry.start for entry in entries if entry.text(MetadataField.NAME) != METADATA_NAME]
-        if not kept:
-            changed.remove(ModelField.METADATA)
-        old = old_references(self._root, [f for f in ModelField if f != ModelField.VERSION])
-        old = {f: at for f, at in old.items() if f not in {*changed, ModelField.METADATA}}
-        places = front.table({*old, ModelField.VERSION, *changed}, 0)
-        front.put(places[ModelField.VERSION], VERSION)
-        for field, target in old.items():
-            front.into_old(places[field], target)
-        if kept:
-            front.references(kept, places[ModelField.METADATA])
-        self._write_codes(front, places[ModelField.OPERATOR_CODES])
-        starts = [table.start for table in self._old_buffers]
-        for at, content in zip(
-            front.references([*starts, *[None] * len(self._buffers)], places[ModelField.BUFFERS]),
-            self._buffers,
-            strict=True,
-        ):
-            front.buffer(content, at)
-        others = [table.start for table in self._root.tables(ModelField.SUBGRAPHS, "subgraph")][1:]
-        (main,) = front.references([None, *others], places[ModelField.SUBGRAPHS])
-        self._write_subgraph(front, main)
-        return front
+        metadata = [entry for entry in entries if entry.text(MetadataField.NAME) != METADATA_NAME]
+        others = old_tables(self._root.tables(ModelField.SUBGRAPHS, "subgraph"))[1:]
+        buffers = [{BufferField.DATA: ("array", np.frombuffer(content, np.uint8))} for content in self._buffers]
+        fields = [field for field in ModelField if field not in (ModelField.VERSION, ModelField.METADATA)]
+        return {
+            **old_references(self._root, fields),
+            ModelField.VERSION: ("u32", VERSION),
+            ModelField.OPERATOR_CODES: ("tables", [*old_tables(self._old_codes), *map(_code_table, self._codes)]),
+            ModelField.SUBGRAPHS: ("tables", [self._main_table(), *others]),
+            ModelField.BUFFERS: ("tables", [*old_tables(self._old_buffers), *buffers]),
+            **({ModelField.METADATA: ("tables", old_tables(metadata))} if metadata else {}),
+        }
 
-    def _write_codes(self, front: Front, reference: int) -> None:
-        """Write the list of operator codes: the old ones, then the new ones."""
-        starts = [table.start for table in self._old_codes]
-        open_ones = front.references([*starts, *[None] * len(self._codes)], reference)
-        for at, (operator, version) in zip(open_ones, self._codes, strict=True):
-            front.scalars(
-                {
-                    OperatorCodeField.DEPRECATED_BUILTIN_CODE: min(operator, EXTENDED),
-                    _CODE_VERSION: version,
-                    OperatorCodeField.BUILTIN_CODE: operator,
-                },
-                at,
-            )
-
-    def _write_subgraph(self, front: Front, reference: int) -> None:
-        """Write the main subgraph: old and new tensors, and the operators in their new order."""
-        kept = old_references(self._subgraph, [SubgraphField.INPUTS, SubgraphField.OUTPUTS, SubgraphField.NAME])
-        places = front.table({*kept, SubgraphField.TENSORS, SubgraphField.OPERATORS}, reference)
-        for field, target in kept.items():
-            front.into_old(places[field], target)
+    def _main_table(self) -> TableFields:
+        """Return the main subgraph: old and new tensors, and the operators in their new order."""
         tables = self._subgraph.tables(SubgraphField.TENSORS, "tensor")
-        starts = [table.start for table in tables]
-        open_ones = front.references([*starts, *[None] * len(self._tensors)], places[SubgraphField.TENSORS])
-        for at, (name, kind, shape, buffer, like) in zip(open_ones, self._tensors, strict=True):
+        tensors = old_tables(tables)
+        for name, kind, shape, buffer, like in self._tensors:
             quantization = {} if like is None else old_references(tables[like], [TensorField.QUANTIZATION])
-            fields = front.table(
-                {TensorField.SHAPE, TensorField.TYPE, TensorField.BUFFER, TensorField.NAME, *quantization}, at
-            )
-            front.put(fields[TensorField.TYPE], kind)
-            front.put(fields[TensorField.BUFFER], buffer)
-            front.vector(np.array(shape, "<i4").tobytes(), len(shape), fields[TensorField.SHAPE])
-            front.text(name, fields[TensorField.NAME])
-            for field, target in quantization.items():
-                front.into_old(fields[field], target)
-        # Where the table of an unchanged operator starts; None for one to write.
-        old = [
-            self._old_operators[one.old.index].start if one.old is not None and one.inputs is None else None
-            for one in self._operators
-        ]
-        new = [one for one, start in zip(self._operators, old, strict=True) if start is None]
-        for at, one in zip(front.references(old, places[SubgraphField.OPERATORS]), new, strict=True):
-            self._write_operator(front, at, one)
+            tensors.append({
+                TensorField.SHAPE: ("array", np.array(shape, "<i4")),
+                TensorField.TYPE: ("i8", kind),
+                TensorField.BUFFER: ("u32", buffer),
+                TensorField.NAME: ("text", name),
+                **quantization,
+            })  # fmt: skip
+        return {
+            **old_references(self._subgraph, [SubgraphField.INPUTS, SubgraphField.OUTPUTS, SubgraphField.NAME]),
+            SubgraphField.TENSORS: ("tables", tensors),
+            SubgraphField.OPERATORS: ("tables", [self._operator_table(one) for one in self._operators]),
+        }
 
-    def _write_operator(self, front: Front, reference: int, one: _Operator) -> None:
-        """Write the table of a new operator, or of an old one on rows, which keeps its options except the padding."""
-        fields: set[int] = {OperatorField.OPCODE_INDEX, OperatorField.INPUTS, OperatorField.OUTPUTS}
-        table = None if one.old is None else self._old_operators[one.old.index]
-        kinds: dict[int, int] = {OperatorField.OPTIONS_TYPE: 0, OperatorField.OPTIONS_2_TYPE: 0}
-        options: dict[int, int] = {}
-        code = one.code
-        if table is not None:
-            code = table.integer(OperatorField.OPCODE_INDEX, "u32")
-            kinds = {field: table.integer(field, "u8") for field in kinds}
-            options = old_references(table, [OperatorField.OPTIONS, OperatorField.OPTIONS_2])
-        rewritten = one.valid or one.axis is not None
+    def _operator_table(self, one: _Operator) -> Any:
+        """Return an operator; an old one on rows keeps its options except the padding."""
+        fields: dict[int, Field] = {OperatorField.OPCODE_INDEX: ("u32", one.code)}
+        if one.old is not None:
+            table = self._old_operators[one.old.index]
+            if one.inputs is None:
+                return old_tables([table])[0]
+            fields = {OperatorField.OPCODE_INDEX: ("u32", table.integer(OperatorField.OPCODE_INDEX, "u32"))}
+            for field in (OperatorField.OPTIONS_TYPE, OperatorField.OPTIONS_2_TYPE):
+                if kind := table.integer(field, "u8"):
+                    fields[field] = ("u8", kind)
+            fields |= old_references(table, [OperatorField.OPTIONS, OperatorField.OPTIONS_2])
+            if one.valid:
+                fields[OperatorField.OPTIONS] = ("table", _valid_options(one.old, table))
         if one.axis is not None:
-            kinds[OperatorField.OPTIONS_TYPE] = _CONCATENATION_OPTIONS
-        if rewritten:
-            options.pop(OperatorField.OPTIONS, None)
-            fields.add(OperatorField.OPTIONS)
-        places = front.table({*fields, *options, *(field for field, kind in kinds.items() if kind)}, reference)
-        assert code is not None
-        assert one.inputs is not None
-        front.put(places[OperatorField.OPCODE_INDEX], code)
-        for field, kind in kinds.items():
-            if kind:
-                front.put(places[field], kind)
-        for field, target in options.items():
-            front.into_old(places[field], target)
-        front.vector(np.array(one.inputs, "<i4").tobytes(), len(one.inputs), places[OperatorField.INPUTS])
-        front.vector(np.array(one.outputs, "<i4").tobytes(), len(one.outputs), places[OperatorField.OUTPUTS])
-        if one.axis is not None:
-            front.scalars({0: one.axis}, places[OperatorField.OPTIONS])
-        elif one.valid:
-            assert one.old is not None
-            known = OPTIONS[one.old.code].fields.items()
-            numbers = {option.field: int(one.old.options[name]) for name, option in known}
-            assert table is not None
-            old = table.table(OperatorField.OPTIONS, f"the options of {table.what}")
-            other, width = _OTHER_OPTIONS.get(one.old.code, (0, "i8"))
-            kept = {} if old is None else {other: old.integer(other, width, 0)}
-            front.scalars({**kept, **numbers, 0: _VALID}, places[OperatorField.OPTIONS])
+            fields[OperatorField.OPTIONS_TYPE] = ("u8", _CONCATENATION_OPTIONS)
+            fields[OperatorField.OPTIONS] = ("table", {0: ("i32", one.axis)})
+        fields[OperatorField.INPUTS] = ("array", np.array(one.inputs, "<i4"))
+        fields[OperatorField.OUTPUTS] = ("array", np.array(one.outputs, "<i4"))
+        return fields
+
+
+def _code_table(code: tuple[int, int]) -> TableFields:
+    """Return a new operator code: an operator and its version."""
+    operator, version = code
+    return {
+        OperatorCodeField.DEPRECATED_BUILTIN_CODE: ("i8", min(operator, EXTENDED)),
+        _CODE_VERSION: ("i32", version),
+        OperatorCodeField.BUILTIN_CODE: ("i32", operator),
+    }
+
+
+def _valid_options(entry: OperatorEntry, table: Table) -> TableFields:
+    """Return the options of an operator of the file, with the padding VALID."""
+    options: dict[int, Field] = {}
+    old = table.table(OperatorField.OPTIONS, f"the options of {table.what}")
+    if old is not None and entry.code in _OTHER_OPTIONS:
+        field, kind = _OTHER_OPTIONS[entry.code]
+        options[field] = (kind, old.integer(field, kind, 0))
+    for name, option in OPTIONS[entry.code].fields.items():
+        options[option.field] = (option.kind, int(entry.options[name]))
+    return options | {0: ("i8", _VALID)}
 
 
 class _Operator:

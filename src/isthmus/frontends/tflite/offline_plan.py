@@ -14,16 +14,11 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import Table
+from isthmus.frontends.flatbuffer_writer import TableFields
 from isthmus.frontends.tflite.entries import TfliteTensor
-from isthmus.frontends.tflite.file_patch import MAX_FILE_BYTES, Front, check_root, old_references
+from isthmus.frontends.tflite.file_patch import MAX_FILE_BYTES, check_root, old_references, old_tables, put_before
 from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
-from isthmus.frontends.tflite.schema import (
-    NUMPY_TYPES,
-    VERSION,
-    ElementType,
-    MetadataField,
-    ModelField,
-)
+from isthmus.frontends.tflite.schema import NUMPY_TYPES, VERSION, BufferField, ElementType, MetadataField, ModelField
 
 METADATA_NAME = "OfflineMemoryAllocation"
 """The name of the metadata entry that holds a plan."""
@@ -110,7 +105,7 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
                 Code.COMMON_NOT_SUPPORTED, f"tensor {index} of '{model.file.name}'", f"{offset} is not a 31-bit offset"
             )
         words[3 + index] = offset
-    return _front(model, words.tobytes()).before(model)
+    return put_before(model, _root(model, words.tobytes()))
 
 
 def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
@@ -159,27 +154,19 @@ def _bytes(entry: TfliteTensor) -> int:
     return math.prod(entry.shape) * itemsize
 
 
-def _front(model: ModelFile, plan: bytes) -> Front:
-    """Build the part before the old content: root, lists of buffers and of metadata, and the plan."""
+def _root(model: ModelFile, plan: bytes) -> TableFields:
+    """Return the new root: the old fields, and the lists of buffers and of metadata with the plan."""
     root, buffers, kept_metadata, number = _parts(model)
-    front = Front()
-    old = old_references(root, [field for field in ModelField if field != ModelField.VERSION])
-    old.pop(ModelField.BUFFERS, None)
-    old.pop(ModelField.METADATA, None)
-    fields = front.table({*old, ModelField.VERSION, ModelField.BUFFERS, ModelField.METADATA}, 0)
-    front.put(fields[ModelField.VERSION], VERSION)
-    for field, target in old.items():
-        front.into_old(fields[field], target)
     # The plan's buffer replaces that of an old plan, or is added at the end.
-    starts: list[int | None] = [table.start for table in buffers]
-    starts[number : number + 1] = [None]
-    (new_buffer,) = front.references(starts, fields[ModelField.BUFFERS])
-    (new_entry,) = front.references([*(table.start for table in kept_metadata), None], fields[ModelField.METADATA])
-    entry = front.table({MetadataField.NAME, MetadataField.BUFFER}, new_entry)
-    front.put(entry[MetadataField.BUFFER], number)
-    front.text(METADATA_NAME, entry[MetadataField.NAME])
-    front.buffer(plan, new_buffer)
-    return front
+    contents = old_tables(buffers)
+    contents[number : number + 1] = [{BufferField.DATA: ("array", np.frombuffer(plan, np.uint8))}]
+    entry = {MetadataField.NAME: ("text", METADATA_NAME), MetadataField.BUFFER: ("u32", number)}
+    return {
+        **old_references(root, [field for field in ModelField if field != ModelField.VERSION]),
+        ModelField.VERSION: ("u32", VERSION),
+        ModelField.BUFFERS: ("tables", contents),
+        ModelField.METADATA: ("tables", [*old_tables(kept_metadata), entry]),
+    }
 
 
 def _parts(model: ModelFile) -> tuple[Table, list[Table], list[Table], int]:

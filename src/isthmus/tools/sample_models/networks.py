@@ -14,11 +14,12 @@ from functools import cache
 import numpy as np
 
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry, Scalar
+from isthmus.frontends.dlc.writing import dlc
 from isthmus.frontends.tflite.schema import Activation, ElementType, Padding
 from isthmus.graph import DataType, TensorType
-from isthmus.tools.sample_models.dlc import dlc_file
 from isthmus.tools.sample_models.onnx import OnnxGraph, onnx_file
 from isthmus.tools.sample_models.tflite import TfliteSubgraph, tflite_file
+from isthmus.version import __version__
 
 CLASSES = 10
 SIDE = 64
@@ -294,7 +295,7 @@ def wake_word_tflite() -> bytes:
 
 def filter_dlc(*names: str) -> bytes:
     """Return a DLC with a convolution of in/x:0 [1, 6, 6, 2] to y for each name of a graph."""
-    return dlc_file([_filter_entry(name) for name in names])
+    return dlc([_filter_entry(name) for name in names], "isthmus samples", __version__)
 
 
 def _filter_entry(name: str) -> GraphEntry:

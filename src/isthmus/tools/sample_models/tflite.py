@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.frontends.flatbuffer_writer import Field, TableFields, flatbuffer
+from isthmus.frontends.tflite.file_patch import ALIGNMENT
 from isthmus.frontends.tflite.schema import (
     EXTENDED,
     IDENTIFIER,
@@ -24,7 +26,6 @@ from isthmus.frontends.tflite.schema import (
     SubgraphField,
     TensorField,
 )
-from isthmus.tools.sample_models.flatbuffer import Field, Table, flatbuffer
 
 _CODE_VERSION = 2
 """The field of an operator code that holds its version."""
@@ -91,18 +92,18 @@ class TfliteSubgraph:
 def tflite_file(*subgraphs: TfliteSubgraph) -> bytes:
     """Return the bytes of a file with these subgraphs, of which the first is the main one."""
     codes = list(dict.fromkeys(code for subgraph in subgraphs for code, *_ in subgraph.operators))
-    buffers: list[Table] = [{}]
-    root: Table = {
+    buffers: list[TableFields] = [{}]
+    root: TableFields = {
         ModelField.VERSION: ("u32", VERSION),
         ModelField.OPERATOR_CODES: ("tables", [_code(code) for code in codes]),
         ModelField.SUBGRAPHS: ("tables", [_subgraph(each, codes, buffers) for each in subgraphs]),
         ModelField.DESCRIPTION: ("text", "sample of isthmus"),
         ModelField.BUFFERS: ("tables", buffers),
     }
-    return flatbuffer(root, IDENTIFIER)
+    return flatbuffer(root, IDENTIFIER, ALIGNMENT)
 
 
-def _code(name: str) -> Table:
+def _code(name: str) -> TableFields:
     number = OPERATORS.index(name)
     return {
         OperatorCodeField.DEPRECATED_BUILTIN_CODE: ("i8", min(number, EXTENDED)),
@@ -111,7 +112,7 @@ def _code(name: str) -> Table:
     }
 
 
-def _subgraph(subgraph: TfliteSubgraph, codes: Sequence[str], buffers: list[Table]) -> Table:
+def _subgraph(subgraph: TfliteSubgraph, codes: Sequence[str], buffers: list[TableFields]) -> TableFields:
     """Describe a subgraph, and add the contents of its constants to the buffers."""
     return {
         SubgraphField.TENSORS: ("tables", [_tensor(tensor, buffers) for tensor in subgraph.tensors]),
@@ -122,7 +123,7 @@ def _subgraph(subgraph: TfliteSubgraph, codes: Sequence[str], buffers: list[Tabl
     }
 
 
-def _tensor(tensor: SampleTensor, buffers: list[Table]) -> Table:
+def _tensor(tensor: SampleTensor, buffers: list[TableFields]) -> TableFields:
     number = 0
     if tensor.data is not None:
         number = len(buffers)
@@ -147,7 +148,7 @@ def _tensor(tensor: SampleTensor, buffers: list[Table]) -> Table:
     return fields
 
 
-def _operator(operator: tuple[str, list[int], list[int], Mapping[str, Any]], codes: Sequence[str]) -> Table:
+def _operator(operator: tuple[str, list[int], list[int], Mapping[str, Any]], codes: Sequence[str]) -> TableFields:
     code, inputs, outputs, options = operator
     fields: dict[int, Field] = {
         OperatorField.OPCODE_INDEX: ("u32", codes.index(code)),
