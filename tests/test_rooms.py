@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.backends import BUILT_IN
+from isthmus.backends.vendor import NAME as VENDOR
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "isthmus"
@@ -36,7 +37,7 @@ backends.htp:                 errors system log memory graph prepare engine cabi
                               backends.htp.delegate
 backends.htp.delegate:        backends.seam backends.htp
 backends.foreign:             errors system cabi frontends
-backends.vendor:              errors system log compiled memory graph frontends cabi backends.foreign backends.seam \
+backends.vendor:              errors system log memory graph frontends cabi backends.foreign backends.seam \
                               backends.htp
 backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
 backends.gpu:                 errors version system log memory graph prepare compiled cabi backends.seam \
@@ -81,8 +82,8 @@ def module_of(file: Path) -> str:
     return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def rooms_imported(file: Path) -> set[str]:
-    """List the rooms that a file imports from."""
+def imported(file: Path) -> set[str]:
+    """List what a file imports of the package: modules, and names in them, without the package's own name."""
     names: list[str] = []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -90,8 +91,12 @@ def rooms_imported(file: Path) -> set[str]:
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-    modules = (name.removeprefix("isthmus.") for name in names if name.startswith("isthmus."))
-    return {room_of(module) for module in modules if not module.startswith("__")}
+    return {name.removeprefix("isthmus.") for name in names if name.startswith("isthmus.")}
+
+
+def rooms_imported(file: Path) -> set[str]:
+    """List the rooms that a file imports from."""
+    return {room_of(module) for module in imported(file) if not module.startswith("__")}
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
@@ -106,6 +111,41 @@ def test_a_room_imports_only_what_it_may_know(room) -> None:
 def test_every_room_is_listed() -> None:
     rooms = {room_of(module_of(file)) for file in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
     assert rooms == set(MAY_IMPORT)
+
+
+GUESTS = ("split", "comparison", "backends.vendor")
+"""Rooms that could be packages of their own."""
+MAY_IMPORT_GUESTS = {
+    "__init__.py": "exports the comparison",
+    "qnn/vendor.py": "has the names of the vendor's properties",
+    "tools/": "has their commands",
+}
+"""Who may import a guest, and why. This list may only shrink."""
+CONTRIBUTING = SOURCE.parents[1] / "CONTRIBUTING.md"
+
+
+def public_modules() -> tuple[str, ...]:
+    """Read the list of what guests may use from the guide for contributors."""
+    section = CONTRIBUTING.read_text().partition("\n## Guests\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return tuple(name.removeprefix("isthmus.") for row in rows for name in re.findall("`([a-z_.]+)`", row))
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_a_guest_uses_only_what_is_public(guest) -> None:
+    public = (*public_modules(), guest)
+    assert len(public) > 5
+    for file in (SOURCE / guest.replace(".", "/")).rglob("*.py"):
+        foreign = {name for name in imported(file) if not any(f"{name}.".startswith(f"{each}.") for each in public)}
+        private = {name for name in imported(file) if any(part.startswith("_") for part in name.split("."))}
+        assert not foreign | private, f"{file.relative_to(SOURCE)} imports {foreign | private}"
+
+
+def test_few_modules_import_a_guest() -> None:
+    for file in SOURCE.rglob("*.py"):
+        where = file.relative_to(SOURCE).as_posix()
+        guests = {room_of(name) for name in imported(file)} & {*GUESTS} - {room_of(module_of(file))}
+        assert not guests or where.startswith((*MAY_IMPORT_GUESTS,)), f"{where} imports {guests}"
 
 
 def test_no_module_of_the_backends_imports_another_late() -> None:
@@ -141,9 +181,13 @@ NAMES_OF_GPU = {
 """Modules outside the GPU's package that mention it, and why: public names. This list may only shrink."""
 
 
+BACKENDS = {**{name: name for name in BUILT_IN}, VENDOR: "vendor"}
+"""The backends, each with the folder of its package."""
+
+
 def outside(*names: str) -> list[Path]:
     """List the modules outside the packages of these backends."""
-    packages = tuple(f"backends/{BUILT_IN[name].split('.')[2]}/" for name in names)
+    packages = tuple(f"backends/{BACKENDS[name]}/" for name in names)
     return [file for file in SOURCE.rglob("*.py") if not file.relative_to(SOURCE).as_posix().startswith(packages)]
 
 
@@ -171,7 +215,7 @@ def backends_named(tree: ast.AST) -> set[str]:
     identifiers = [node.id for node in deciding if isinstance(node, ast.Name)]
     identifiers += [node.attr for node in deciding if isinstance(node, ast.Attribute)]
     words = {word.lower() for each in identifiers for word in re.findall(r"[A-Z]*[a-z0-9]*", each)}
-    return texts & BUILT_IN.keys() | words & BUILT_IN.keys() - {"cpu"}
+    return texts & BACKENDS.keys() | words & BACKENDS.keys() - {"cpu"}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +236,7 @@ def test_the_names_of_backends_are_found(source, named) -> None:
 def test_only_a_backends_package_names_it() -> None:
     naming = {
         file.relative_to(SOURCE).as_posix()
-        for file in outside(*BUILT_IN)
+        for file in outside(*BACKENDS)
         if backends_named(ast.parse(file.read_text()))
     }
     assert naming == MAY_NAME_A_BACKEND.keys()

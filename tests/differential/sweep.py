@@ -27,6 +27,7 @@ from isthmus.backends.vendor.measurement import (  # noqa: E402
     prepared,
 )
 from isthmus.backends.vendor.target import ChipTarget  # noqa: E402
+from isthmus.tools.device import measurement_cache  # noqa: E402
 
 TABLE = Path(__file__).with_suffix(".csv")
 SOC, SIZES, LEVELS = 69, (2, 4, 8), (1, 2, 3)
@@ -82,4 +83,4 @@ if __name__ == "__main__":
     with TABLE.open("w") as out:
         writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(measured(MeasurementCache()))
+        writer.writerows(measured(measurement_cache()))

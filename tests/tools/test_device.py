@@ -29,7 +29,7 @@ TARGETS = ["--soc", "SM8750,SM8650", "--vtcm", "2", "--level", "2,3"]
 def cache(tmp_path, monkeypatch):
     """An empty cache of measurements; kernels are found where they are."""
     folder = tmp_path / "cache"
-    monkeypatch.setattr("isthmus.backends.vendor.measurement.Folder.of_user", lambda: type("F", (), {"path": folder}))
+    monkeypatch.setattr("isthmus.tools.device.Folder.of_user", lambda: type("F", (), {"path": folder}))
     return folder / "device"
 
 

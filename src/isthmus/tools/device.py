@@ -36,6 +36,7 @@ from isthmus.backends.vendor.measurement import (
     prepared,
 )
 from isthmus.backends.vendor.target import PRECISIONS, ChipTarget
+from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
@@ -175,10 +176,15 @@ def measure_model(options: argparse.Namespace) -> dict[str, Any]:
         else:
             content = prepared(compositions)
             jobs = [Compilation(path.name, content, target) for target in chosen]
-            measurements = measure_all(jobs, library, build, MeasurementCache(fresh=options.no_cache), options.jobs)
+            measurements = measure_all(jobs, library, build, measurement_cache(options.no_cache), options.jobs)
         results = list(zip(chosen, measurements, strict=True))
     rows = [{"model": str(path), **plan, **_row(target, measurement)} for target, measurement in results]
     return {"library": build, "rows": rows}
+
+
+def measurement_cache(fresh: bool = False) -> MeasurementCache:
+    """Return the measurements in the user's cache folder."""
+    return MeasurementCache(Folder.of_user().path / "device", fresh)
 
 
 def composed(graphs: Sequence[Graph]) -> tuple[list[Composition], str]:

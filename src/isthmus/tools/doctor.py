@@ -36,6 +36,7 @@ _WORK_EXTRAS = ("bench", "docs", "test", "wheel")
 """Extras for developing this project, which a user does not need."""
 _CACHE = "cache of compiled code"
 _TOOLS = "commands and plugins"
+_BACKENDS = "backends"
 _INSTALL_AGAIN = "Install this package again with pip: the installed one does not declare all of its tools."
 COMMANDS = (
     "qnn-net-run", "qnn-context-binary-generator", "qnn-context-binary-utility", "qnn-throughput-net-run",
@@ -105,6 +106,8 @@ def find() -> Iterator[Finding]:
     yield _commands()
     yield _pytest_plugin()
     yield from _packages()
+    if remedy := registry.install_again():
+        yield Finding(_BACKENDS, "backends of guests", "missing", "the installed package declares none", remedy)
     for name in registry.names():
         yield _backend(name)
 
@@ -220,7 +223,7 @@ def _backend(name: str) -> Finding:
     except QnnError as problem:
         absent = problem.code in (Code.COMMON_PLATFORM_NOT_SUPPORTED, Code.BACKEND_NOT_SUPPORTED)
         state = "missing" if absent else "broken"
-        return Finding("backends", name, state, one_line(f"{problem.what}: {problem.rule}"), one_line(problem.hint))
+        return Finding(_BACKENDS, name, state, one_line(f"{problem.what}: {problem.rule}"), one_line(problem.hint))
     if not np.array_equal(result, 2 * np.maximum(x, 0)):
-        return Finding("backends", name, "broken", f"gave {result.tolist()} for {x.tolist()}")
-    return Finding("backends", name, "works", f"ran a graph in {time.perf_counter() - began:.1f} s{kernels}")
+        return Finding(_BACKENDS, name, "broken", f"gave {result.tolist()} for {x.tolist()}")
+    return Finding(_BACKENDS, name, "works", f"ran a graph in {time.perf_counter() - began:.1f} s{kernels}")

@@ -12,14 +12,14 @@ from typing import Any
 from isthmus.backends.vendor.composition import compose
 from isthmus.backends.vendor.judge import Variant, best, unsplit_best
 from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.measurement import Compilation, MeasurementCache, build_of, measure_all, prepared
+from isthmus.backends.vendor.measurement import Compilation, build_of, measure_all, prepared
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, ModelSource, contents, is_tflite, load_data
 from isthmus.report.page.tradeoffs import judged_sections
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
-from isthmus.tools.device import targets
+from isthmus.tools.device import measurement_cache, targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.report_options import write_page
@@ -88,7 +88,7 @@ class Judging:
             self.files[title] = file
             graphs = prepared([compose(load_data(file.content, ModelSource(self._model, file.shapes)))])
             jobs += [Compilation(title, graphs, target) for target in self._targets]
-        results = measure_all(jobs, self._library, self.build, MeasurementCache(), self._workers)
+        results = measure_all(jobs, self._library, self.build, measurement_cache(), self._workers)
         self.variants += [
             Variant(job.model, job.target.level, result) for job, result in zip(jobs, results, strict=True)
         ]

@@ -3,6 +3,8 @@
 import errno
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +13,7 @@ from isthmus.backends.seam import registry
 from isthmus.capi import building
 from isthmus.capi.building import LIBRARIES
 from isthmus.delegate.options import BackendType, backend_types
+from isthmus.tools import doctor
 
 MODULE = """
 from dataclasses import replace
@@ -74,6 +77,35 @@ def test_a_registered_backend_replaces_one_of_its_name(installed) -> None:
     again = type(first)(first.name, first.library, first.driver, first.read_config)
     registry.register(again)
     assert registry.entry("elsewhere") is again
+
+
+def test_a_guest_is_registered_by_the_metadata_of_the_package_alone():
+    assert "qnn-htp" not in registry.BUILT_IN
+    assert registry.entry("qnn-htp").name == "qnn-htp"
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert '[project.entry-points."isthmus.backends"]\nqnn-htp = "isthmus.backends.vendor.driver:ENTRY"' in declared
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_metadata_that_declare_no_backend_are_said_to_be_old(monkeypatch, is_found):
+    """As in an environment that was installed before, or a tree that was not installed."""
+
+    def old(name):
+        if not is_found:
+            raise registry.PackageNotFoundError(name)
+        return SimpleNamespace(entry_points=[SimpleNamespace(group="pytest11")])
+
+    assert registry.install_again() == ""
+    monkeypatch.setattr(registry, "distribution", old)
+    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+    registry._installed.cache_clear()
+    monkeypatch.setattr(registry, "_entries", dict(registry.BUILT_IN))
+    try:
+        with pytest.raises(QnnError, match="Install isthmus again: the installed package does not declare all of its"):
+            registry.entry("qnn-htp")
+        assert "Install isthmus again" in next(each.remedy for each in doctor.find() if each.group == "backends")
+    finally:
+        registry._installed.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["", "none", "libQnnNone.so", None, 3])

@@ -1,6 +1,6 @@
 """The registry of backends by name. Each has one entry in its own module, imported on demand.
 
-Other packages add theirs under the entry point group ``isthmus.backends``, or by `register`.
+Guests of this package and other packages add theirs under the entry point group ``isthmus.backends``, or by `register`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,22 @@ def entry(name: str) -> BackendEntry:
         known = next((each for each in loaded if each.library == file), None)
     if known is None:
         rule = f"must be one of {', '.join(names())}, or a library file such as libQnnHtp.so"
-        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule, did_you_mean(short, names()))
+        hint = f"{did_you_mean(short, names())} {install_again()}".strip()
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule, hint)
     return known
+
+
+def install_again() -> str:
+    """Say that this package must be installed again, where its metadata declares no backend; empty elsewhere.
+
+    Metadata are written when a package is installed, also from a working tree, and do not follow the sources.
+    """
+    try:
+        points = distribution("isthmus").entry_points
+    except (PackageNotFoundError, OSError):
+        points = entry_points(group=GROUP)
+    is_declared = any(point.group == GROUP for point in points)
+    return "" if is_declared else "Install isthmus again: the installed package does not declare all of its backends."
 
 
 def c_facet(name: str) -> CFacet:

@@ -1,7 +1,7 @@
 """Measurements by the vendor's compiler: its figures for a model on a target, or why it refuses the model.
 
-Results depend on the graphs, the target and the build of the library only, so they are kept in the user's cache folder
-under a hash of these, each as soon as it is there.
+Results depend on the graphs, the target and the build of the library only, so they are kept under a hash of these, each
+as soon as it is there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from isthmus.backends.vendor.figures import VendorFigures, total_ram
 from isthmus.backends.vendor.library import VendorLibrary
 from isthmus.backends.vendor.process import VendorProcess
 from isthmus.backends.vendor.target import ChipTarget
-from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
 from isthmus.system import reading
 from isthmus.system.container import as_size, as_text
@@ -185,15 +184,12 @@ class MeasurementCache:
 
     Parameters
     ----------
-    folder
-        Where they are; by default ``device`` in the user's cache folder.
     fresh
         Whether to measure everything again, and keep the new results.
     """
 
-    def __init__(self, folder: Path | None = None, fresh: bool = False) -> None:
-        self._results = ResultFolder(Folder.of_user().path / "device" if folder is None else folder)
-        self._fresh = fresh
+    def __init__(self, folder: Path, fresh: bool = False) -> None:
+        self._results, self._fresh = ResultFolder(folder), fresh
 
     def get(self, key: str) -> Measurement | None:
         """Return a measurement; None if there is none, or none that can be read."""
