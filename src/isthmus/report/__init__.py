@@ -2,6 +2,6 @@
 
 from isthmus.report.memory_map import draw
 from isthmus.report.names import shorten
-from isthmus.report.table import tabulate
+from isthmus.report.text import tabulate
 
 __all__ = ["draw", "shorten", "tabulate"]

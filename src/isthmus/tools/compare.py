@@ -24,12 +24,13 @@ from isthmus.comparison.reference import FLOAT_TYPES
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
 from isthmus.report.page.comparisons import comparison_sections, comparison_subtitle
+from isthmus.report.text import operation_lines
 from isthmus.system.progress import stages
 from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, written_whole
 from isthmus.tools.library import backend_config
-from isthmus.tools.messages import add_log_argument, print_line
+from isthmus.tools.messages import add_log_argument, print_line, print_lines
 from isthmus.tools.report_options import add_html_argument, check_report_options, write_page
-from isthmus.tools.run import TIMED_RUNS, print_operation_times, read_arrays, write_arrays
+from isthmus.tools.run import TIMED_RUNS, read_arrays, write_arrays
 from isthmus.tools.shapes import add_shape_argument, add_strict_argument, open_shapes, parse_shape, refused_shapes
 
 _REDUCING = "reduce the model"
@@ -105,7 +106,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         print(report.text(options.all))
         if operations is not None:
-            print_operation_times(operations)
+            print_lines(operation_lines(operations))
         if reduction is not None:
             names = ", ".join(map(str, reduction.operations))
             print_line(f"  reduced to {counted(len(reduction.operations), 'operation')}: {names}")

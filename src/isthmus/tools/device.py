@@ -45,7 +45,7 @@ from isthmus.qnn import models
 from isthmus.report.device_table import to_text
 from isthmus.system import reading
 from isthmus.tools.files import file_name
-from isthmus.tools.messages import print_line
+from isthmus.tools.messages import print_lines
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 DEFAULT_CHIP = "SM8750"
@@ -102,8 +102,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report))
     else:
-        for line in to_text(rows):
-            print_line(line)
+        print_lines(to_text(rows))
         print(f"compiled by Qualcomm's library, build {report['library']}; memory in bytes")
     return 1 if any(row["problem"] for row in rows) else 0
 

@@ -32,6 +32,7 @@ from isthmus.graph import Graph
 from isthmus.graph.random_arrays import random_array
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.page.tradeoffs import tradeoff_sections
+from isthmus.report.text import limit_line
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff, too_little
 from isthmus.session import Session
 from isthmus.system.progress import progress
@@ -47,7 +48,6 @@ from isthmus.tools.report_options import (
     add_html_argument,
     check_report_options,
     describe_plan,
-    limit_line,
     limits_of,
     write_page,
 )

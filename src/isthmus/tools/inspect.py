@@ -15,11 +15,13 @@ from isthmus import frontends
 from isthmus.backends.vendor.library import is_installed
 from isthmus.errors import QnnError, counted
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
+from isthmus.report.text import memory_line
 from isthmus.system import reading
 from isthmus.tools import inspect_composed, inspect_vendor
 from isthmus.tools.inspect_tensors import print_tensors
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
+from isthmus.tools.report_options import memory_sizes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +75,10 @@ def _described(request: ModelRequest) -> tuple[dict[str, Any], Callable[[Mapping
 
 def _memory(request: ModelRequest) -> dict[str, int]:
     """Return the memory of a model's graph as the backend prepares it."""
-    info = request.plan(request.load()).info
-    return {
-        "scratch_bytes": info.memory.scratch_bytes,
-        "state_bytes": info.memory.state_bytes,
-        "prepared_constant_bytes": info.memory.constant_bytes,
-        "io_bytes": info.io_bytes,
-    }
+    sizes = memory_sizes(request.plan(request.load()).info)
+    # The graph's description has the bytes of constants in the file.
+    sizes["prepared_constant_bytes"] = sizes.pop("constant_bytes")
+    return sizes
 
 
 def describe(info: BinaryInfo) -> dict[str, Any]:
@@ -100,10 +99,7 @@ def _graph(graph: GraphInfo) -> dict[str, Any]:
         "target": graph.target,
         "inputs": [_tensor(tensor) for tensor in graph.inputs],
         "outputs": [_tensor(tensor) for tensor in graph.outputs],
-        "scratch_bytes": graph.memory.scratch_bytes,
-        "state_bytes": graph.memory.state_bytes,
-        "constant_bytes": graph.memory.constant_bytes,
-        "io_bytes": graph.io_bytes,
+        **memory_sizes(graph),
         "alignment": graph.memory.alignment,
     }
 
@@ -130,7 +126,4 @@ def print_report(report: Mapping[str, Any]) -> None:
     for graph in graphs:
         print_line(f"graph '{graph['name']}'" + f" ({graph['target']})" * bool(graph["target"]))
         print_tensors(graph, lambda tensor: f", {counted(tensor['bytes'], 'byte')}, {tensor['mem_type']}")
-        print(
-            f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
-            f"constants {graph['constant_bytes']:,}  io {graph['io_bytes']:,} bytes; aligned to {graph['alignment']}"
-        )
+        print(f"{memory_line(graph)}; aligned to {graph['alignment']}")

@@ -18,6 +18,7 @@ from isthmus.frontends.dlc.operations import operation
 from isthmus.graph import Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
+from isthmus.report.text import memory_line
 from isthmus.system import reading
 from isthmus.tools.inspect_tensors import datatype_name, print_tensors
 from isthmus.tools.messages import print_line
@@ -146,7 +147,4 @@ def print_report(report: Mapping[str, Any]) -> None:
             print_line(f"  not supported: {', '.join(graph['unknown_operations'])}")
         print_line(f"  {counted(graph['constants'], 'constant')}, {counted(graph['constant_bytes'], 'byte')}")
         if "scratch_bytes" in graph:
-            print(
-                f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
-                f"constants {graph['prepared_constant_bytes']:,}  io {graph['io_bytes']:,} bytes"
-            )
+            print(memory_line(graph, "prepared_constant_bytes"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from isthmus.errors import one_line
@@ -26,6 +26,12 @@ def add_log_argument(parser: argparse.ArgumentParser) -> None:
 def print_line(line: str) -> None:
     """Print exactly one line, whatever characters the file names in it contain."""
     print(one_line(line))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, each as `print_line` does."""
+    for line in lines:
+        print_line(line)
 
 
 class _Printer(logging.Handler):

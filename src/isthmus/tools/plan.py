@@ -17,17 +17,17 @@ from typing import Any
 
 from isthmus.backends.seam.entry import PlanReport
 from isthmus.backends.seam.native import check_target
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import Code, QnnError
 from isthmus.frontends import NeedsStages, contents
 from isthmus.graph import GraphInfo
 from isthmus.prepare.schedule import Plan
-from isthmus.report import draw, shorten, tabulate
+from isthmus.report import draw, tabulate
 from isthmus.report.picture import draw_svg
-from isthmus.report.tradeoff import BOUNDED
+from isthmus.report.text import fact_lines, plan_lines
 from isthmus.system import reading
 from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.library import add_tcm_argument
-from isthmus.tools.messages import print_line
+from isthmus.tools.messages import print_line, print_lines
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.plan_stages import print_stages
 from isthmus.tools.report_options import (
@@ -35,14 +35,13 @@ from isthmus.tools.report_options import (
     check_report_options,
     describe_plan,
     is_saved,
+    memory_sizes,
     read_saved,
     write_report,
 )
 from isthmus.tools.shapes import open_shapes, refused_shapes
 
 MAX_COLUMNS = 160
-FLOATS_SHOWN = 5
-"""Number of float steps that are named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,19 +114,14 @@ def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) ->
         rule = "a context binary is judged when it is run"
         hint = "Plan the model that it was made from with --tcm, or run the binary in TCM with --tcm."
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--tcm of '{options.model}'", rule, hint)
-    sizes = {
-        "scratch_bytes": info.memory.scratch_bytes,
-        "state_bytes": info.memory.state_bytes,
-        "io_bytes": info.io_bytes,
-        "constant_bytes": info.memory.constant_bytes,
-    }
+    sizes = memory_sizes(info)
     if options.json:
         report = {"model": str(options.model), "backend": backend, "target": info.target, "graph": info.name}
         print(json.dumps({**report, **sizes, "status": "fixed"}))
         return 0
     print_line(f"{options.model} on {backend}, graph '{info.name}' of a context binary: its plan is fixed")
-    for name, size in sizes.items():
-        print(f"  {name.removesuffix('_bytes'):<10}{size:>13,}")
+    for line in fact_lines((name.removesuffix("_bytes"), size, "") for name, size in sizes.items()):
+        print(line)
     return 0
 
 
@@ -165,61 +159,10 @@ def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) ->
 
 
 def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
-    """Print the description as text."""
+    """Print the description as text, with the picture."""
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    scratch = report["scratch_bytes"]
-    proof = {
-        "optimal": "proved optimal: no layout of these blocks is smaller",
-        "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
-    }[report["status"]]
-    made_for = ", ".join(filter(None, (report["target"], counted(report["threads"], "thread"))))
-    print_line(f"{report['model']} on {report['backend']} ({made_for}), {counted(report['steps'], 'step')}")
-    for name, note in (
-        ("scratch", proof),
-        ("state", "kept from run to run"),
-        ("io", f"inputs and outputs{', inside scratch' * plan.io_inside}"),
-        ("constant", "weights, packed for the kernels" if report["target"] else "weights, as the model stores them"),
-    ):
-        print(f"  {name + 's' * (name == 'constant'):<10}{report[f'{name}_bytes']:>13,}  {note}")
-    if "scratch_limit_bytes" in report:
-        print(f"  limit     {report['scratch_limit_bytes']:>13,}  of scratch (--scratch-limit)")
-    print("  instead of scratch:")
-    for name, note in (("unshared", "without sharing"), ("greedy", "greedy by size")):
-        print(f"  {'':10}{report[f'{name}_bytes']:>13,}  {note}{_ratio(report[f'{name}_bytes'], scratch)}")
-    print(f"  {'':10}{report['lower_bound']:>13,}  lower bound")
-    print("  saved on the way:")
-    print(f"  {'':10}{report['order_saved_bytes']:>13,}  live bytes at the peak, by the order of operations")
-    print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that share memory")
-    if report["fp16_bytes"]:
-        print("  floats in scratch, each tensor by itself:")
-        print(f"  {'':10}{report['fp16_bytes']:>13,}  bytes of fp16 tensors")
-        print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay float32: fp16 would be too inexact")
-    shown = [(step["op"], shorten([step["name"]], max(columns - 70, 16))[0]) for step in report["in_float"]]
-    lines = [f"{op} {name} has no integer kernel for its operands" for op, name in shown[:FLOATS_SHOWN]]
-    if len(shown) > FLOATS_SHOWN:
-        lines.append(f"and {len(shown) - FLOATS_SHOWN} more")
-    for line in lines:
-        print(f"  in float  {'':>13}  {line}")
-    for region in report["regions"]:
-        ends = region["steps"][0], region["steps"][-1]
-        tiles, steps = counted(region["tiles"], "tile"), counted(len(region["steps"]), "step")
-        names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))
-        print(f"  tiles     {region['carried_bytes']:>13,}  carried between {tiles} of {steps}, {names}")
-    for name in report["rematerialized"]:
-        print(f"  remat     {'':>13}  {shorten([name], max(columns - 50, 16))[0]} is computed twice rather than kept")
-    if report["search_bounded"]:
-        print(f"  search    {'':>13}  {BOUNDED}")
-    if "embedded" in report:
-        embedded = report["embedded"]
-        how = f"{embedded['status']}, greedy by size {embedded['greedy_bytes']:,}"
-        tensors = counted(embedded["planned"], "tensor")
-        print(f"  embedded  {embedded['arena_bytes']:>13,}  of arena for {tensors} ({how})")
-        print_line(f"  {'':23}  in {embedded['path']}")
-    if report["peak"]:
-        peak = report["peak"]
-        name = shorten([peak["name"]], max(columns - 50, 16))[0] if unicode else ascii(peak["name"])[1:-1]
-        print(f"  peak      {peak['live_bytes']:>13,}  live at step {peak['step']}, {peak['op']} {name}")
+    print_lines(plan_lines(report, plan.io_inside, columns, unicode))
     # Not part of the plan, which is the same every time.
     spent = f"  planned in {report['plan_seconds'] * 1e3:.1f} ms; {report['seconds']:.2f} s with loading the model"
     print(spent, file=sys.stderr)
@@ -252,8 +195,3 @@ def _check_embed(model: Path, out: Path) -> None:
     refuse_overwrite(what, out, model)
     if out.is_dir():
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is a directory, not a file")
-
-
-def _ratio(bytes_: int, scratch: int) -> str:
-    """Describe a size as a multiple of the scratch; return an empty string if they are equal."""
-    return f", {bytes_ / scratch:.2f} times as much" if scratch and bytes_ != scratch else ""

@@ -15,10 +15,10 @@ from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import SELECTING, staged_model
 from isthmus.graph import Graph, TensorInfo
 from isthmus.prepare.tiling import ScratchLimit
-from isthmus.report import tabulate
-from isthmus.tools.messages import print_line
+from isthmus.report.text import fact_lines, heading, limit_line, tabulate, tensor_lines
+from isthmus.tools.messages import print_line, print_lines
 from isthmus.tools.model_options import ModelRequest
-from isthmus.tools.report_options import limit_line, limits_of
+from isthmus.tools.report_options import limits_of
 from isthmus.tools.shapes import open_shapes
 
 if TYPE_CHECKING:
@@ -40,15 +40,11 @@ def print_stages(options: argparse.Namespace, request: ModelRequest, columns: in
     if options.json:
         print(json.dumps(report))
         return status
-    made_for = ", ".join(filter(None, (report["target"], counted(report["threads"], "thread"))))
-    stages = counted(len(plans), "stage")
-    print_line(f"{report['model']} on {report['backend']} ({made_for}), {stages}; shapes are the greatest")
+    print_line(f"{heading(report)}, {counted(len(plans), 'stage')}; shapes are the greatest")
     for number, (stage, plan) in enumerate(zip(report["stages"], plans, strict=True), 1):
         steps = counted(stage["steps"], "step")
         print_line(f"  stage {number}   {stage['scratch_bytes']:>13,}  bytes of scratch, {steps}")
-        for kind in ("inputs", "outputs"):
-            for name, tensor in stage[kind].items():
-                print_line(f"    {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
+        print_lines(tensor_lines(stage, "    "))
         for name in stage["waits_for"]:
             print_line(f"    then    {name} is read, and decides the shapes behind it")
         for limit in limits_of(plan):
@@ -57,13 +53,13 @@ def print_stages(options: argparse.Namespace, request: ModelRequest, columns: in
                 print_line(f"      {remedy}")
         if options.table and plan.plan.rows:
             print(f"\n{tabulate(plan.plan.rows, columns)}\n")
-    for name, note in (
-        ("scratch", "the most of any stage; all stages use it"),
-        ("between", "values between stages"),
-        ("io", "inputs and outputs"),
-        ("constant", "weights of all stages, once for each combination of shapes in use"),
-    ):
-        print(f"  {name + 's' * (name == 'constant'):<10}{report[f'{name}_bytes']:>13,}  {note}")
+    facts = (
+        ("scratch", report["scratch_bytes"], "the most of any stage; all stages use it"),
+        ("between", report["between_bytes"], "values between stages"),
+        ("io", report["io_bytes"], "inputs and outputs"),
+        ("constants", report["constant_bytes"], "weights of all stages, once for each combination of shapes in use"),
+    )
+    print("\n".join(fact_lines(facts)))
     if any(map(limits_of, plans)):
         print(f"  {EACH_ALONE}")
     return status

@@ -112,9 +112,14 @@ def limits_of(prepared: PlanReport) -> list[dict[str, Any]]:
     return [] if prepared.section is None else prepared.section.to_json().get("limits", [])
 
 
-def limit_line(limit: Mapping[str, Any]) -> str:
-    """Return what a plan takes of a limited memory, and whether it fits, as a line of text."""
-    return f"{limit['name']}: {limit['bytes']:,} bytes of {limit['limit']:,}: {limit['note']}"
+def memory_sizes(info: GraphInfo) -> dict[str, int]:
+    """Return the bytes of a graph's pools as a report has them."""
+    return {
+        "scratch_bytes": info.memory.scratch_bytes,
+        "state_bytes": info.memory.state_bytes,
+        "io_bytes": info.io_bytes,
+        "constant_bytes": info.memory.constant_bytes,
+    }
 
 
 def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
@@ -132,10 +137,8 @@ def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
         }
     return {
         "steps": len(plan.steps),
+        **memory_sizes(info),
         "scratch_bytes": plan.bytes,
-        "state_bytes": info.memory.state_bytes,
-        "io_bytes": info.io_bytes,
-        "constant_bytes": info.memory.constant_bytes,
         "status": plan.status,
         "lower_bound": plan.lower_bound,
         "greedy_bytes": plan.greedy_bytes,

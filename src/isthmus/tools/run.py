@@ -9,7 +9,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from isthmus.graph.random_arrays import random_array
 from isthmus.memory.auditing import suspended
 from isthmus.qnn import Profile, ProfileLevel
 from isthmus.qnn.profile import median_times
+from isthmus.report.text import heading, memory_line, operation_lines, tensor_lines
 from isthmus.session import Session, checked_seconds
 from isthmus.system import reading
 from isthmus.system.progress import progress
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.library import add_tcm_argument, add_timeout_argument
-from isthmus.tools.messages import print_line
+from isthmus.tools.messages import print_lines
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import (
     add_html_argument,
@@ -34,6 +35,7 @@ from isthmus.tools.report_options import (
     describe_audit,
     describe_plan,
     is_saved,
+    memory_sizes,
     read_saved,
     write_report,
 )
@@ -169,17 +171,6 @@ def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[d
         return [{"name": name, "us": time} for name, time in median_times(profile.get_events()).items()]
 
 
-def print_operation_times(operations: Sequence[Mapping[str, Any]], in_stages: bool = False) -> None:
-    """Print the time of each operation as a table, the longest first; a model in stages has none."""
-    if not operations:
-        print(f"  times of operations are not measured{', because the model runs in stages' if in_stages else ' here'}")
-        return
-    total = sum(each["us"] for each in operations)
-    print(f"  time per operation, {total / 1e3:.3f} ms in all")
-    for each in sorted(operations, key=lambda each: -each["us"]):
-        print_line(f"    {each['us']:12,.1f} us  {each['us'] / total if total else 0:6.1%}  {each['name']}")
-
-
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of an ``.npz`` file."""
     try:
@@ -243,10 +234,7 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
         "stages": len(session.stages),
         "inputs": tensors(session.inputs),
         "outputs": tensors(session.outputs),
-        "scratch_bytes": info.memory.scratch_bytes,
-        "state_bytes": info.memory.state_bytes,
-        "constant_bytes": info.memory.constant_bytes,
-        "io_bytes": info.io_bytes,
+        **memory_sizes(info),
         "device": {} if session.in_stages else dict(session.graph.driver.figures_of_device),
         "runs": len(latencies),
         "latency_ms": {
@@ -263,22 +251,13 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
 
 def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> None:
     """Print the description as text."""
-    threads, runs = counted(report["threads"], "thread"), counted(report["runs"], "run")
-    made_for = ", ".join(filter(None, (report["target"], threads)))
-    print_line(f"{report['model']} on {report['backend']} ({made_for})")
-    for kind in ("inputs", "outputs"):
-        for name, tensor in report[kind].items():
-            print_line(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
-    print(
-        f"  memory  scratch {report['scratch_bytes']:,}  state {report['state_bytes']:,}  "
-        f"constants {report['constant_bytes']:,}  io {report['io_bytes']:,} bytes"
-    )
+    print_lines((heading(report), *tensor_lines(report), memory_line(report)))
     if report["device"]:
         print("  device  " + "  ".join(f"{name} {value:,}" for name, value in report["device"].items()))
     latency = report["latency_ms"]
     in_stages = f" in {counted(report['stages'], 'stage')}" if report["stages"] else ""
     print(
-        f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {runs}, "
+        f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {counted(report['runs'], 'run')}, "
         f"{counted(report['steps'], 'step')}{in_stages}; loaded in {report['load_seconds']:.2f} s"
     )
     print(
@@ -286,7 +265,7 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
         f"{report['backend_copied_bytes']:,} by the backend (staging buffers: {report['staging_bytes']:,})"
     )
     if "operations" in report:
-        print_operation_times(report["operations"], report["stages"] > 0)
+        print_lines(operation_lines(report["operations"], report["stages"] > 0))
     for name, array in results.items():
         with np.printoptions(precision=4, suppress=True, threshold=8):
             print(f"  {one_line(name)} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)

@@ -26,7 +26,7 @@ from isthmus.system.progress import Progress, shown
 from isthmus.tools.device import add_jobs_argument
 from isthmus.tools.files import file_name, refuse_unwritable_folder, written_whole
 from isthmus.tools.library import add_tcm_argument
-from isthmus.tools.messages import print_line
+from isthmus.tools.messages import print_lines
 from isthmus.tools.model_options import add_model_options
 from isthmus.tools.report_options import check_report_options
 from isthmus.tools.shapes import open_shapes, refused_shapes
@@ -82,8 +82,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report))
     else:
-        for line in to_table(rows, columns) if rows else [f"part {options.shard} has no rows"]:
-            print_line(line)
+        print_lines(to_table(rows, columns) if rows else [f"part {options.shard} has no rows"])
     return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
 
 
