@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 from support import tiny
 
+from isthmus.report.text import FLOATS_SHOWN
 from isthmus.tools.cli import main
 
 MODELS = Path(__file__).parents[2] / ".models"
@@ -190,11 +191,11 @@ def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, m
     from isthmus.tools import plan as command
 
     describe = command.describe
-    steps = [{"op": "L2Norm", "name": f"norm {number}"} for number in range(command.FLOATS_SHOWN + 3)]
+    steps = [{"op": "L2Norm", "name": f"norm {number}"} for number in range(FLOATS_SHOWN + 3)]
     monkeypatch.setattr(command, "describe", lambda *given: {**describe(*given), "in_float": steps})
     assert main(["plan", str(tiny.gate(tmp_path / "gate.onnx", 4))]) == 0
     out = capsys.readouterr().out
-    assert all((step["name"] in out) is (number < command.FLOATS_SHOWN) for number, step in enumerate(steps))
+    assert all((step["name"] in out) is (number < FLOATS_SHOWN) for number, step in enumerate(steps))
     assert "and 3 more" in out
 
 

@@ -215,7 +215,7 @@ class Comparison:
         # Where the reference has floats, every rounding to fixed point is looked at by itself.
         rounded = {name for name in self._held if self.values.is_rounded(self.graph.tensors[name])}
         self.is_rounded = bool(rounded)
-        passed = _constants(self.graph) | (_only_quantized(self.graph) if rounded else set())
+        passed = _constants(self.graph) | (_quantized_only(self.graph) if rounded else set())
         self.kept = [
             name for name in self._held
             if (name in after_fusion or name in rounded) and self.values.stored(name) is not None
@@ -234,10 +234,10 @@ class Comparison:
         suspects = [row for row in rows if row.is_wrong or (self.are_real and row.verdict is Verdict.SATURATES)]
         self._say(STAGES[4])
         if not suspects:
-            suspects = self._unobserved(rows)
+            suspects = self._unobserved_suspects(rows)
         elif not self.is_rounded:
             # Quantizers leave out activations, so inside an operation equal names need not mean equal values.
-            suspects = self._narrowed(suspects)
+            suspects = self._narrow(suspects)
         return ComparisonReport(
             self.subject.source.path.name, self.backend, self.reference.title, tuple(rows), tuple(suspects),
             dict(self.feeds), tuple(name for name in self.feeds if name not in inputs),
@@ -245,7 +245,7 @@ class Comparison:
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _given(self, tensor: Tensor, own: bool) -> np.ndarray:
+    def _array_for(self, tensor: Tensor, own: bool) -> np.ndarray:
         """Return the value that an operation alone reads: the reference's, or this side's own."""
         if tensor.type is TensorType.APP_READWRITE:
             return np.asarray(tensor.initial())
@@ -290,7 +290,7 @@ class Comparison:
             return {}
         isolated = isolate(self.graph, found)
         sources = {tensor.name: tensor for each in found for tensor in each.sources}
-        reference = {isolated.inputs[name]: self._given(tensor, own=False) for name, tensor in sources.items()}
+        reference = {isolated.inputs[name]: self._array_for(tensor, own=False) for name, tensor in sources.items()}
         tensors = isolated.graph.tensors
         with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
 
@@ -305,7 +305,7 @@ class Comparison:
             nudges = changed(tolerance.nudged, NUDGES)
             steps = changed(tolerance.stepped, NUDGES) if self.is_rounded else []
             steps += self._with_other_constants(found, reference) if self.is_rounded else []
-            own = {isolated.inputs[name]: self._given(tensor, own=True) for name, tensor in sources.items()
+            own = {isolated.inputs[name]: self._array_for(tensor, own=True) for name, tensor in sources.items()
                    if name in self.whole or tensor.type is not TensorType.NATIVE}  # fmt: skip
             in_context = runner.run(own) if len(own) == len(sources) else alone
         results = {}
@@ -393,7 +393,7 @@ class Comparison:
         target = each.target
         wanted = self.values.stored(target.name)
         assert wanted is not None
-        sources = {tensor.name: reals(tensor, self._given(tensor, own=False)) for tensor in each.sources}
+        sources = {tensor.name: reals(tensor, self._array_for(tensor, own=False)) for tensor in each.sources}
         bound, largest = tolerance.bound(each.nodes, self.reference.unit), _reach([reals(target, wanted)])
         scale = tolerance.step_size(own_quantizer(target, each.nodes) or target)
         limit = bound.tolerance(scale, largest, nudge)
@@ -458,7 +458,7 @@ class Comparison:
         found = alone[place.tensor]
         return TensorRow(
             operation, name, wanted.shape, dtype, found.verdict(in_model), in_model, found.from_reference,
-            found.tolerance, self._fused(operation, self.kept), found.saturation,
+            found.tolerance, self._fused_operations(operation, self.kept), found.saturation,
         )  # fmt: skip
 
     def _view_row(self, operation: ModelOperation, name: str, wanted: np.ndarray, carrier: str) -> TensorRow:
@@ -476,7 +476,7 @@ class Comparison:
         verdict = Verdict.WRONG if alone.max_abs > 0 else Verdict.AGREES
         return TensorRow(operation, name, wanted.shape, dtype, verdict, in_model, alone)
 
-    def _fused(self, operation: ModelOperation, kept: Iterable[str]) -> tuple[ModelOperation, ...]:
+    def _fused_operations(self, operation: ModelOperation, kept: Iterable[str]) -> tuple[ModelOperation, ...]:
         """Return the other operations between an operation and the tensors that exist before it."""
         known = {self._held[tensor][0] for tensor in kept} | set(self.feeds)
         writers = {name: each for each in self.subject.operations for name in each.outputs}
@@ -493,7 +493,7 @@ class Comparison:
 
     # -- isolation -----------------------------------------------------------------------------------------------------
 
-    def _narrowed(self, suspects: Sequence[TensorRow]) -> list[TensorRow]:
+    def _narrow(self, suspects: Sequence[TensorRow]) -> list[TensorRow]:
         """Run the operations inside wrong fused operations alone, too; name those instead if one of them is wrong."""
         inside = {
             self.stored[name].tensor: None
@@ -532,7 +532,7 @@ class Comparison:
                 found = self._run_alone([target], [*self.kept, *cuts, name])[target]
                 if found.from_reference.max_abs > found.tolerance:
                     cuts.append(name)
-        left = (*self._fused(row.operation, [*self.kept, *cuts]), row.operation)
+        left = (*self._fused_operations(row.operation, [*self.kept, *cuts]), row.operation)
         # Conversions from and to fixed point are parts of the operation between them.
         named = next((each for each in reversed(left) if each.kind not in CONVERSIONS), row.operation)
         return replace(row, operation=named, fused=tuple(each for each in left if each is not named))
@@ -550,7 +550,7 @@ class Comparison:
                 found.from_reference, found.tolerance,
             )  # fmt: skip
 
-    def _unobserved(self, rows: Sequence[TensorRow]) -> list[TensorRow]:
+    def _unobserved_suspects(self, rows: Sequence[TensorRow]) -> list[TensorRow]:
         """Run the model without additional outputs; find the operation that is wrong only then.
 
         Such a run may differ from the reference by as much as the run with additional outputs does, twice, and by the
@@ -602,7 +602,7 @@ def _constants(graph: Graph) -> set[Tensor]:
     return found
 
 
-def _only_quantized(graph: Graph) -> set[Tensor]:
+def _quantized_only(graph: Graph) -> set[Tensor]:
     """Return the tensors that only quantizers read; these stand for activations that are left out before them."""
     readers: dict[Tensor, set[str]] = {}
     for node in graph.nodes:

@@ -119,7 +119,7 @@ class OnnxSubject(Subject):
         return bytes(model.SerializeToString())
 
 
-def _known(graph: Any) -> set[str]:
+def _initial_names(graph: Any) -> set[str]:
     """Return the names that have a value before the first node."""
     return {
         *(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer),
@@ -132,7 +132,7 @@ def _read(node: Any) -> Iterable[str]:
     names = dict.fromkeys(filter(None, node.input))
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
-            inside = _known(graph) | {name for inner in graph.node for name in inner.output}
+            inside = _initial_names(graph) | {name for inner in graph.node for name in inner.output}
             outside = [name for inner in graph.node for name in _read(inner)]
             names.update(dict.fromkeys(n for n in (*outside, *(v.name for v in graph.output)) if n not in inside))
     return names

@@ -146,18 +146,18 @@ class _Attempt:
         if not given or not results:
             return None
         try:
-            return self._compared(operations, given, results)
+            return self._compare(operations, given, results)
         except QnnError as problem:
             self.problems.append(problem)
             return None
 
-    def _compared(
+    def _compare(
         self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]
     ) -> ModelReduction | None:
         """Write a model of these operations and compare it; return None if it agrees."""
         comparison = self._comparison
         model = comparison.subject.extract(operations, given, results)
-        path = self._written(comparison.subject, "reduced", model)
+        path = self._write(comparison.subject, "reduced", model)
         other: bytes | None = None
         against: str | Path | None
         if comparison.reference.other is not None:
@@ -166,7 +166,7 @@ class _Attempt:
             same = {by_result[name].index: by_result[name] for o in operations for name in o.outputs
                     if name in by_result}  # fmt: skip
             other = counterpart.extract([same[index] for index in sorted(same)], given, results)
-            against = self._written(counterpart, "reference", other)
+            against = self._write(counterpart, "reference", other)
         else:
             against = comparison.reference.name
         subject = open_model(ModelSource(path))
@@ -179,7 +179,7 @@ class _Attempt:
             return None
         return ModelReduction(tuple(operations), model, other, dict(given), report)
 
-    def _written(self, subject: Subject, name: str, data: bytes) -> Path:
+    def _write(self, subject: Subject, name: str, data: bytes) -> Path:
         """Write a model into the folder of trials, with the suffix of its format."""
         path = self._folder / f"{name}{subject.source.path.suffix}"
         path.write_bytes(data)

@@ -68,7 +68,7 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
         other = open_model(replace(source, path=Path(name)))
         _check_inputs(subject, other)
         title = f"{Path(name).name} in {other.runtime}"
-        return Reference(title, lambda feeds, kept: other.reference(_converted(subject, other, feeds)), other=other)
+        return Reference(title, lambda feeds, kept: other.reference(_convert(subject, other, feeds)), other=other)
     known = (*registry.names(), *FLOAT_TYPES)
     if name not in known:
         rule = f"must be a model file, a float type or a backend: {', '.join(known)}"
@@ -136,7 +136,7 @@ def _check_inputs(subject: Subject, other: Subject) -> None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "; ".join(differences), "Compare models with equal inputs.")
 
 
-def _converted(subject: Subject, other: Subject, feeds: Arrays) -> dict[str, np.ndarray]:
+def _convert(subject: Subject, other: Subject, feeds: Arrays) -> dict[str, np.ndarray]:
     """Return a model's inputs for another one: as real numbers where the other has floats and the model fixed point."""
     types = {tensor.name: tensor.dtype for tensor in other.compose().graph.inputs}
     return {

@@ -91,7 +91,7 @@ class TfliteSubject(Subject):
             for name, index in inputs.items():
                 interpreter.set_tensor(index, feeds[name])
             interpreter.invoke()
-        computed = self._computed() if is_hybrid else self.operations
+        computed = self._compute() if is_hybrid else self.operations
         results = {name for operation in computed for name in operation.outputs}
         # Handles of variables have no elements; LiteRT may crash if it is asked for them.
         details = interpreter.get_tensor_details()
@@ -100,7 +100,7 @@ class TfliteSubject(Subject):
         with converted_errors(what, "LiteRT cannot return its tensors"):
             return {name: interpreter.get_tensor(index) for name, index in found.items()}
 
-    def _computed(self) -> list[ModelOperation]:
+    def _compute(self) -> list[ModelOperation]:
         """Return the operations that read an input; XNNPACK computes the others when it loads a model."""
         main = ModelFile(self.data, self.source.path.stem).subgraph(0)
         known = {name for index, name in self._names.items() if main.shared.buffer(main.tensor(index).buffer)}
@@ -114,20 +114,20 @@ class TfliteSubject(Subject):
 
     def _with_all_outputs(self) -> bytes:
         """Return the file with all results of operators as outputs: a delegate keeps no others."""
-        model = self._parsed()
+        model = self._parse()
         main = model.subgraphs[0]
         indices = {name: index for index, name in self._names.items()}
-        results = (indices[name] for operation in self._computed() for name in operation.outputs)
+        results = (indices[name] for operation in self._compute() for name in operation.outputs)
         main.outputs = [index for index in dict.fromkeys(results) if main.tensors[index].type not in _HANDLES]
-        return _packed(model)
+        return _pack(model)
 
-    def _parsed(self) -> Any:
+    def _parse(self) -> Any:
         """Return the file as objects of its schema."""
         schema: Any = import_runtime("ai_edge_litert.schema_py_generated", "ai-edge-litert", "reference")
         return schema.ModelT.InitFromObj(schema.Model.GetRootAs(self.data, 0))
 
     def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
-        model = self._parsed()
+        model = self._parse()
         main = model.subgraphs[0]
         indices = {name: index for index, name in self._names.items()}
         main.operators = [main.operators[operation.index] for operation in operations]
@@ -148,10 +148,10 @@ class TfliteSubject(Subject):
         for index, tensor in enumerate(main.tensors):
             if index not in kept:
                 tensor.buffer = 0
-        return _packed(model)
+        return _pack(model)
 
 
-def _packed(model: Any) -> bytes:
+def _pack(model: Any) -> bytes:
     """Return the bytes of a file that is given as objects of its schema, without signatures and metadata."""
     flatbuffers: Any = import_runtime("flatbuffers", "flatbuffers", "reference")
     model.signatureDefs, model.metadata, model.metadataBuffer = [], [], None

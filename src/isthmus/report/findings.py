@@ -64,10 +64,10 @@ def reasons(row: Mapping[str, Any]) -> list[str]:
     if row["verdict"] == SATURATES and saturation is not None:
         return [f"{beyond(saturation)}; within it the operation is right"]
     if row["verdict"] == WRONG and alone is not None:
-        return [f"alone, on the reference's inputs: {apart(alone)}{_allowed('tolerance', row)}"]
+        return [f"alone, on the reference's inputs: {apart(alone)}{_allowance('tolerance', row)}"]
     if there is None:
         return []
-    found = [f"in the model: {apart(there)}{_allowed('tolerance alone', row)}"]
+    found = [f"in the model: {apart(there)}{_allowance('tolerance alone', row)}"]
     return found if saturation is None else [*found, f"besides, {beyond(saturation)}"]
 
 
@@ -77,6 +77,6 @@ def saturation_remark(count: int) -> str:
     return f"{does}: no fault, since random inputs may exceed what was calibrated; give real ones to judge ranges"
 
 
-def _allowed(title: str, row: Mapping[str, Any]) -> str:
+def _allowance(title: str, row: Mapping[str, Any]) -> str:
     """Return the tolerance of a row as the end of a sentence; nothing if it is not finite."""
     return "" if row["tolerance"] is None else f"; {title} {row['tolerance']:.3g}"

@@ -176,15 +176,15 @@ def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
     for index in sorted(range(len(rows)), key=lambda i: (rows[i].first, rows[i].offset)):
         row = rows[index]
         near = [block for block in near if block.row.last >= row.first - 1]
-        letter = capitals.get(index) or _unused(ascii_lowercase + digits, len(blocks), {b.letter for b in near})
+        letter = capitals.get(index) or _first_unused(ascii_lowercase + digits, len(blocks), {b.letter for b in near})
         # Five does not divide the number of colours, so successive blocks get distant colours.
-        color = _unused(COLORS, 5 * len(blocks), {b.color for b in near})
+        color = _first_unused(COLORS, 5 * len(blocks), {b.color for b in near})
         blocks.append(_Block(row, letter, color))
         near.append(blocks[-1])
     return blocks
 
 
-def _unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choice:
+def _first_unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choice:
     """Return the first unused choice from `start` on, or the one at `start` if all are used."""
     rotated = [choices[(start + i) % len(choices)] for i in range(len(choices))]
     return next((choice for choice in rotated if choice not in used), rotated[0])
@@ -264,15 +264,7 @@ def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[st
 
 
 def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, marks: _Marks) -> tuple[str, str]:
-    """Return the style (parameters of a terminal's colour sequence) and the character of one position on the screen.
-
-    Parameters
-    ----------
-    above, below
-        The cells of its halves: a block, "" if sparse, None if empty.
-    letter
-        The character to use if one block fills both halves.
-    """
+    """Return the style (parameters of a terminal's colour sequence) and the character of one position on the screen."""
     if isinstance(above, _Block) and isinstance(below, _Block):
         if above is below:
             return f";30;48;5;{above.color}", letter

@@ -34,7 +34,7 @@ def to_page(rows: Sequence[Mapping[str, Any]], columns: Columns, note: str) -> s
         Figure("With a problem", len(refused), COUNT, tone=BAD if refused else GOOD),
         *([Figure("Do not fit", len(misfits), COUNT, tone=BAD if misfits else GOOD)] if "fits" in columns else []),
     ])  # fmt: skip
-    sections: list[Section] = [figures, *_compared(rows, columns), _table(rows, columns)]
+    sections: list[Section] = [figures, *_comparison(rows, columns), _table(rows, columns)]
     if refused:
         notes = [Note(_title(row, columns), str(row["problem"]), BAD) for row in refused]
         sections.append(Notes("Problems", notes))
@@ -47,7 +47,7 @@ def _title(row: Mapping[str, Any], columns: Columns) -> str:
     return ", ".join(filter(None, (str(row["model"]), row.get("backend"), *settings)))
 
 
-def _compared(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Section]:
+def _comparison(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Section]:
     """Return bars for the figure that matters most, if there are not too many rows."""
     key = next((key for key in COMPARED if key in columns), None)
     found = [row for row in rows if key is not None and row.get(key) is not None]

@@ -136,7 +136,7 @@ class OnnxFile:
         for proto in self._model.graph.node:
             results = [name for name in proto.output if name]
             if is_standard(proto, *_OF_SHAPES) and not self._static.issuperset(self._read_by(proto)):
-                proto = self._known(proto)
+                proto = self._constant_for(proto)
             if results and self._static.issuperset(results):
                 self._constants.update(dict.fromkeys(results, proto))
                 continue
@@ -159,7 +159,7 @@ class OnnxFile:
             nodes.append(copy)
         return nodes
 
-    def _known(self, proto: Any) -> Any:
+    def _constant_for(self, proto: Any) -> Any:
         """Return a Constant in place of a Shape or Size node, whose operand may exist only in tiles."""
         name = proto.output[0]
         value = self._values[name]

@@ -165,7 +165,7 @@ def _transposed_convolution(facts: NodeFacts) -> NodeRule | None:
     return NodeRule(facts.first(), enlarged_rows(facts.height, stride), fewest)
 
 
-def _enlarged(facts: NodeFacts) -> NodeRule | None:
+def _enlarge(facts: NodeFacts) -> NodeRule | None:
     """Return the rule of rows that are repeated an integer number of times."""
     if not facts.is_image() or facts.times is None or facts.attributes.get("mode", b"nearest") != b"nearest":
         return None
@@ -219,9 +219,9 @@ _RULES: dict[str, Callable[[NodeFacts], NodeRule | None]] = {
     "ConvTranspose": _transposed_convolution,
     "DepthToSpace": _blocks(enlarged_rows),
     "QLinearConv": _convolution(3),
-    "Resize": _enlarged,
+    "Resize": _enlarge,
     "Softmax": _softmax,
     "SpaceToDepth": _blocks(reduced_rows),
-    "Upsample": _enlarged,
+    "Upsample": _enlarge,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "com.microsoft:QLinearAveragePool"), _pool),
 }  # fmt: skip

@@ -254,9 +254,7 @@ class _TileWriter:
         return [*self._held.values(), *(part for parts in self._parts.values() for part in parts)]
 
     def write(self, tile: dict[int, Rows], lowest: Sequence[int]) -> None:
-        """Write a tile, given the rows that each step computes and the lowest row of each result that later tiles
-        read.
-        """
+        """Write a tile from the rows that steps compute, and the lowest row of each result that later tiles read."""
         region = self._region
         # The last reader of each value in this tile; and the copies of rows, which its steps share.
         last = {key: k for k in tile for key in region.rules[k].sliced}

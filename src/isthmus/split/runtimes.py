@@ -91,7 +91,7 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
             for what, session in zip(_FILES, sessions, strict=True):
                 with converted_errors(what, "ONNX Runtime cannot run it on random inputs"):
                     results.append(session.run(None, feeds))
-            differences[title] = _compared(differences[title], *results)
+            differences[title] = _compare(differences[title], *results)
     return differences
 
 
@@ -120,7 +120,7 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
                 with converted_errors(what, "LiteRT cannot run it on random inputs"):
                     interpreter.invoke()
                 results.append([interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()])
-            differences[title] = _compared(differences[title], *results)
+            differences[title] = _compare(differences[title], *results)
     return differences
 
 
@@ -157,7 +157,7 @@ def _interpreter(data: bytes, kind: str) -> Any:
     return interpreter
 
 
-def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
+def _compare(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
     """Add the results of one more input to a known difference."""
     if [(a.shape, a.dtype) for a in one] != [(b.shape, b.dtype) for b in other]:
         return Difference(False, None, known.reach)

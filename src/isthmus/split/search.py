@@ -266,10 +266,10 @@ class SplitSearch:
         None if the region cannot be tiled.
         """
         if (first, last) not in self._regions:
-            self._regions[first, last] = self._bounded(first, last)
+            self._regions[first, last] = self._region(first, last)
         return self._regions[first, last]
 
-    def _bounded(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
+    def _region(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
         """Compute the result of `region`."""
         network = self.network
         region = SplitRegion(network, first, last, self._wholes)
@@ -327,14 +327,14 @@ def split(network: Network, limit: int | None, what: str) -> Split:
         for search in searches:
             chosen = search.under(limit)
             if chosen is not None:
-                return _finished(search, chosen, before)
+                return _finish(search, chosen, before)
     best: tuple[int, list[SplitChoice], SplitSearch] | None = None
     for search in searches:
         better = search.least(None if best is None else best[0])
         if better is not None:
             best = *better, search
     assert best is not None
-    result = _finished(best[2], best[1], before)
+    result = _finish(best[2], best[1], before)
     if limit is not None and result.after > limit:
         raise DoesNotFit(
             Code.COMMON_MEM_ALLOC,
@@ -357,7 +357,7 @@ def splits(network: Network, limits: Iterable[int]) -> Iterator[Split]:
         chosen = search.under(limit)
         if chosen and chosen not in seen:
             seen.append(chosen)
-            yield _finished(search, chosen, network.peak)
+            yield _finish(search, chosen, network.peak)
 
 
 def neighbours(network: Network, known: Split) -> Iterator[Split]:
@@ -366,16 +366,16 @@ def neighbours(network: Network, known: Split) -> Iterator[Split]:
     for index, region in enumerate(known.regions):
         others = [*known.regions[:index], *known.regions[index + 1 :]]
         if others:
-            yield _finished(search, others, network.peak)
+            yield _finish(search, others, network.peak)
         near = [count for count in COUNTS if count != region.count and region.count <= 2 * count <= 4 * region.count]
         for count in near:
             chosen = list(known.regions)
             chosen[index] = SplitChoice(region.first, region.last, count)
             if search.is_possible(chosen[index]):
-                yield _finished(search, chosen, network.peak)
+                yield _finish(search, chosen, network.peak)
 
 
-def _finished(search: SplitSearch, chosen: list[SplitChoice], before: int) -> Split:
+def _finish(search: SplitSearch, chosen: list[SplitChoice], before: int) -> Split:
     """Return the split with these regions; `before` is the maximum of live bytes of the file itself."""
     instructions, after, holding = search.written(chosen)
     return Split(search.network, tuple(chosen), tuple(instructions), before, after, holding)

@@ -110,17 +110,7 @@ def _softmax(facts: OperatorFacts) -> OperatorRule | None:
 def _windows(
     facts: OperatorFacts, kernel: tuple[int, int], lowest: bool = False, average: bool = False
 ) -> OperatorRule | None:
-    """Return the rule of a convolution or pooling.
-
-    Parameters
-    ----------
-    kernel
-        The height and width of a window.
-    lowest
-        Whether its padding is the lowest number instead of zero.
-    average
-        Whether it is an average, which does not count padding and therefore stays whole if it has any.
-    """
+    """Return the rule of a convolution or pooling."""
     if not facts.is_one_image:
         return None
     strides = facts.option("stride_h"), facts.option("stride_w")
@@ -189,10 +179,8 @@ def _pad(facts: OperatorFacts) -> OperatorRule | None:
     return OperatorRule(facts.first(), rows, constants=constants)
 
 
-def _enlarged(facts: OperatorFacts) -> OperatorRule | None:
-    """Return the rule of rows repeated 2, 4, 8, ... times; with these factors, floats represent every position
-    exactly.
-    """
+def _enlarge(facts: OperatorFacts) -> OperatorRule | None:
+    """Return the rule of rows repeated 2, 4, 8, ... times: with these factors, floats have every position exactly."""
     times = facts.times if facts.is_one_image else None
     if times is None or facts.entry.options["align_corners"] or times & (times - 1):
         return None
@@ -225,6 +213,6 @@ _RULES: dict[str, Callable[[OperatorFacts], OperatorRule | None]] = {
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _pool),
     "CONCATENATION": lambda facts: _same(facts, facts.joined(int(facts.entry.options["axis"]))),
     "DEPTH_TO_SPACE": _depth_to_space,
-    "RESIZE_NEAREST_NEIGHBOR": _enlarged,
+    "RESIZE_NEAREST_NEIGHBOR": _enlarge,
     "SOFTMAX": _softmax,
 }  # fmt: skip

@@ -29,40 +29,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _interruptible("isthmus", run)
 
 
-def net_run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command ``qnn-net-run``."""
-    return _under_its_own_name("net-run", arguments)
+def _tool(command: str) -> Callable[..., int]:
+    """Return the entry point of the tool of QNN with the name of a subcommand, such as ``qnn-net-run``."""
+
+    def tool(arguments: Sequence[str] | None = None) -> int:
+        def run() -> int:
+            from isthmus.tools import commands
+
+            return commands.run_under_its_own_name(command, arguments)
+
+        return _interruptible(f"qnn-{command}", run)
+
+    return tool
 
 
-def context_binary_generator(arguments: Sequence[str] | None = None) -> int:
-    """Run the command ``qnn-context-binary-generator``."""
-    return _under_its_own_name("context-binary-generator", arguments)
-
-
-def throughput_net_run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command ``qnn-throughput-net-run``."""
-    return _under_its_own_name("throughput-net-run", arguments)
-
-
-def context_binary_utility(arguments: Sequence[str] | None = None) -> int:
-    """Run the command ``qnn-context-binary-utility``."""
-    return _under_its_own_name("context-binary-utility", arguments)
-
-
-def profile_viewer(arguments: Sequence[str] | None = None) -> int:
-    """Run the command ``qnn-profile-viewer``."""
-    return _under_its_own_name("profile-viewer", arguments)
-
-
-def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
-    """Run a subcommand of ``isthmus`` as the tool of QNN with that name, such as ``qnn-net-run``."""
-
-    def run() -> int:
-        from isthmus.tools import commands
-
-        return commands.run_under_its_own_name(command, arguments)
-
-    return _interruptible(f"qnn-{command}", run)
+net_run = _tool("net-run")
+context_binary_generator = _tool("context-binary-generator")
+throughput_net_run = _tool("throughput-net-run")
+context_binary_utility = _tool("context-binary-utility")
+profile_viewer = _tool("profile-viewer")
 
 
 def _interruptible(prog: str, run: Callable[[], int]) -> int:

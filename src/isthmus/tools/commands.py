@@ -120,7 +120,7 @@ def run(command_line: Sequence[str]) -> int:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         hint = did_you_mean(arguments[0], COMMANDS) or f"Commands are {', '.join(COMMANDS)}."
         parser.error(f"there is no command '{arguments[0]}'. {hint}")
-    options = _parsed(parser, arguments, subparsers.choices.get(arguments[0] if arguments else ""))
+    options = _parse(parser, arguments, subparsers.choices.get(arguments[0] if arguments else ""))
     return _carry_out(f"isthmus {options.command}", options.command, options)
 
 
@@ -139,7 +139,7 @@ def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int
     """Run a command under QNN's name for it."""
     _prepare_streams()
     parser = parser_of(command, f"qnn-{command}")
-    return _carry_out(parser.prog, command, _parsed(parser, arguments, parser))
+    return _carry_out(parser.prog, command, _parse(parser, arguments, parser))
 
 
 def parser_of(command: str, prog: str) -> CommandParser:
@@ -151,7 +151,7 @@ def parser_of(command: str, prog: str) -> CommandParser:
     return parser
 
 
-def _parsed(
+def _parse(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, command: argparse.ArgumentParser | None
 ) -> argparse.Namespace:
     """Parse the arguments; an error about an unknown option names what replaced it, or the nearest one of `command`."""
@@ -211,7 +211,7 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-copied", type=size, metavar="SIZE", help=text)
 
 
-def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+def _run_audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Run a subcommand and print its audit; return the exit status, 1 if it copied too many bytes.
 
     The audit of a command that fails is printed too, unless it was refused before it used any memory.
@@ -241,7 +241,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         with shown(getattr(options, "log_level", None)):
             main = _module(command).main
             if command in AUDITED and (options.audit or options.max_copied is not None):
-                status = _audited(main, options)
+                status = _run_audited(main, options)
             else:
                 status = main(options)
         # A full disk shows itself now, not when Python ends.
@@ -256,7 +256,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         _discard_output()
         return 128 + signal.SIGPIPE
     except OSError as problem:
-        print(f"{prog}: {_described(problem)}", file=sys.stderr)
+        print(f"{prog}: {_error_line(problem)}", file=sys.stderr)
         try:
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -271,7 +271,7 @@ def _discard_output() -> None:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-def _described(problem: OSError) -> str:
+def _error_line(problem: OSError) -> str:
     """Describe a system error in one line; of a name that is too long, show the end."""
     if problem.strerror is None or problem.filename is None:
         return with_cause(problem.strerror or str(problem))

@@ -95,7 +95,7 @@ def main(options: argparse.Namespace) -> int:
             reduction = reduce_model(comparison, report)
     open_inputs = open_shapes(options, options.model)
     written = [] if reduction is None else _write(options.reduce, reduction)
-    data = report.as_data() | {"reduced": _described(reduction, written), "open_shapes": open_inputs}
+    data = report.as_data() | {"reduced": _describe(reduction, written), "open_shapes": open_inputs}
     if operations is not None:
         data["operations"] = operations
     if options.html is not None:
@@ -125,7 +125,7 @@ def _write(path: Path, reduction: ModelReduction) -> list[Path]:
     return list(found)
 
 
-def _described(reduction: ModelReduction | None, written: list[Path]) -> dict[str, list[str]] | None:
+def _describe(reduction: ModelReduction | None, written: list[Path]) -> dict[str, list[str]] | None:
     """Return a reduction as plain data; None if there is none."""
     if reduction is None:
         return None

@@ -10,12 +10,13 @@ from pathlib import Path
 from isthmus import qnn
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, counted, did_you_mean
+from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.profile import ProfilingEvent
 from isthmus.system.progress import stages
 from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite, refuse_shared, write_together
 from isthmus.tools.library import backend_config
-from isthmus.tools.limits import add_limit_arguments, parse_limit
+from isthmus.tools.limits import add_limit_arguments
 from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
@@ -43,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
     if not models:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to prepare", "name models by --model or --dlc_path")
     shapes = dict(parse_shape(text) for text in options.shape)
-    limit = parse_limit(options)
+    limit = ScratchLimit.if_any(options.scratch_limit, options.slower)
     entry = registry.entry(options.backend)
     kind = options.input_output_tensor_mem_type or "raw"
     if kind not in entry.io.kinds:

@@ -22,7 +22,6 @@ from typing import Any
 from isthmus import frontends
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import PlanRequest
-from isthmus.backends.vendor.chip import chip, chips, library_build
 from isthmus.backends.vendor.composition import Composition, compose
 from isthmus.backends.vendor.library import VendorLibrary, find
 from isthmus.backends.vendor.measurement import (
@@ -35,7 +34,7 @@ from isthmus.backends.vendor.measurement import (
     measure_all,
     prepared,
 )
-from isthmus.backends.vendor.target import PRECISIONS, ChipTarget
+from isthmus.backends.vendor.target import PRECISIONS, ChipTarget, chip, chips, library_build
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource

@@ -122,7 +122,7 @@ def main(options: argparse.Namespace) -> int:
         points = [judge.judged(point, slower) for point in _points(limits, sessions, options.rounds)]
         plans = {session.info.memory.scratch_bytes: (session.plan, session.info) for session in sessions}
     chosen = choose(points, slower, room)
-    report = _described(request, points, chosen, room, refusal)
+    report = _describe(request, points, chosen, room, refusal)
     report |= {"search_bounded": bounded, "open_shapes": open_shapes(options, options.model)}
     report |= {"budget_bytes": options.budget, "beside_scratch": judge.beside}
     report |= {"limits": judge.limits_of(chosen or points[0]), "problem": judge.problem(points, room) * (not chosen)}
@@ -163,7 +163,7 @@ class MemoryJudge:
         self._request, self._whole, self._budget = request, whole, budget
         # Only a backend with such memory is asked, since its answer is another plan.
         self._graphs = _graphs(request) if request.entry.memory_sizes else []
-        self._limits: dict[str, list[dict[str, Any]]] = {"": self._stated(None)}
+        self._limits: dict[str, list[dict[str, Any]]] = {"": self._stated_limits(None)}
         if not self._limits[""]:
             self._graphs = []
         io_inside = whole.plan is not None and whole.plan.io_inside
@@ -180,7 +180,7 @@ class MemoryJudge:
         """Return a variant with what it takes besides scratch, and why it does not fit."""
         if point.limit and self._graphs:
             limit = ScratchLimit.of(point.limit, slower if point.limit == "least" else None)
-            self._limits[point.limit] = self._stated(limit)
+            self._limits[point.limit] = self._stated_limits(limit)
         beside = self._beside + self._binary_bytes(point.limit)
         problems = [f"{each['name']}: {each['note']}" for each in self.limits_of(point) if not each["fits"]]
         if self._budget is not None and point.scratch_bytes + beside > self._budget:
@@ -202,7 +202,7 @@ class MemoryJudge:
         """What a budget counts besides scratch, in words."""
         return ", ".join(["state", "inputs", "outputs", *["model binary"] * bool(self._limits[""])])
 
-    def _stated(self, limit: ScratchLimit | None) -> list[dict[str, Any]]:
+    def _stated_limits(self, limit: ScratchLimit | None) -> list[dict[str, Any]]:
         """Return the limits of memory that the configuration states, for the model with a limit on scratch.
 
         A model in stages has those of each stage.
@@ -277,7 +277,7 @@ def _noise(ratios: Sequence[float]) -> float | None:
     return statistics.median(abs(ratio - middle) for ratio in ratios) if len(ratios) > 1 else None
 
 
-def _described(
+def _describe(
     request: ModelRequest, points: Sequence[Point], chosen: Point | None, room: int | None, refusal: str
 ) -> dict[str, Any]:
     """Return the result as plain data; `refusal` is why smaller limits are not possible."""

@@ -108,7 +108,7 @@ def main(options: argparse.Namespace) -> int:
         # Tiles can only save spill-fill: they add operations, and constants stay as they are.
         _split(judging, options.model, data, shapes)
     chosen = best(judging.variants)
-    report = _described(options, judging, chosen, plain) | {"open_shapes": open_shapes(options, options.model)}
+    report = _describe(options, judging, chosen, plain) | {"open_shapes": open_shapes(options, options.model)}
     if options.out is not None and chosen is not None and chosen.title:
         with written_whole(options.out, f"'{options.out}'") as stream:
             stream.write(judging.files[chosen.title].content)
@@ -149,7 +149,7 @@ def _split(judging: Judging, model: Path, data: bytes, shapes: Mapping[str, Sequ
             return
 
 
-def _described(
+def _describe(
     options: argparse.Namespace, judging: Judging, chosen: Variant | None, plain: Variant | None
 ) -> dict[str, Any]:
     """Return the result as plain data."""

@@ -76,17 +76,7 @@ def read_list(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Inpu
 
 
 def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path) -> dict[str, Path]:
-    """Assign the entries of a line to the inputs in order, or by ``name:=file``; return the files by input.
-
-    Parameters
-    ----------
-    what
-        The line, for messages.
-    names
-        The names of the inputs.
-    folder
-        The folder of the list.
-    """
+    """Assign the entries of a line to the inputs in order, or by ``name:=file``; return the files by input."""
 
     def refuse(rule: str, hint: str = "") -> QnnError:
         hint = hint or f"The inputs are {', '.join(map(repr, names))}."

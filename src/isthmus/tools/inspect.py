@@ -18,7 +18,7 @@ from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.report.text import memory_line
 from isthmus.system import reading
 from isthmus.tools import inspect_composed, inspect_vendor
-from isthmus.tools.inspect_tensors import print_tensors
+from isthmus.tools.inspect_composed import print_tensors
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import memory_sizes
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     request = requested(options)
-    description, show = _described(request)
+    description, show = _describe(request)
     if request.binary is None and options.backend is not None:
         for graph in description["graphs"]:
             graph |= _memory(replace(request, source=replace(request.source, graph=graph["name"])))
@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _described(request: ModelRequest) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]:
+def _describe(request: ModelRequest) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]:
     """Describe a file as plain data, and return how that is printed.
 
     For a file that nothing here reads, raise an error that says what it looks like.

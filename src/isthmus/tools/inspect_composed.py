@@ -5,7 +5,7 @@ if they cannot be run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,13 +15,14 @@ from isthmus.frontends import ModelSource, dlc
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.frontends.dlc.contents import DlcContents
 from isthmus.frontends.dlc.operations import operation
-from isthmus.graph import Tensor, TensorType
+from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
 from isthmus.report.text import memory_line
 from isthmus.system import reading
-from isthmus.tools.inspect_tensors import datatype_name, print_tensors
 from isthmus.tools.messages import print_line
+
+_DATATYPES = {int(each): each.name for each in DataType}
 
 
 def inspect(source: ModelSource) -> dict[str, Any] | None:
@@ -29,17 +30,17 @@ def inspect(source: ModelSource) -> dict[str, Any] | None:
     path = source.path
     if reading.begins(path, dlc.MAGIC):
         contents = dlc.read(path)
-        return describe(replace(contents, graphs=tuple(_chosen(source, contents.graphs))))
+        return describe(replace(contents, graphs=tuple(_choose(source, contents.graphs))))
     if not model_library.is_library(path):
         return None
     return {
         "format": "model library",
         "bytes": path.stat().st_size,
-        "graphs": [_graph(graph) for graph in _chosen(source, model_library.compose_source(source))],
+        "graphs": [_graph(graph) for graph in _choose(source, model_library.compose_source(source))],
     }
 
 
-def _chosen(source: ModelSource, graphs: Sequence[GraphEntry]) -> Sequence[GraphEntry]:
+def _choose(source: ModelSource, graphs: Sequence[GraphEntry]) -> Sequence[GraphEntry]:
     """Return the graph that is asked for, or all, which may be none."""
     return graphs if source.graph is None else source.select(graphs)
 
@@ -148,3 +149,25 @@ def print_report(report: Mapping[str, Any]) -> None:
         print_line(f"  {counted(graph['constants'], 'constant')}, {counted(graph['constant_bytes'], 'byte')}")
         if "scratch_bytes" in graph:
             print(memory_line(graph, "prepared_constant_bytes"))
+
+
+def datatype_name(number: int) -> str:
+    """Return the name of a data type; one that is not known is shown as its number."""
+    return _DATATYPES.get(number, f"{number:#06x}")
+
+
+def print_tensors(graph: Mapping[str, Any], details: Callable[[Mapping[str, Any]], str] = lambda tensor: "") -> None:
+    """Print a line for each input and output of a graph's description; `details` returns what follows the shape."""
+    for kind in ("inputs", "outputs"):
+        for tensor in graph[kind]:
+            text = f"{tensor['name']}: {tensor['datatype']}{tensor['shape']}{details(tensor)}"
+            print_line(f"  {kind[:-1]:7} {text}{_scale(tensor['quantization'])}")
+
+
+def _scale(quantization: Mapping[str, Any] | None) -> str:
+    """Describe how stored integers map to reals, in a few words."""
+    if quantization is None or not quantization["scales"]:
+        return ""
+    if quantization["axis"] is not None:
+        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
+    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"

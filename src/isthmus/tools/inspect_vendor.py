@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.vendor.chip import chips
 from isthmus.backends.vendor.figures import VendorFigures, total_ram
 from isthmus.backends.vendor.library import find, is_installed
 from isthmus.backends.vendor.measurement import describe_file
+from isthmus.backends.vendor.target import chips
 from isthmus.errors import counted
-from isthmus.tools.inspect_tensors import datatype_name, print_tensors
+from isthmus.tools.inspect_composed import datatype_name, print_tensors
 from isthmus.tools.messages import print_line
 
 HINT = "If Qualcomm's tools made it, their library can read it: pip install 'isthmus[qnn]'."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from isthmus.prepare.tiling import SLOWER, ScratchLimit, parse_size
+from isthmus.prepare.tiling import SLOWER, parse_size
 
 SIZES = "A SIZE is a number of bytes, or has a unit: 64KiB is 65,536 bytes, 64KB is 64,000."
 """What the help of every command with such an option says about it."""
@@ -42,8 +42,3 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"maximum estimated slowdown: 0.05 is 5 %%. A limit that would cost more is an error. "
         f"With 'least' the default is {SLOWER}; with another limit any slowdown is permitted by default",
     )
-
-
-def parse_limit(options: argparse.Namespace) -> ScratchLimit | None:
-    """Return the limit that these options give."""
-    return ScratchLimit.if_any(options.scratch_limit, options.slower)

@@ -146,7 +146,7 @@ def _run_all(
                         record.add_plan(job.graph)
                     _run(job, memories[-1], options, signal, recorder)
                     if record is not None:
-                        reports.append(_described(job.graph, entry.name, recorder))
+                        reports.append(_describe(job.graph, entry.name, recorder))
             finally:
                 if record is not None and recorder.profile is not None:
                     record.executions += recorder.profile.get_spans()
@@ -158,7 +158,7 @@ def _run_all(
     return reports
 
 
-def _described(graph: qnn.Graph, backend: str, recorder: ProfileRecorder) -> dict[str, Any]:
+def _describe(graph: qnn.Graph, backend: str, recorder: ProfileRecorder) -> dict[str, Any]:
     """Return the description of a graph's plan and inferences as plain data."""
     info, stats = graph.info, graph.stats
     events = [each for each in statistics(recorder.calls) if (each.call, each.graph) == ("execute", graph.name)]
@@ -258,7 +258,7 @@ def _run(
     total = options.num_inferences or (None if options.duration else len(job.inputs.inferences))
     kept, seconds = 0, 0.0
     with progress("inferences", total) as state:
-        for inference in _repeated(job.inputs, options.num_inferences, options.duration):
+        for inference in _repeat(job.inputs, options.num_inferences, options.duration):
             for info in graph.input_tensors:
                 memory.inputs[info.name][...] = raw_files.read_tensor(
                     inference.files[info.name], info, info.name in job.native, inference.what
@@ -283,7 +283,7 @@ def _run(
     )
 
 
-def _repeated(inputs: InputList, count: int | None, duration: float | None) -> Iterator[Inference]:
+def _repeat(inputs: InputList, count: int | None, duration: float | None) -> Iterator[Inference]:
     """Yield the inferences to run: those of the list, repeated until `count` or `duration` in seconds is reached."""
     if count is None and duration is None:
         yield from inputs.inferences

@@ -51,19 +51,19 @@ def emitted(converter: Callable[..., Any], contexts: Sequence[type]) -> frozense
     none, methods of the objects that converters work with emit them, or methods that those call; `contexts` are the
     types of these objects.
     """
-    names, called = _named([converter])
+    names, called = _operation_names([converter])
     if names:
         return names
     known = _OPERANDS
     while called - known:
         methods = [getattr(context, name, None) for context in contexts for name in called - known]
         known |= called
-        further, called = _named(methods)
+        further, called = _operation_names(methods)
         names |= further
     return names
 
 
-def _named(functions: list[Any]) -> tuple[frozenset[str], frozenset[str]]:
+def _operation_names(functions: list[Any]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the operations that functions name, and the names of all methods and functions that they call."""
     found: set[str] = set()
     called: set[str] = set()
@@ -127,7 +127,7 @@ def _types(types: Collection[DataType]) -> str:
     return " ".join(codes)
 
 
-def _accepted(accepted: Acceptance, op: str) -> str:
+def _accepted_types(accepted: Acceptance, op: str) -> str:
     """Return the types that a backend accepts; those that its vendor's library refuses are in parentheses."""
     types, ours = accepted.types.get(op, frozenset()), accepted.only_here(op)
     return " ".join(filter(None, (_types(types - ours), f"({_types(ours)})" if ours else "")))
@@ -156,7 +156,7 @@ def _table(operations: Collection[Operation]) -> Iterator[str]:
     yield f"|{'---|' * len(titles)}"
     for operation in sorted(operations, key=lambda operation: operation.name):
         name = operation.name
-        accepted = [_accepted(column, name) for column in columns.values()]
+        accepted = [_accepted_types(column, name) for column in columns.values()]
         cells = [name, *accepted, ", ".join(onnx.get(name, ())), ", ".join(tflite.get(name, ()))]
         yield f"| {' | '.join(cells)} |".replace("  ", " ")
 

@@ -75,7 +75,7 @@ def main(options: argparse.Namespace) -> int:
         return _print_stored(options, request.entry.name, stored)
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     try:
-        report, prepared = _planned(options, request)
+        report, prepared = _plan(options, request)
     except NeedsStages:
         return print_stages(options, request, columns)
     report["open_shapes"] = open_shapes(options, options.model)
@@ -125,7 +125,7 @@ def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) ->
     return 0
 
 
-def _planned(options: argparse.Namespace, request: ModelRequest) -> tuple[dict[str, Any], PlanReport]:
+def _plan(options: argparse.Namespace, request: ModelRequest) -> tuple[dict[str, Any], PlanReport]:
     """Plan a model as the options say; return the description of the plan, and the plan."""
     began = time.perf_counter()
     prepared = request.plan(request.load(), options.target)
@@ -143,7 +143,7 @@ def _other(options: argparse.Namespace) -> dict[str, Any] | None:
         return None
     if is_saved(options.compare):
         return read_saved(options.compare)
-    return _planned(options, requested(options, options.compare))[0]
+    return _plan(options, requested(options, options.compare))[0]
 
 
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:

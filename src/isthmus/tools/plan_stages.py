@@ -86,8 +86,8 @@ def planned_stages(options: argparse.Namespace, request: ModelRequest) -> tuple[
             {
                 "steps": len(report.plan.steps),
                 "scratch_bytes": info.memory.scratch_bytes,
-                "inputs": _described(info.inputs),
-                "outputs": _described(info.outputs),
+                "inputs": _describe_tensors(info.inputs),
+                "outputs": _describe_tensors(info.outputs),
                 "waits_for": [*stage.needed, *sorted(stage.rows)],
                 **({} if report.section is None else {request.entry.name: report.section.to_json()}),
             }
@@ -138,6 +138,6 @@ def plan_graphs(graphs: Sequence[Graph], request: ModelRequest, target: str | No
     ]
 
 
-def _described(infos: tuple[TensorInfo, ...]) -> dict[str, Any]:
+def _describe_tensors(infos: tuple[TensorInfo, ...]) -> dict[str, Any]:
     """Return the shapes and types of tensors by name."""
     return {info.name: {"shape": list(info.dims), "dtype": str(info.dtype.numpy)} for info in infos}

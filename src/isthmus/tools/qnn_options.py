@@ -77,11 +77,11 @@ class Option:
             return
         more: dict[str, Any] = {"nargs": "?", "const": ""} if self.optional else {}
         parser.add_argument(
-            f"--{self.name}", metavar=self.argument, type=self._parsed, default=self.default, required=self.required,
+            f"--{self.name}", metavar=self.argument, type=self._parse, default=self.default, required=self.required,
             help=text, **more,
         )  # fmt: skip
 
-    def _parsed(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert the argument's text; an error is reported as one of the command line."""
         try:
             return self.parse(text)
@@ -242,7 +242,7 @@ def exclusive(options: argparse.Namespace, *names: str) -> None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, " and ".join(given), "exclude each other")
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     """List the first of some names."""
     more = ", ..." if len(names) > _MAX_LISTED else ""
     return f"{', '.join(map(repr, list(names)[:_MAX_LISTED]))}{more}" if names else "none"
@@ -278,7 +278,7 @@ def by_graph(text: str | None, option: str, tensors: Mapping[str, Collection[str
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} {item}", "it names no graph", hint)
             if item not in tensors[graph]:
                 rule = f"graph '{graph}' has no such tensor"
-                hint = did_you_mean(item, tensors[graph]) or f"It has {_listed(tensors[graph])}."
+                hint = did_you_mean(item, tensors[graph]) or f"It has {_list_names(tensors[graph])}."
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} {item}", rule, hint)
             found[graph].add(item)
     return found

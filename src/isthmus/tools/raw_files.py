@@ -119,7 +119,7 @@ def file_names(tensors: Iterable[str]) -> dict[str, str]:
     {'a/b': 'a_b_1', 'a_b': 'a_b', 'x:0': 'x_0', '34': '_34'}
     """
     names = list(tensors)
-    wanted = {name: _shortened(cleaned(name), name) for name in names}
+    wanted = {name: _shorten(cleaned(name), name) for name in names}
     # Names that need no change keep theirs.
     taken = {name for name in names if wanted[name] == name}
     for name in names:
@@ -134,7 +134,7 @@ def file_names(tensors: Iterable[str]) -> dict[str, str]:
     return wanted
 
 
-def _shortened(clean: str, tensor: str) -> str:
+def _shorten(clean: str, tensor: str) -> str:
     """Cut a name that is too long for a file, and append a hash of the whole name."""
     if len(clean) <= _MAX_NAME:
         return clean

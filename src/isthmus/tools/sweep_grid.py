@@ -112,14 +112,15 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
     digests = [_digest(path) for path in options.models]
     grid = [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in choices))]
     common = _common(options)
-    _check_grid(options, backends, [[*common, *_given(settings, options.mode)] for settings in grid])
+    _check_grid(options, backends, [[*common, *_settings_arguments(settings, options.mode)] for settings in grid])
     libraries = {settings.get("library") for settings in grid} if options.mode == DEVICE else ()
     builds = {path: build_of(find(path)) for path in libraries}
     machine = build_id(), target_key(), _sources()
     number = 0
     for path, digest in zip(options.models, digests, strict=True):
         for backend, settings in product(backends, grid):
-            arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
+            named = [] if backend is None else ["--backend", backend]
+            arguments = [*common, *named, *_settings_arguments(settings, options.mode)]
             yield SweepJob(
                 number, path, backend, settings, options.mode, tuple(arguments), options.config,
                 digest + config + builds.get(settings.get("library"), ""), machine,
@@ -180,7 +181,7 @@ def _common(options: argparse.Namespace) -> list[str]:
     return [*arguments, "--repeat", str(options.repeat)] if options.mode == RUN else arguments
 
 
-def _given(settings: Mapping[str, str], mode: str) -> list[str]:
+def _settings_arguments(settings: Mapping[str, str], mode: str) -> list[str]:
     """Return settings as a command line."""
     if mode == DEVICE:
         options = (_DLBC[value] if key == "dlbc" else (f"--{key}", value) for key, value in settings.items())
@@ -200,11 +201,6 @@ def _check_grid(options: argparse.Namespace, backends: Sequence[str | None], gri
     """Refuse values that every backend refuses, by the checks of the command that computes a row.
 
     A value that only some backends have is accepted: the others' rows say why they have no figures.
-
-    Parameters
-    ----------
-    grid
-        The command lines of all combinations of settings, without model and backend.
     """
     command, model = import_module(f"isthmus.tools.{options.mode}"), options.models[0]
     parser = _RowParser(prog=f"isthmus sweep --mode {options.mode}")
@@ -228,10 +224,10 @@ def _check_grid(options: argparse.Namespace, backends: Sequence[str | None], gri
             except QnnError as refusal:
                 refusals[entry.name] = refusal
         if len(refusals) == len(entries):
-            raise _joined(refusals)
+            raise _join_refusals(refusals)
 
 
-def _joined(refusals: Mapping[str, QnnError]) -> QnnError:
+def _join_refusals(refusals: Mapping[str, QnnError]) -> QnnError:
     """Return the refusals of backends as one; those that are equal once."""
     first = next(iter(refusals.values()))
     if len({str(each) for each in refusals.values()}) == 1:
@@ -272,7 +268,7 @@ def _refuse_same_file(models: Sequence[Path]) -> None:
 
 def contents(path: Path) -> bytes:
     """Read a file that a job needs on another machine."""
-    with _named(path):
+    with _naming_errors(path):
         return reading.contents(path, MAX_MODEL)
 
 
@@ -287,14 +283,14 @@ def _sources() -> str:
 def _digest(path: Path) -> str:
     """Return the hash of a file's contents."""
     digest = hashlib.sha256()
-    with _named(path), reading.opened(path) as stream:
+    with _naming_errors(path), reading.opened(path) as stream:
         while piece := stream.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _naming_errors(path: Path) -> Iterator[None]:
     """Turn errors of the system inside the block into one that names a file."""
     try:
         yield

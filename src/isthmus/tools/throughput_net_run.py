@@ -180,7 +180,7 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
     given = settings(options.config, _TABLE)
     where = given.source
     backends, models, contexts, threads = (
-        _named(given.values.get(kind, ()), kind, where) for kind in ("backends", "models", "contexts", "threads")
+        _by_name(given.values.get(kind, ()), kind, where) for kind in ("backends", "models", "contexts", "threads")
     )
     if not threads:
         raise QnnError(Code.BACKEND_INVALID_CONFIG, where, "it names no thread", "List them in testCase.threads.")
@@ -194,7 +194,7 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
             _reference(thread, "context", contexts, what)
             backend = opened[_reference(thread, "backend", opened, what)]
             model = models[_reference(thread, "model", models, what)]
-            memory, inputs = _prepared(backend, model, f"{where}, model '{model['name']}'")
+            memory, inputs = _prepare(backend, model, f"{where}, model '{model['name']}'")
             memories.callback(memory.close)
             times = (thread.get("interval", 0), thread.get("unit", "count"), thread.get("loop", 1))
             profile = None if record is None else opening.enter_context(record.profiled(memory.binding.graph))
@@ -209,14 +209,14 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
 
 def _backend(name: str, given: Mapping[str, Any], where: str) -> qnn.Backend:
     """Create the backend that the file names."""
-    entry = registry.entry(_required(given, "path", "backendPath", f"{where}, backend '{name}'"))
+    entry = registry.entry(_require(given, "path", "backendPath", f"{where}, backend '{name}'"))
     return qnn.Backend(entry.name, given.get("config"))
 
 
-def _prepared(backend: qnn.Backend, model: Mapping[str, Any], what: str) -> tuple[qnn.GraphMemory, InputList]:
+def _prepare(backend: qnn.Backend, model: Mapping[str, Any], what: str) -> tuple[qnn.GraphMemory, InputList]:
     """Load a model in a context of its own; return the memory of its graph and the checked input list."""
-    path = Path(_required(model, "path", "modelPath", what))
-    lists = Path(_required(model, "inputs", "inputPath", what))
+    path = Path(_require(model, "path", "modelPath", what))
+    lists = Path(_require(model, "inputs", "inputPath", what))
     if model.get("binary", False):
         context = backend.create_context_from_binary(path)
     else:
@@ -277,7 +277,7 @@ def _report(running: list[ModelThread], total: float, options: argparse.Namespac
     print(f"TotalTime (us): {total * 1e6:.0f}")
 
 
-def _named(objects: Any, kind: str, where: str) -> dict[str, Mapping[str, Any]]:
+def _by_name(objects: Any, kind: str, where: str) -> dict[str, Mapping[str, Any]]:
     """Return objects of a file by their names; refuse one without a name, and two of the same."""
     found: dict[str, Mapping[str, Any]] = {}
     for each in objects:
@@ -289,7 +289,7 @@ def _named(objects: Any, kind: str, where: str) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _required(given: Mapping[str, Any], setting: str, key: str, what: str) -> str:
+def _require(given: Mapping[str, Any], setting: str, key: str, what: str) -> str:
     """Return a setting that an object must have."""
     if setting not in given:
         raise QnnError(Code.BACKEND_INVALID_CONFIG, what, f"{key} is missing")
@@ -298,7 +298,7 @@ def _required(given: Mapping[str, Any], setting: str, key: str, what: str) -> st
 
 def _reference(thread: Mapping[str, Any], kind: str, known: Mapping[str, Any], what: str) -> str:
     """Return the name by which a thread refers to another object of the file."""
-    name = _required(thread, kind, kind, what)
+    name = _require(thread, kind, kind, what)
     if name not in known:
         rule = f"there is no {kind} '{name}'"
         raise QnnError(Code.BACKEND_INVALID_CONFIG, what, rule, did_you_mean(name, known))

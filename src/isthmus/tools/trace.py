@@ -155,7 +155,7 @@ def _operation_events(
 ) -> Iterator[dict[str, Any]]:
     """Yield the operations of an execution, and the counter of live bytes at each of them."""
     measured = ((span.name, span.begin, span.end, dict[str, Any]()) for span in execution.timings.spans)
-    spans = list(measured) or list(_placed(execution))
+    spans = list(measured) or list(_operation_spans(execution))
     for name, begin, end, arguments in spans:
         yield _span(name, begin, end, pid, track, arguments)
         # A launch of several fused steps has the name of the first, and all their operations.
@@ -167,7 +167,7 @@ def _operation_events(
         yield _count(counter, 0, spans[-1][2], pid)
 
 
-def _placed(execution: ExecutionSpans) -> Iterator[tuple[str, float, float, dict[str, Any]]]:
+def _operation_spans(execution: ExecutionSpans) -> Iterator[tuple[str, float, float, dict[str, Any]]]:
     """Yield operations whose times are known, but not when they ran: one after the other up to the execution's end."""
     total = sum(each.microseconds for each in execution.timings.operations) * 1e-6
     # Operations of a device may overlap; they are drawn no longer than the execution.

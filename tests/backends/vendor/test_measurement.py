@@ -10,7 +10,6 @@ import pytest
 from backends.vendor.harness import needs_package
 
 from isthmus.backends.vendor import measurement as vendor_measurement
-from isthmus.backends.vendor.chip import chip, chips
 from isthmus.backends.vendor.composition import specimen
 from isthmus.backends.vendor.figures import GraphBlobInfoV1, GraphBlobInfoV2, VendorFigures, total_ram
 from isthmus.backends.vendor.judge import Variant, best
@@ -25,7 +24,7 @@ from isthmus.backends.vendor.measurement import (
     measure_all,
     prepared,
 )
-from isthmus.backends.vendor.target import ChipTarget
+from isthmus.backends.vendor.target import ChipTarget, chip, chips
 from isthmus.errors import QnnError
 
 TARGET = ChipTarget(69, 8, 3)

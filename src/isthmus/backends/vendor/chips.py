@@ -9,10 +9,10 @@ import json
 import re
 from typing import Any
 
-from isthmus.backends.vendor.chip import FILE
 from isthmus.backends.vendor.composition import specimen
 from isthmus.backends.vendor.library import find
 from isthmus.backends.vendor.process import VendorProcess
+from isthmus.backends.vendor.target import FILE
 
 MAX_NUMBER = 400
 """Numbers below this are tried."""

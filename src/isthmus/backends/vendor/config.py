@@ -8,8 +8,7 @@ from typing import Any
 
 from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, truth
 from isthmus.backends.vendor import NAME
-from isthmus.backends.vendor.chip import chip
-from isthmus.backends.vendor.target import LEVELS, MAX_HVX, PRECISIONS, ChipTarget
+from isthmus.backends.vendor.target import LEVELS, MAX_HVX, PRECISIONS, ChipTarget, chip
 from isthmus.errors import QnnError
 from isthmus.log import Log
 

@@ -58,7 +58,7 @@ def find(given: str | os.PathLike[str] | None = None) -> VendorLibrary:
     """
     if given is not None:
         path = Path(given).absolute()
-        return _checked(path / BACKEND if path.is_dir() else path)
+        return _check(path / BACKEND if path.is_dir() else path)
     root = os.environ.get(SDK_VARIABLE)
     if root:
         folders = [Path(root).absolute() / "lib" / name for name in _SDK_FOLDERS.get(platform.machine(), ())]
@@ -66,11 +66,11 @@ def find(given: str | os.PathLike[str] | None = None) -> VendorLibrary:
         if found is None:
             rule = f"it has no {BACKEND} for {platform.machine()}"
             raise QnnError(Code.COMMON_LOADING_BINARIES, f"{SDK_VARIABLE} '{root}'", rule)
-        return _checked(found / BACKEND)
+        return _check(found / BACKEND)
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "Qualcomm's HTP library", "it is not installed", INSTALL)
-    return _checked(Path(spec.origin).absolute().parent / BACKEND)
+    return _check(Path(spec.origin).absolute().parent / BACKEND)
 
 
 def is_installed() -> bool:
@@ -82,7 +82,7 @@ def is_installed() -> bool:
     return True
 
 
-def _checked(backend: Path) -> VendorLibrary:
+def _check(backend: Path) -> VendorLibrary:
     """Return the libraries with this HTP library; refuse one that does not exist."""
     if not backend.is_file():
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"library '{backend}'", "there is no such file", INSTALL)

@@ -45,13 +45,13 @@ def comparison_sections(data: Mapping[str, Any]) -> list[Section]:
         found.append(Notes("Operations that are wrong", [_suspect(row) for row in data["suspects"]]))
     saturated = [row for row in data["tensors"] if row["saturation"] and row not in data["suspects"]]
     if saturated:
-        found.append(_saturated(saturated))
+        found.append(_saturation_notes(saturated))
     points = [_point(row, tone) for row, tone in zip(rows, tones, strict=True) if row["in_model"] or row["alone"]]
     if any(point.value or point.alone for point in points):
         note = "The largest difference as a fraction of the reference's largest value, in the order of the model."
         found.append(ErrorProfile("Differences along the model", points, note))
     if data.get("reduced"):
-        found.append(_reduced(data["reduced"]))
+        found.append(_reduction_notes(data["reduced"]))
     if data.get("operations"):
         found.append(operation_times(data))
     found.append(_tensors(rows, tones))
@@ -97,7 +97,7 @@ def _how(row: Mapping[str, Any]) -> str:
     return " ".join(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons(row))
 
 
-def _saturated(rows: Sequence[Mapping[str, Any]]) -> Notes:
+def _saturation_notes(rows: Sequence[Mapping[str, Any]]) -> Notes:
     """Describe operations that saturate without being at fault, those that exceed their range most first."""
     rows = sorted(rows, key=lambda row: -float(row["saturation"]["span"]))
     notes = [Note(f"{_operation(row)}: {beyond(row['saturation'])}") for row in rows[:_MAX_SATURATED]]
@@ -117,7 +117,7 @@ def _point(row: Mapping[str, Any], tone: str) -> ErrorPoint:
     return ErrorPoint(_operation(row), lines, value, alone, tone)
 
 
-def _reduced(reduced: Mapping[str, Sequence[str]]) -> Notes:
+def _reduction_notes(reduced: Mapping[str, Sequence[str]]) -> Notes:
     """Name the smallest model that differs."""
     names = ", ".join(_short(name, _NAME) for name in reduced["operations"])
     return Notes("Reduced model", [Note(f"{counted(len(reduced['operations']), 'operation')}: {names}",

@@ -102,7 +102,7 @@ def saved_report(text: str, what: str) -> dict[str, Any]:
     def refuse(rule: str) -> QnnError:
         return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
 
-    report = _parsed(text)
+    report = _parse(text)
     if isinstance(report, dict) and report.get("format") == FORMAT:
         try:
             report = report["reports"][0]
@@ -135,11 +135,11 @@ def saved_report(text: str, what: str) -> dict[str, Any]:
 
 def is_viewer(text: str) -> bool:
     """Return whether a text is a page without data, on which reports are opened."""
-    facts = _parsed(text) if BEGIN in text else None
+    facts = _parse(text) if BEGIN in text else None
     return isinstance(facts, dict) and facts.get("format") == FORMAT and facts.get("sections") == [to_data(Viewer())]
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """Return the facts of a page, or what a text is as JSON; None if it is neither."""
     begin = text.find(BEGIN)
     if begin >= 0:
