@@ -47,6 +47,8 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "graph/evaluation/": ("graph", "frontends", "engine/native"),
     "system/interrupts.py": ("system/test_interrupts.py", "backends/accelerator", "memory"),
     "system/isolated.py": ("system/test_isolated.py", "compiled", "backends/accelerator"),
+    "system/child.py": ("system/test_isolated.py", "compiled", "backends/accelerator"),
+    "system/channel.py": ("backends/accelerator/test_channel.py", "compiled", "backends/accelerator"),
     "system/lock.py": ("qnn/test_forks.py", "backends/accelerator"),
     "log.py": ("test_log.py", "backends"),
     "memory/": ("memory", "backends"),

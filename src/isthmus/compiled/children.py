@@ -9,10 +9,7 @@ cannot be stored, it is used from memory, which is reported once.
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import selectors
-import socket
 import subprocess
 import sys
 import threading
@@ -23,9 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from isthmus.compiled.folder import Claim, Folder, Unavailable
-from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError, code_of
 from isthmus.system import isolated
+from isthmus.system.channel import Channel, ChannelClosed, Message
+from isthmus.system.child import Child, describe_status, last_line
 from isthmus.system.interrupts import start
 from isthmus.system.lock import Lock
 from isthmus.system.progress import Progress, is_terminal, shown
@@ -36,6 +34,13 @@ _LOOK_EVERY = 0.1
 _SILENT, _REPEAT = 1.0, 30.0
 """Seconds of a wait for another process before it is reported, and until it is reported again."""
 _SERVER = "isthmus.compiled.compile_server"
+_MAX_SECONDS = 300.0
+"""The time limit for a piece: far more than the largest kernel takes on a slow machine, which is some seconds."""
+
+
+def _time_limit() -> float:
+    """Return how long a piece may take to compile: ``ISTHMUS_COMPILE_SECONDS``, or five minutes."""
+    return isolated.seconds_of("ISTHMUS_COMPILE_SECONDS", _MAX_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -70,30 +75,14 @@ class _Server:
     """A compile server and the connection to it."""
 
     def __init__(self) -> None:
-        self._received = bytearray()
         self._error_text = b""
-        self.channel, theirs = socket.socketpair()
-        passed = -1
-        try:
-            passed = isolated.passable(theirs.fileno())
-            self._process = subprocess.Popen(
-                isolated.command(_SERVER, str(passed)),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                # Threads would not survive the forks.
-                env={**isolated.environment(), "OPENBLAS_NUM_THREADS": "1"},
-                cwd="/",  # numba reads its settings from a file in the working folder
-                pass_fds=(passed,),
-                start_new_session=True,  # this process responds to an interrupt from the terminal
-            )
-        except Exception:
-            self.channel.close()
-            raise
-        finally:
-            theirs.close()
-            if passed >= 0:
-                os.close(passed)
+        self.channel, theirs = Channel.pair()
+        with theirs:
+            try:
+                self._process = Child(_SERVER, descriptors=[theirs.fileno()], stderr=subprocess.PIPE)
+            except Exception:
+                self.channel.close()
+                raise
         assert self._process.stderr is not None
         self.errors = self._process.stderr
         os.set_blocking(self.errors.fileno(), False)
@@ -103,32 +92,10 @@ class _Server:
         """Whether it runs."""
         return self._process.poll() is None
 
-    def send(self, request: object) -> None:
-        """Send a request; if the server has ended, `receive` returns None."""
-        with suppress(OSError):
-            self.channel.sendall(json.dumps(request).encode() + b"\n")
-
-    def receive(self, seconds: float) -> list[tuple[dict[str, str], bytes]] | None:
-        """Wait for answers, up to a time limit: each a header and code. None if the server has ended."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.channel, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return []
-        content = b""
-        with suppress(ConnectionResetError):
-            content = self.channel.recv(1 << 20)
-        if not content:
-            return None
-        self._received += content
-        answers = []
-        while (line_end := self._received.find(b"\n")) >= 0:
-            header = json.loads(self._received[:line_end])
-            end = line_end + 1 + header["bytes"]
-            if len(self._received) < end:
-                break
-            answers.append((header, bytes(self._received[line_end + 1 : end])))
-            del self._received[:end]
-        return answers
+    def send(self, request: Message) -> None:
+        """Send a request; if the server has ended, that is noticed when its answer is awaited."""
+        with suppress(ChannelClosed, QnnError):
+            self.channel.send(request)
 
     def wait(self) -> int:
         """Wait for its end and return its status."""
@@ -137,10 +104,8 @@ class _Server:
     def problem(self) -> str:
         """Wait for its end and return why it has failed."""
         status = self.wait()
-        with suppress(OSError):
-            self._error_text += self.errors.read() or b""
-        lines = self._error_text.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"it ended with status {status}"
+        self.drain()
+        return last_line(self._error_text) or f"it ended ({describe_status(status)})"
 
     def drain(self) -> None:
         """Take what it has printed to standard error, of which the end is kept: it must not wait for that."""
@@ -298,7 +263,7 @@ def compile_missing(compiler: Compiler, folder: Folder | None, pieces: Sequence[
         for claim in compilation.claims.values():
             claim.release()
         if compilation.server is not None:
-            compilation.server.send(None)
+            compilation.server.send(Message())
             with _lock:
                 _idle.append(compilation.server)
 
@@ -351,7 +316,8 @@ class _Compilation:
                     elif piece.job in self.codes:
                         work.step(piece.job)
                 check()
-                for job in self._take_answers(by_job):
+                job = self._take_answer(by_job)
+                if job is not None:
                     work.step(job)
         return self.codes
 
@@ -393,39 +359,55 @@ class _Compilation:
         """Ask the server for a piece."""
         assert self.server is not None
         self._since[job] = time.monotonic()
-        self.server.send([self.compiler.module, self.compiler.arguments, job])
+        arguments = {"module": self.compiler.module, "arguments": self.compiler.arguments, "job": job}
+        self.server.send(Message(arguments))
 
-    def _take_answers(self, by_job: dict[str, CodePiece]) -> list[str]:
-        """Wait a moment for pieces that the server has compiled, and store them; return their jobs."""
+    def _take_answer(self, by_job: dict[str, CodePiece]) -> str | None:
+        """Wait a moment for a piece that the server has compiled, and store it; return its job."""
         if not self._since:
             time.sleep(_LOOK_EVERY if self._waits else 0)
-            return []
+            return None
         assert self.server is not None
-        patience = seconds_of_patience()
+        is_ready = self.server.channel.is_ready(self._seconds_to_wait())
+        self.server.drain()
+        if not is_ready:
+            return None
+
+        def go_on() -> None:
+            check()
+            self._seconds_to_wait()
+
+        try:
+            answer = self.server.channel.receive(go_on)
+        except ChannelClosed:
+            self._replace_server()
+            return None
+        if "error" in answer.header:
+            raise self._failure(answer.header["error"])
+        job = str(answer.header["job"])
+        if answer.header["key"] == by_job[job].key:
+            self._store(by_job[job], bytes(answer.sections["code"]))
+        del self._since[job]
+        self.claims.pop(job).release()
+        return job
+
+    def _seconds_to_wait(self) -> float:
+        """Return how long to wait until the next look; refuse to wait longer than the time limit of a piece."""
+        limit = _time_limit()
         slowest, since = min(self._since.items(), key=lambda item: item[1])
-        seconds_left = since + patience - time.monotonic()
+        seconds_left = since + limit - time.monotonic()
         if seconds_left <= 0:
             raise QnnError(
                 Code.COMMON_SYSTEM,
                 f"compiling {self.what}",
-                f"{slowest} took more than {patience:g} seconds",
+                f"{slowest} took more than {limit:g} seconds",
                 "Set ISTHMUS_COMPILE_SECONDS to more if the machine is that slow.",
             )
-        answers = self.server.receive(min(seconds_left, _LOOK_EVERY))
-        self.server.drain()
-        if answers is None:
-            self._replace_server()
-            return []
-        for header, code in answers:
-            if "error" in header:
-                rule = f"the compiler failed: {header['error']}"
-                raise QnnError(Code.COMMON_SYSTEM, f"compiling {self.what}", rule)
-            job = header["job"]
-            if header["key"] == by_job[job].key:
-                self._store(by_job[job], code)
-            del self._since[job]
-            self.claims.pop(job).release()
-        return [header["job"] for header, _ in answers]
+        return min(seconds_left, _LOOK_EVERY)
+
+    def _failure(self, problem: str) -> QnnError:
+        """Return the error for a compiler that has failed."""
+        return QnnError(Code.COMMON_SYSTEM, f"compiling {self.what}", f"the compiler failed: {problem}")
 
     def _replace_server(self) -> None:
         """Continue with another server if this one ended for lack of work (status 0), just when it was asked again."""
@@ -434,8 +416,7 @@ class _Compilation:
         if ended.wait() != 0:
             problem = ended.problem()
             ended.end()
-            rule = f"the compiler failed: {problem}"
-            raise QnnError(Code.COMMON_SYSTEM, f"compiling {self.what}", rule)
+            raise self._failure(problem)
         ended.end()
         self.server = _start_server()
         for job in self._since:
@@ -468,23 +449,19 @@ class _Wait:
 
     def is_over(self, folder: Folder, piece: CodePiece) -> bool:
         """Return whether it has taken too long; report it now and then."""
-        now, patience = time.monotonic(), seconds_of_patience()
+        now, limit = time.monotonic(), _time_limit()
         waited = now - self._began
-        if waited < patience and now < self._next:
+        if waited < limit and now < self._next:
             return False
         holder = folder.holder(piece.file)
         other = f"process {holder}" if holder else "another process"
-        if waited < patience:
-            self._next = now + _REPEAT
-            times = f"for {waited:.0f} s, at most {patience - waited:.0f} s more"
-            print(f"isthmus: waiting for {other}, which compiles {self._job}, {times}", file=sys.stderr, flush=True)
-            return False
-        print(
-            f"isthmus: waiting for {other}, which compiles {self._job}, takes too long; compiling it here too",
-            file=sys.stderr,
-            flush=True,
-        )
-        return True
+        self._next = now + _REPEAT
+        is_over = waited >= limit
+        state = f"for {waited:.0f} s, at most {limit - waited:.0f} s more"
+        if is_over:
+            state = "takes too long; compiling it here too"
+        print(f"isthmus: waiting for {other}, which compiles {self._job}, {state}", file=sys.stderr, flush=True)
+        return is_over
 
 
 def _report(problem: Unavailable) -> None:

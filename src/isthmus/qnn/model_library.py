@@ -11,10 +11,6 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-import select
-import signal
-import subprocess
-import time
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +21,9 @@ from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import Graph
 from isthmus.system import isolated, reading
+from isthmus.system.child import Child, describe_status
 from isthmus.system.interrupts import own_fd
-from isthmus.system.shield import PIECE, check, shielded
+from isthmus.system.shield import shielded
 
 _logger = logging.getLogger("isthmus")
 
@@ -74,96 +71,54 @@ def compose_source(source: ModelSource) -> list[GraphEntry]:
 @shielded
 def compose(path: str | os.PathLike[str], prefix: str = ModelSource.prefix) -> list[GraphEntry]:
     """Return the graphs that a model library composes, as data; its functions begin with `prefix`."""
-    content = _Composition(_what(path), Path(path).absolute(), prefix, isolated.library_seconds()).result()
-    return read(memoryview(content), _what(path))
-
-
-class _Composition:
-    """The process in which a library composes, from start to end.
-
-    Parameters
-    ----------
-    what
-        The library, for messages.
-    path, prefix
-        The library's file, and what its functions begin with.
-    seconds
-        The time limit.
-    """
-
-    def __init__(self, what: str, path: Path, prefix: str, seconds: float) -> None:
-        self._what, self._path, self._prefix, self._seconds = what, path, prefix, seconds
-
-    def result(self) -> mmap.mmap:
-        """Return the composed graphs, in a form that the process can no longer change."""
-        with own_fd(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
-            message = self._run(own.fileno())
-            if message:
-                raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, message)
-            return self._sealed(own.fileno())
-
-    def _sealed(self, fd: int) -> mmap.mmap:
-        """Return the contents of a memory file, after sealing it so that the process can no longer change them."""
-        if os.fstat(fd).st_size > MAX_COMPOSED:
-            rule = f"the graphs that it composes take more than {MAX_COMPOSED:,} bytes"
-            raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule)
+    what = _what(path)
+    with own_fd(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
+        fd = own.fileno()
+        message = _run_library(what, Path(path).absolute(), prefix, fd)
+        if not message and os.fstat(fd).st_size > MAX_COMPOSED:
+            message = f"the graphs that it composes take more than {MAX_COMPOSED:,} bytes"
+        if message:
+            raise QnnError(Code.COMMON_LOADING_BINARIES, what, message)
         try:
+            # The process can no longer change them.
             reading.seal(fd)
-            return mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+            content = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
         except (OSError, ValueError):
             rule = "its process answered nothing that can be read"
-            raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule) from None
+            raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule) from None
+    return read(memoryview(content), what)
 
-    def _run(self, fd: int) -> str:
-        """Let a child process write the graphs to a memory file; return an error message, or an empty string."""
-        # The child writes its error message to this pipe.
-        read_end, write_end = os.pipe()
-        # Duplicates of the descriptors that the child inherits; they are closed here once it has started.
-        passed: list[int] = []
-        try:
-            passed += [isolated.passable(fd), isolated.passable(write_end)]
-            command = isolated.command(CHILD, str(self._path), self._prefix, *map(str, passed), str(os.getpid()))
-            child = subprocess.Popen(
-                command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, pass_fds=passed,
-                start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        except OSError as problem:
-            os.close(read_end)
+
+def _run_library(what: str, path: Path, prefix: str, fd: int) -> str:
+    """Let a child process write a library's graphs to a memory file; return an error message, or an empty string."""
+    seconds = isolated.library_seconds()
+    # The child writes its error message to this pipe.
+    read_end, write_end = os.pipe()
+    try:
+        child = Child(CHILD, str(os.getpid()), str(path), prefix, descriptors=[fd, write_end], folder=None)
+    except Exception as problem:
+        os.close(read_end)
+        if isinstance(problem, OSError):
             rule = f"its process cannot be started: {problem.strerror}"
-            raise QnnError(Code.COMMON_SYSTEM, self._what, rule) from None
-        except Exception:
-            os.close(read_end)
-            raise
-        finally:
-            for descriptor in (write_end, *passed):
-                os.close(descriptor)
-        try:
-            late = not self._wait(child.pid)
-        finally:
-            # Kill its process group too, before it is reaped and the id can be reused.
-            os.killpg(child.pid, signal.SIGKILL)
-            status = child.wait()
-            *remarks, message = _message(read_end).split(REMARK_END.decode())
-        for remark in remarks:
-            _warn_once(f"{self._what}: {remark}")
-        reason = ""
-        if late:
-            reason = f"it did not compose its graphs within {self._seconds:g} s"
-        elif status < 0:
-            reason = f"it ended its process by {_signal(-status)} while it composed its graphs"
-        elif status:
-            reason = message or f"its process ended with {status}"
-        return "; ".join((reason, *remarks)) if reason else ""
-
-    def _wait(self, pid: int) -> bool:
-        """Wait for the end of a child, and return whether it came in time. The child is not reaped here."""
-        limit = time.monotonic() + self._seconds
-        with own_fd(os.pidfd_open, pid) as own:
-            while (remaining := limit - time.monotonic()) > 0:
-                check()
-                if select.select([own], [], [], min(remaining, PIECE))[0]:
-                    return True
-        return False
+            raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
+        raise
+    finally:
+        os.close(write_end)
+    try:
+        is_late = not child.ends_within(seconds)
+    finally:
+        child.end()
+        *remarks, message = _message(read_end).split(REMARK_END.decode())
+    for remark in remarks:
+        _warn_once(f"{what}: {remark}")
+    reason, how = "", describe_status(child.returncode)
+    if is_late:
+        reason = f"it did not compose its graphs within {seconds:g} s"
+    elif child.returncode < 0:
+        reason = f"it ended its process by {how} while it composed its graphs"
+    elif child.returncode:
+        reason = message or f"its process ended with {how}"
+    return "; ".join((reason, *remarks)) if reason else ""
 
 
 @cache
@@ -181,14 +136,6 @@ def _message(fd: int) -> str:
         return ""
     finally:
         os.close(fd)
-
-
-def _signal(number: int) -> str:
-    """Return a signal's name, for messages."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _what(path: str | os.PathLike[str]) -> str:

@@ -1,6 +1,6 @@
 """The process that a model library composes in, isolated.
 
-Its command line is ``isthmus.qnn.model_process LIBRARY PREFIX RESULT MESSAGES PARENT``. PREFIX_composeGraphs is the
+Its command line is ``isthmus.qnn.model_process RESULT MESSAGES PARENT LIBRARY PREFIX``. PREFIX_composeGraphs is the
 function to call. RESULT and MESSAGES are file descriptors: the first takes the composed graphs; the second takes
 remarks, a null byte after each, and then an error message.
 """
@@ -29,8 +29,8 @@ ANSWERS = {
 
 def main(arguments: list[str]) -> int:
     """Compose the graphs, write them or an error message to a descriptor, and end the process."""
-    path, prefix = arguments[:2]
-    result, messages, parent = (int(number) for number in arguments[2:5])
+    result, messages, parent = map(int, arguments[:3])
+    path, prefix = arguments[3:]
     isolated.end_with(parent)
     isolated.limit(MAX_COMPOSED)
 

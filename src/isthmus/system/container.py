@@ -67,7 +67,8 @@ class ContainerFormat:
         sizes = {name: len(data) for name, data in sections.items()}
         text = json.dumps({**header, "sections": sizes}, separators=(",", ":")).encode()
         if len(text) > MAX_HEADER:
-            raise self.refusal(f"its header would take {len(text)} bytes, more than {MAX_HEADER}")
+            rule = f"its header would take {len(text)} bytes, more than {MAX_HEADER}"
+            raise self.refusal(rule, Code.COMMON_INVALID_ARGUMENT)
         # The padding before each section, and the section.
         body: list[bytes | memoryview] = []
         total = _START + len(text)

@@ -108,14 +108,19 @@ def environment() -> dict[str, str]:
 
 def library_seconds() -> float:
     """Return how long a call of a client's library may take: `SECONDS`, or the environment's value."""
-    text = os.environ.get("ISTHMUS_MODEL_SECONDS")
+    return seconds_of("ISTHMUS_MODEL_SECONDS", SECONDS)
+
+
+def seconds_of(variable: str, default: float) -> float:
+    """Return the time limit that a variable of the environment sets, or the default."""
+    text = os.environ.get(variable)
     try:
-        seconds = float(text) if text else SECONDS
+        seconds = float(text) if text else default
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        what = f"ISTHMUS_MODEL_SECONDS '{text}'"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "must be a number of seconds above 0")
+        rule = "must be a number of seconds above 0"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{variable} '{text}'", rule)
     return seconds
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import one_line
-from isthmus.system import isolated
+from isthmus.system.child import Child, describe_status, last_line
 from isthmus.system.jobs import ResultFolder, Started, ended_with_the_task
 from isthmus.tools.sweep_grid import SweepJob, contents
 from isthmus.tools.sweep_table import DEVICE, FIGURES, RUN
@@ -79,17 +78,13 @@ class CommandProcess:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._reason = ""
-        command = isolated.command("isthmus.tools.sweep_process", str(os.getpid()), *arguments)
-        self._child = subprocess.Popen(
-            command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+        module, pipe = "isthmus.tools.sweep_process", subprocess.PIPE
+        self._child = Child(module, str(os.getpid()), *arguments, folder=None, stdout=pipe, stderr=pipe)
 
     def kill(self, reason: str) -> None:
         """End the process and those that it started, also while another thread waits for it."""
         self._reason = self._reason or reason
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.kill_group()
 
     def outcome(self, mode: str, seconds: float | None) -> JobOutcome:
         """Wait for the end of the process, at most so many seconds; return what it printed."""
@@ -102,20 +97,11 @@ class CommandProcess:
         if self._reason:
             return failed(self._reason)
         if status < 0:
-            return failed(f"its process was ended by {_signal(-status)}")
+            return failed(f"its process was ended by {describe_status(status)}")
         try:
             return JobOutcome(_figures(mode, json.loads(printed), status))
         except (ValueError, LookupError, TypeError):
-            lines = messages.decode("utf-8", "replace").strip().splitlines() or ["without a message"]
-            return failed(one_line(lines[-1]).removeprefix(f"isthmus {mode}: "))
-
-
-def _signal(number: int) -> str:
-    """Return a signal's name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+            return failed(one_line(last_line(messages) or "without a message").removeprefix(f"isthmus {mode}: "))
 
 
 def _figures(mode: str, report: Mapping[str, Any], status: int) -> list[dict[str, Any]]:

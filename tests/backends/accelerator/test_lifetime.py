@@ -2,7 +2,6 @@
 
 import ast
 import gc
-import json
 import os
 import resource
 import signal
@@ -13,6 +12,7 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,13 +20,15 @@ from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
 from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected
+
+import isthmus
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
-from isthmus.backends.accelerator.channel import Channel
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.process import request
 from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell
+from isthmus.system.channel import Channel
 
 
 def test_a_dropped_accelerator_takes_its_process_with_it() -> None:
@@ -68,9 +70,9 @@ def sent(monkeypatch):
     """What is sent to accelerators, as it is written."""
     messages, send = [], Channel.send
 
-    def noting(channel, number, content, fds=()):
-        messages.append(json.loads(content))
-        send(channel, number, content, fds)
+    def noting(channel, message):
+        messages.append(message.header)
+        send(channel, message)
 
     monkeypatch.setattr(Channel, "send", noting)
     return messages
@@ -289,7 +291,7 @@ def test_names_of_any_length_and_many_graphs_cross(content) -> None:
 
 def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered() -> None:
     with Accelerator() as accelerator:
-        with pytest.raises(QnnError, match="the most") as refusal:
+        with pytest.raises(QnnError, match="more than") as refusal:
             accelerator.call("deregister", slots=["x" * (65 << 20)])
         assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT
         assert accelerator.counts()["memory"] == 0
@@ -323,14 +325,12 @@ def test_an_accelerator_that_sends_malformed_answers_is_ended(content) -> None:
 
 
 ECHO = """
-import socket, struct, sys
-end = socket.socket(fileno=int(sys.argv[1]))
-header = struct.Struct("<8sIIQ")
-magic, length, _, number = header.unpack(end.recv(header.size, socket.MSG_WAITALL))
-end.recv(length, socket.MSG_WAITALL)
-answer = sys.argv[2].encode()
-end.sendall(header.pack(magic, len(answer), 0, number) + answer)
-end.recv(1)
+import json, socket, sys
+sys.path.insert(0, sys.argv[3])
+from isthmus.system.channel import Channel, Message
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+channel.send(Message(json.loads(sys.argv[2]), number=channel.receive().number))
+channel.receive()
 """
 
 
@@ -338,7 +338,8 @@ end.recv(1)
                                     '{"error": 7}', '{"error": [1000, 1, 2, 3]}'])  # fmt: skip
 def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer) -> None:
     before = children()
-    command = lambda _, fd, parent: [sys.executable, "-c", ECHO, fd, answer]  # noqa: E731
+    source = str(Path(isthmus.__file__).parents[1])
+    command = lambda _, fd, parent: [sys.executable, "-c", ECHO, fd, answer, source]  # noqa: E731
     monkeypatch.setattr("isthmus.system.isolated.command", command)
     with pytest.raises(QnnError) as refusal:
         Accelerator()

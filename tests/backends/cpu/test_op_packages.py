@@ -16,6 +16,7 @@ from isthmus.backends.foreign.process import LibraryProcess
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
 from isthmus.qnn.profile import OPERATION
+from isthmus.system.channel import Channel
 
 FLOAT = qnn.DataType.FLOAT_32
 FAILED = Code.BACKEND_OP_PACKAGE_REGISTRATION_FAILED
@@ -188,7 +189,7 @@ def test_parts_of_a_graph_alternate_and_an_implementation_keeps_its_memory(backe
         long("refusing", FAILED, "refusing answers 1100"),
         ("null_function", FAILED, "its function createOpImpl is null"),
         ("wrong_version", Code.BACKEND_OP_PACKAGE_UNSUPPORTED_VERSION, "version 3.4.0; supported are 1.4 and 2.0"),
-        ("crash_in_init", FAILED, "ended the process (signal 11) in init"),
+        ("crash_in_init", FAILED, "ended the process (SIGSEGV) in init"),
         long("hang_in_init", FAILED, "did not return from init in time"),
         long("fail_in_init", FAILED, "init answers 3100"),
         long("null_info", FAILED, "getInfo answers a null pointer"),
@@ -272,8 +273,8 @@ def test_the_package_says_which_nodes_it_takes(backend) -> None:
     ("op", "code", "words"),
     [
         ("Fail", Code.COMMON_GENERAL, "the implementation of node 'middle' (Fail) answers 1100"),
-        ("Crash", Code.COMMON_SYSTEM_COMMUNICATION, "signal 11) in the implementation of node 'middle' (Crash)"),
-        long("Abort", Code.COMMON_SYSTEM_COMMUNICATION, "signal 6) in the implementation of node 'middle' (Abort)"),
+        ("Crash", Code.COMMON_SYSTEM_COMMUNICATION, "SIGSEGV) in the implementation of node 'middle' (Crash)"),
+        long("Abort", Code.COMMON_SYSTEM_COMMUNICATION, "SIGABRT) in the implementation of node 'middle' (Abort)"),
         long("Exit", Code.COMMON_SYSTEM_COMMUNICATION, "status 3) in the implementation of node 'middle' (Exit)"),
         ("Hang", Code.GRAPH_TIMED_OUT, "did not return from the implementation of node 'middle' (Hang) in time"),
     ],
@@ -320,7 +321,7 @@ def test_a_time_limit_and_an_abort_end_an_execution_inside_a_package(backend) ->
 def test_an_interrupt_ends_an_execution_inside_a_package(backend) -> None:
     context = backend.create_context()
     hanging, good = finalized(in_the_middle(context, "Hang")), finalized(in_the_middle(context, name="good"))
-    with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: main_in(LibraryProcess._wait)):
+    with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: main_in(Channel._wait)):
         run(hanging)
     np.testing.assert_array_equal(run(good), expected())
 
@@ -380,5 +381,5 @@ def test_a_package_reaches_no_network_program_process_or_file_to_write(library) 
         graph = in_the_middle(backend.create_context(), "Reach")
         graph.finalize()
         # The package ends its process only if all of its attempts were refused; the error names the last such call.
-        with pytest.raises(QnnError, match=r"signal 6\).*'middle' \(Reach\), .*after it called kill, which is"):
+        with pytest.raises(QnnError, match=r"SIGABRT\).*'middle' \(Reach\), .*after it called kill, which is"):
             run(graph)

@@ -16,21 +16,22 @@ from isthmus import qnn
 from isthmus.backends.foreign.process import LibraryProcess
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
+from isthmus.system.channel import Channel
 
 HEAD = "import socket, struct, sys, time; end = socket.socket(fileno=int(sys.argv[1])); "
 DEAF = f"{HEAD} time.sleep({PATIENCE})"
 """A program that reads nothing."""
 DRIPPING = f"""{HEAD}
 end.recv(1 << 16)
-end.sendall(struct.pack("<Q", 1 << 20))
+end.sendall(struct.pack("<QQI", 0, 1 << 20, 0))
 for _ in range({int(PATIENCE * 200)}):
     end.send(b"x")
     time.sleep(0.005)
 """
 """A program whose answer comes byte by byte."""
-ANNOUNCING = f"{HEAD} end.recv(1 << 16); end.sendall(struct.pack('<Q', {{}}) + bytes(100))"
+ANNOUNCING = f"{HEAD} end.recv(1 << 16); end.sendall(struct.pack('<QQI', 0, {{}}, 0) + bytes(100))"
 """A program that announces more bytes than it sends."""
-ECHOING = f"{HEAD} end.recv(8); end.sendall(struct.pack('<Q', 1 << 63 | 5)); end.recv(1)"
+ECHOING = f"{HEAD} end.recv(20); end.sendall(struct.pack('<QQI', 5, 0, 0)); end.recv(1)"
 """A program that answers a number by another."""
 LARGE = {"content": bytes(1 << 23)}
 """More than a socket holds."""
@@ -83,7 +84,7 @@ def test_a_call_ends_in_time_though_its_message_is_not_read_or_its_answer_never_
 def test_an_interrupt_ends_a_call_that_still_sends_or_receives(replace: Replace, program: str) -> None:
     replace(program)
     with LibraryProcess("library", "module", 2 * PATIENCE) as process:
-        with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: main_in(LibraryProcess._wait)):
+        with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: main_in(Channel._wait)):
             process.call("open", LARGE if program == DEAF else {})
         assert not os.path.exists(f"/proc/{process.pid}")
 
@@ -119,6 +120,6 @@ def test_an_op_package_whose_answer_is_too_long_is_refused(replace: Replace) -> 
 def test_a_call_works_in_a_program_with_many_open_descriptors(replace: Replace) -> None:
     replace(ECHOING)
     with many_descriptors(1100), LibraryProcess("library", "module", PATIENCE) as process:
-        assert process.call_by_number(1).word == 5
+        assert process.call_by_number(1).number == 5
         pid = process.pid
     assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections import Counter
 from contextlib import suppress
 
@@ -140,7 +139,7 @@ def test_the_end_of_the_library_names_the_function_and_ends_only_its_context(lib
     with qnn.Backend(NAME, library=faulty(library, ENDS)) as backend:
         context = backend.create_context()
         graph = context.add_graph(doubling())
-        how = rf"ended the process \(signal {int(signal.SIGABRT)}\) in graphFinalize"
+        how = r"ended the process \(SIGABRT\) in graphFinalize"
         with pytest.raises(QnnError, match=how) as end:
             graph.finalize()
         assert end.value.code is Code.COMMON_SYSTEM_COMMUNICATION

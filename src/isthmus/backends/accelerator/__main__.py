@@ -20,15 +20,15 @@ def main(arguments: list[str]) -> int:
     # The client responds to an interrupt from the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    from isthmus.backends.accelerator.channel import Channel
     from isthmus.backends.accelerator.confinement import confine
     from isthmus.backends.accelerator.server import AcceleratorServer
     from isthmus.engine.native import loader
+    from isthmus.system.channel import Channel
 
-    end = socket.socket(fileno=fd)
+    channel = Channel(socket.socket(fileno=fd))
     # Load everything now that would be loaded on demand: later no file can be opened.
     loader.prepare_to_load()
-    AcceleratorServer(Channel(end), confine(fd)).run()
+    AcceleratorServer(channel, confine(fd)).run()
     # Threads that are still serving must not keep the process alive.
     os._exit(0)
 

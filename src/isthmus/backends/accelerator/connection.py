@@ -25,11 +25,10 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from isthmus.backends.accelerator.channel import Channel, encoded, refusal_from_json, refused_by_the_system
 from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
-from isthmus.system import isolated
-from isthmus.system.descriptors import ChannelClosed
+from isthmus.system.channel import Channel, ChannelClosed, Message, refused_by_the_system
+from isthmus.system.child import Child
 from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
 
@@ -45,8 +44,8 @@ _ANSWERS: Mapping[str, Mapping[str, type]] = {
 """Required fields of the replies to calls. The other side has read foreign data and is not trusted."""
 _SECONDS_TO_DIE = 5.0
 """How long to wait for a killed process to end."""
-_MAX_ERROR_BYTES = 1 << 16
-"""Number of bytes to read of the process's error output."""
+_MAX_BYTES = 64 << 20
+"""Maximum size of a reply in bytes."""
 _connections: set[Connection] = set()
 """Connections whose process may be alive; a forked child must release them."""
 
@@ -76,8 +75,8 @@ class Request:
     ----------
     name
         The name of the call.
-    content
-        The message.
+    arguments
+        Its arguments.
     undo
         What undoes the call if its reply comes after the caller has gone.
 
@@ -91,12 +90,12 @@ class Request:
         Whether the caller no longer wants the reply.
     """
 
-    def __init__(self, name: str, content: bytes, undo: Undo | None = None) -> None:
+    def __init__(self, name: str, arguments: dict[str, Any], undo: Undo | None = None) -> None:
         self.descriptors: list[FileDescriptor] = []
         """Duplicates of the descriptors to send: the caller may be interrupted and close its own before the message is
         sent.
         """
-        self.name, self.content, self.undo = name, content, undo
+        self.name, self.arguments, self.undo = name, arguments, undo
         self.begun = False
         self.seconds = 0.0
         """How long a caller waits for the reply once all earlier requests are served."""
@@ -182,7 +181,7 @@ class Connection:
         self._channel: Channel | None = None
         self._process_end: socket.socket | None = None
         """The process's end of the channel, until the process has inherited it."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         # Locked until the process has started or failed to. A lock, since an interrupted wait may break an event.
         self._starting = threading.Lock()
         self._starting.acquire()
@@ -220,7 +219,7 @@ class Connection:
 
     def submit(self, name: str, **arguments: Any) -> None:
         """Send a call without waiting, if the process is alive. The garbage collector may use it."""
-        self.post(Request(name, encoded({"call": name, **arguments})))
+        self.post(Request(name, arguments))
 
     def post(self, request: Request) -> bool:
         """Queue a request and return whether the connection is open; the caller may wait for the reply or not.
@@ -299,23 +298,20 @@ class Connection:
 
         Any other exception means that the process is gone or cannot be trusted.
         """
-        number = next(self._numbers)
+        descriptors = [own.fileno() for own in request.descriptors]
+        message = Message({"call": request.name, **request.arguments}, {}, descriptors, next(self._numbers))
         request.begun = True
         assert self._channel is not None
         try:
-            self._channel.send(number, request.content, [own.fileno() for own in request.descriptors])
+            self._channel.send(message)
         except QnnError as refusal:
             return None, refusal
-        frame = self._channel.receive()
+        reply = self._channel.receive()
         # A proper reply has no descriptors.
-        frame.close()
-        if frame.number != number:
+        reply.close()
+        if reply.number != message.number:
             raise ChannelClosed
-        try:
-            answer = frame.message()
-        except QnnError as refusal:
-            return None, refusal
-        refused = refusal_from_json(answer)
+        answer, refused = reply.header, _refusal(reply.header)
         if refused is None:
             for field, kind in _ANSWERS.get(request.name, {}).items():
                 if not isinstance(answer.get(field), kind):
@@ -391,7 +387,7 @@ class Connection:
         if self._process is not None:
             _await_end(self._process.pid)
             with contextlib.suppress(MemoryError, OSError):
-                self.reason = self.reason or _last_words(self._process)
+                self.reason = self.reason or self._process.last_words()
         with self._lock:
             self.alive = False
         if self._process is not None:
@@ -408,28 +404,15 @@ class Connection:
 
     def _open_and_start(self) -> None:
         """Open the sockets, start the process and its sender thread: here, where no interrupt can come."""
-        self._channel, self._process_end = Channel.pair()
-        if self._process_end.fileno() <= isolated.STANDARD:
-            # The process has its own standard input and output under these numbers.
-            with self._process_end as low:
-                self._process_end = socket.socket(fileno=isolated.passable(low.fileno()))
-        command = isolated.command("isthmus.backends.accelerator", str(self._process_end.fileno()), str(os.getpid()))
-        # Numpy's linear algebra would start threads that are not needed there.
-        environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
+        self._channel, self._process_end = Channel.pair(_MAX_BYTES)
         if self.reason:
             # It was killed before it started.
             return
-        # It inherits nothing from the client: neither its output nor its terminal's interrupts.
-        process = subprocess.Popen(
-            command,
-            pass_fds=(self._process_end.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+        process = Child(
+            "isthmus.backends.accelerator",
+            str(os.getpid()),
+            descriptors=[self._process_end.fileno()],
             stderr=subprocess.PIPE,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
-            bufsize=0,
         )
         # Outside the lock: `kill` need not wait until the process has started.
         with self._lock:
@@ -467,14 +450,15 @@ class Connection:
             self._process.stderr.close()
 
 
-def _last_words(process: subprocess.Popen[bytes]) -> str:
-    """Read the last line that an ended process has left in its pipe, and close the pipe."""
-    assert process.stderr is not None
-    with process.stderr as pipe:
-        # Another process that the client has forked may have the pipe's other end.
-        os.set_blocking(pipe.fileno(), False)
-        lines = (pipe.read(_MAX_ERROR_BYTES) or b"").decode(errors="replace").split("\n")
-    return next((line for line in reversed(lines) if line.strip()), "")
+def _refusal(answer: Mapping[str, Any]) -> QnnError | None:
+    """Return the error of a reply, if it has one; a malformed one raises a `TypeError` or `ValueError`."""
+    if "error" not in answer:
+        return None
+    code, *texts = answer["error"]
+    what, rule, hint = texts
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"{texts!r} are not texts")
+    return QnnError(Code(code), what, rule, hint)
 
 
 def _no_thread(problem: Exception) -> QnnError:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isthmus.backends.accelerator.channel import refused_by_the_system
 from isthmus.engine.native.doorbell import MEMORY_ADDRESS, MEMORY_GENERATION, MEMORY_ROW, MEMORY_SIZE, SLOT_BITS
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window
 from isthmus.memory.buffer import ClientBuffer
 from isthmus.memory.identity import Identity, file_identity
 from isthmus.memory.shareable import SharedFile, map_whole
+from isthmus.system.channel import refused_by_the_system
 
 MAX_SLOTS = 1 << SLOT_BITS
 """Number of rows of the table."""

@@ -9,9 +9,9 @@ import os
 
 import numpy as np
 
-from isthmus.backends.accelerator.channel import refused_by_the_system
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
+from isthmus.system.channel import refused_by_the_system
 from isthmus.system.interrupts import own_fd
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)

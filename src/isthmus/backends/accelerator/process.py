@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.accelerator.channel import encoded, refused_by_the_system
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
 from isthmus.backends.accelerator.gate import Gate
 from isthmus.backends.accelerator.page import RINGING
@@ -20,15 +18,15 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.log import log_message
 from isthmus.memory.shareable import shared_file
-from isthmus.system.descriptors import MAX_DESCRIPTORS
-from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
+from isthmus.system import reading
+from isthmus.system.channel import MAX_DESCRIPTORS, refused_by_the_system
+from isthmus.system.interrupts import Finalizer, own_fd, warn_forgotten
 from isthmus.system.shield import shielded
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 """The kernels that the accelerator needs to serve queues and to run any program."""
 _SECONDS_TO_END = 2.0
 """How long to wait for a closed process to end by itself."""
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 class Accelerator:
@@ -196,7 +194,11 @@ class Accelerator:
             return
         objects = loader.objects(wanted, target)
         sizes = [[kernel, len(code)] for kernel, code in objects.items()]
-        with _sealed(b"".join(objects.values())) as descriptor:
+        try:
+            content = reading.sealed("isthmus-kernels", lambda file: file.write(b"".join(objects.values())))
+        except OSError as problem:
+            raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
+        with content as descriptor:
             self.call("kernels", [descriptor.fileno()], target=target.name, sizes=sizes)
         self._sent.update((kernel, target.name) for kernel in wanted)
 
@@ -267,7 +269,7 @@ def _forget(connection: Connection, slots: list[int]) -> None:
 
 def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
     """Return a request for a call, with duplicates of the descriptors."""
-    result = Request(name, encoded({"call": name, **arguments}), undo)
+    result = Request(name, arguments, undo)
     try:
         for fd in fds:
             result.descriptors.append(own_fd(os.dup, fd))
@@ -282,19 +284,3 @@ def _reclaim(connection: Connection) -> None:
     if not connection.forked and connection.alive:
         connection.kill("it was dropped")
         warn_forgotten("an accelerator was dropped without being closed")
-
-
-def _sealed(content: bytes) -> FileDescriptor:
-    """Return a descriptor of sealed memory with these contents."""
-    try:
-        descriptor = own_fd(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    except OSError as problem:
-        raise refused_by_the_system(problem, "code of kernels", "memory to send it in cannot be made") from None
-    try:
-        with open(descriptor.fileno(), "wb", closefd=False) as file:
-            file.write(content)
-        fcntl.fcntl(descriptor.fileno(), fcntl.F_ADD_SEALS, _SEALS)
-    except OSError as problem:
-        descriptor.close()
-        raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
-    return descriptor

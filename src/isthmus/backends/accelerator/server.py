@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from isthmus.backends.accelerator.channel import Channel, Frame, encoded, refusal_to_json, refused_by_the_system
 from isthmus.backends.accelerator.memory import Quiet, SharedMemory
 from isthmus.backends.seam import program_binary
 from isthmus.engine.native import doorbell, loader
@@ -22,12 +22,14 @@ from isthmus.engine.native.target import Target, by_name
 from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
-from isthmus.system.descriptors import ChannelClosed
+from isthmus.system.channel import Channel, ChannelClosed, Message, refused_by_the_system
 
 MAX_GRAPHS = 1 << 14
 """Number of rows of the table of graphs."""
 _SECONDS_TO_END = 2.0
 """How long to wait for the thread of a closed queue to end."""
+_MAX_TEXT = 4096
+"""Maximum number of characters of each text of an error."""
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 """The type of a kernel's entry: four words."""
 _OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
@@ -157,45 +159,37 @@ class AcceleratorServer:
         """Answer calls until the client closes its end."""
         while True:
             try:
-                frame = self._channel.receive()
+                request = self._channel.receive()
                 try:
-                    answer = self._answer(frame)
+                    answer = self._answer(request)
                 finally:
-                    frame.close()
-                self._channel.send(frame.number, answer)
-            except ChannelClosed:
+                    request.close()
+                self._channel.send(Message(answer, number=request.number))
+            except (ChannelClosed, QnnError):
+                # The client has ended, or what came is no message.
                 return
 
-    def _answer(self, frame: Frame) -> bytes:
-        """Make a call and return the encoded reply: the result or the error."""
+    def _answer(self, request: Message) -> dict[str, Any]:
+        """Make a call and return the reply: the result or the error."""
         try:
-            return encoded(self._result(frame))
+            return self._result(request)
         except Exception as problem:
             # Whatever fails in a call, the accelerator keeps serving others.
-            return encoded(refusal_to_json(_refusal(problem)))
+            error = _refusal(problem)
+            # Names in its texts may have any length.
+            return {"error": [int(error.code), *(text[:_MAX_TEXT] for text in (error.what, error.rule, error.hint))]}
 
-    def _result(self, frame: Frame) -> dict[str, Any]:
+    def _result(self, request: Message) -> dict[str, Any]:
         """Make a call and return the result. Every call gets the descriptors that came with it, and its arguments."""
-        calls: dict[str, Callable[..., dict[str, Any]]] = {
-            "hello": self._hello,
-            "kernels": self._kernels,
-            "register": self._register,
-            "deregister": self._deregister,
-            "open": self._open,
-            "load": self._load,
-            "unload": self._unload,
-            "reset": self._reset,
-            "rebind": self._rebind,
-            "time": self._time,
-            "times": self._times,
-            "close": self._close,
-            "counts": self._counts,
-        }
-        message = frame.message()
-        name = message.pop("call", None)
-        if name not in calls:
+        if request.missing:
+            arrived = len(request.descriptors)
+            rule = f"of {arrived + request.missing} descriptors {arrived} arrived: {os.strerror(errno.EMFILE)}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule)
+        name = request.header.pop("call", None)
+        call: Callable[..., dict[str, Any] | None] | None = getattr(self, f"do_{name}", None)
+        if call is None:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "accelerator", f"call {name!r} is unknown")
-        return calls[name](frame.fds, **message)
+        return call(request.descriptors, **request.header) or {}
 
     @property
     def _service(self) -> _Service:
@@ -215,11 +209,11 @@ class AcceleratorServer:
 
     # -- calls: the parameters are the fields of the client's messages -------------------------------------------------
 
-    def _hello(self, fds: list[int]) -> dict[str, Any]:
+    def do_hello(self, fds: Sequence[int]) -> dict[str, Any]:
         """Report that the process has started and is confined."""
         return {"pid": os.getpid(), "unconfined": self._unconfined}
 
-    def _kernels(self, fds: list[int], target: str, sizes: list[tuple[str, int]]) -> dict[str, Any]:
+    def do_kernels(self, fds: Sequence[int], target: str, sizes: list[tuple[str, int]]) -> None:
         """Load the code of kernels, which are stored one after the other in sealed memory.
 
         `sizes` are their names and sizes in bytes. The first call sends the kernels that serve queues.
@@ -232,26 +226,24 @@ class AcceleratorServer:
         loader.load(objects, by_name(target))
         if self._started_service is None:
             self._started_service = _Service(by_name(target), self._quiet)
-        return {}
 
-    def _register(self, fds: list[int], spans: list[list[int]]) -> dict[str, Any]:
+    def do_register(self, fds: Sequence[int], spans: list[list[int]]) -> dict[str, Any]:
         """Map a span (offset, bytes) of each file; reply with the slots by which executions name this memory."""
         slots: list[int] = []
         try:
             for fd, (offset, nbytes) in zip(fds, spans, strict=True):
                 slots.append(self._service.memory.register(fd, offset, nbytes))
         except Exception:
-            self._deregister(fds=[], slots=slots)
+            self.do_deregister([], slots)
             raise
         return {"slots": slots}
 
-    def _deregister(self, fds: list[int], slots: list[int]) -> dict[str, Any]:
+    def do_deregister(self, fds: Sequence[int], slots: list[int]) -> None:
         """Remove memory, which is unmapped when no execution uses it any more."""
         for slot in slots:
             self._service.memory.deregister(slot)
-        return {}
 
-    def _open(self, fds: list[int]) -> dict[str, Any]:
+    def do_open(self, fds: Sequence[int]) -> dict[str, Any]:
         """Open a queue: map its doorbell's page and start a thread that serves it; reply with its number."""
         service = self._service
         if os.fstat(fds[0]).st_size < doorbell.PAGE_BYTES:
@@ -269,7 +261,7 @@ class AcceleratorServer:
         self._queues[self._next_queue] = queue
         return {"queue": self._next_queue}
 
-    def _load(self, fds: list[int], queue: int, pools: list[int] | None = None) -> dict[str, Any]:
+    def do_load(self, fds: Sequence[int], queue: int, pools: list[int] | None = None) -> dict[str, Any]:
         """Load a binary into a queue and return the numbers of its graphs, in order.
 
         `pools` are the slots of the client's own scratch and state memory, for the only graph. By default graphs share
@@ -323,7 +315,7 @@ class AcceleratorServer:
         self._stop_timing(graph)
         graph.executor.close()
 
-    def _unload(self, fds: list[int], graphs: list[int]) -> dict[str, Any]:
+    def do_unload(self, fds: Sequence[int], graphs: list[int]) -> None:
         """Unload graphs that are not being executed."""
         for number in graphs:
             graph = self._graph(number)
@@ -331,27 +323,23 @@ class AcceleratorServer:
                 if graph in queue.graphs:
                     queue.graphs.remove(graph)
             self._forget(graph)
-        return {}
 
-    def _reset(self, fds: list[int], graph: int) -> dict[str, Any]:
+    def do_reset(self, fds: Sequence[int], graph: int) -> None:
         """Write the initial state into a graph's state memory."""
         self._graph(graph).executor.reset()
-        return {}
 
-    def _rebind(self, fds: list[int], graph: int, scratch: int) -> dict[str, Any]:
+    def do_rebind(self, fds: Sequence[int], graph: int, scratch: int) -> None:
         """Make a graph use the scratch memory at another slot."""
         self._graph(graph).executor.bind_scratch(self._service.memory.window(scratch))
-        return {}
 
-    def _time(self, fds: list[int], graph: int) -> dict[str, Any]:
+    def do_time(self, fds: Sequence[int], graph: int) -> None:
         """Time the steps of a graph's executions from now on."""
         timed = self._graph(graph)
         self._stop_timing(timed)
         timed.timed = TimedExecutor(timed.executor)
         self._service.rows[graph, doorbell.GRAPH_CONTROL // 8] = timed.timed.control
-        return {}
 
-    def _times(self, fds: list[int], graph: int) -> dict[str, Any]:
+    def do_times(self, fds: Sequence[int], graph: int) -> dict[str, Any]:
         """Stop timing a graph's executions.
 
         Returns the label of each step and its microseconds ("times"), and for each turn of a step its number there with
@@ -371,7 +359,7 @@ class AcceleratorServer:
             graph.timed.close()
             graph.timed = None
 
-    def _close(self, fds: list[int], queue: int) -> dict[str, Any]:
+    def do_close(self, fds: Sequence[int], queue: int) -> None:
         """Close a queue that the client no longer uses."""
         ended = self._queue(queue)
         assert ended.thread is not None
@@ -384,9 +372,8 @@ class AcceleratorServer:
         for graph in ended.graphs:
             self._forget(graph)
         self._service.memory.release()
-        return {}
 
-    def _counts(self, fds: list[int]) -> dict[str, Any]:
+    def do_counts(self, fds: Sequence[int]) -> dict[str, Any]:
         """Report the number of queues, graphs and registered windows."""
         memory = 0 if self._started_service is None else len(self._started_service.memory)
         return {"queues": len(self._queues), "graphs": len(self._graphs), "memory": memory}

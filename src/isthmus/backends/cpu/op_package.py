@@ -152,7 +152,7 @@ class OpPackage:
     def execute(self, process: LibraryProcess, number: int, stop: Callable[[], bool] | None) -> None:
         """Have its process execute an implementation."""
         answer = process.call_by_number(number, stop)
-        if answer.word is None:
+        if answer.header:
             self._check(process, answer.header)
 
     def validate(self, call: Call) -> None:

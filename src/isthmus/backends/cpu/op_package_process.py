@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,6 @@ from isthmus.backends.cpu.c import (
     CpuParamType,
     CpuTensor,
 )
-from isthmus.backends.foreign.messages import Message
 from isthmus.backends.foreign.serving import CallError, enter, serve
 from isthmus.backends.foreign.structures import Keeps, node_structure, tensor_structure
 from isthmus.cabi import LOG_CALLBACK
@@ -40,6 +38,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
 from isthmus.graph.datatypes import TensorType
 from isthmus.system import isolated
+from isthmus.system.channel import Message
 from isthmus.system.forbidden_calls import REFUSED, forbid
 
 MAX_OPERATIONS = 1 << 12
@@ -115,10 +114,10 @@ class PackageServer:
         The answer to that is 0 if there is nothing to say. Others have the package's messages too.
         """
         try:
-            if message.word is not None:
-                self._execute(message.word)
+            if not message.header:
+                self._execute(message.number)
                 if not self.messages:
-                    return Message(word=0)
+                    return Message()
             arguments = dict(message.header)
             handler: Callable[..., dict[str, Any] | None] = getattr(self, f"do_{arguments.pop('call', 'nothing')}")
             answer = handler(message, **arguments) or {}
@@ -131,8 +130,7 @@ class PackageServer:
         except (LookupError, TypeError, ValueError) as problem:
             answer = {"refusal": [int(Code.COMMON_GENERAL), f"{type(problem).__name__}: {problem}"]}
         finally:
-            for descriptor in message.descriptors:
-                os.close(descriptor)
+            message.close()
         messages, self.messages = self.messages, []
         return Message({**answer, "messages": messages})
 

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
-import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
-from isthmus.backends.foreign.messages import MAX_BYTES, Message, MessageChannel
 from isthmus.errors import Code, QnnError
-from isthmus.system import isolated
-from isthmus.system.descriptors import ChannelClosed
+from isthmus.system.channel import MAX_BYTES, Channel, ChannelClosed, Message
+from isthmus.system.child import Child, describe_status
 from isthmus.system.interrupts import Finalizer, own_fd
 from isthmus.system.lock import Lock
-from isthmus.system.shield import PIECE, check, shielded
+from isthmus.system.shield import check, shielded
 
 STAGE_BYTES = 4096
 """The size of the shared page."""
@@ -63,45 +58,28 @@ class LibraryProcess:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.what = what
-        self._module, self._seconds, self._passed, self._hint = module, seconds, passed, hint
+        self._seconds, self._hint = seconds, hint
         self._lock = Lock()
         self._over: str | None = None
         """Why the process cannot be used any more."""
         self._limit = 0.0
         """When the current call has to be over."""
-        self._next_check = 0.0
-        """When to look again whether the current call has to end."""
         self._stop: Callable[[], bool] | None = None
         """Whether the current call is to be given up."""
         self._owner = os.getpid()
-        self._start()
-        self._channel = MessageChannel(self._end, max_bytes)
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        passed: list[int] = []
-        with own_fd(os.memfd_create, "isthmus-library-stage", os.MFD_CLOEXEC) as page:
+        variables = {name: os.environ[name] for name in passed if name in os.environ}
+        self._channel, theirs = Channel.pair(max_bytes)
+        with theirs, own_fd(os.memfd_create, "isthmus-library-stage", os.MFD_CLOEXEC) as page:
             os.ftruncate(page.fileno(), STAGE_BYTES)
             self._stage = mmap.mmap(page.fileno(), STAGE_BYTES)
             try:
-                passed += [isolated.passable(theirs.fileno()), isolated.passable(page.fileno())]
-                environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
-                environment |= {name: os.environ[name] for name in self._passed if name in os.environ}
-                self._child = subprocess.Popen(
-                    isolated.command(self._module, *map(str, passed)), env=environment, pass_fds=passed,
-                    start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                fds = [theirs.fileno(), page.fileno()]
+                self._child = Child(module, descriptors=fds, folder=None, variables=variables)
             except OSError as problem:
-                ours.close()
+                self._channel.close()
                 rule = f"its process cannot be started: {problem.strerror}"
-                raise QnnError(Code.COMMON_SYSTEM, self.what, rule) from None
-            finally:
-                theirs.close()
-                for descriptor in passed:
-                    os.close(descriptor)
-        self._end = ours
-        self._ending = Finalizer(self, _reclaim, self._child, ours, os.getpid())
+                raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
+        self._ending = Finalizer(self, _reclaim, self._child, self._channel)
 
     @property
     def pid(self) -> int:
@@ -162,40 +140,25 @@ class LibraryProcess:
         stop
             Returns whether the call is to be given up; asked many times a second.
         """
-        return self._exchange(Message(word=number), self._seconds, stop)
+        return self._exchange(Message(number=number), self._seconds, stop)
 
     def _exchange(self, message: Message, seconds: float, stop: Callable[[], bool] | None = None) -> Message:
         """Send a message and return the answer; kill the process if none comes in time or the caller is interrupted."""
         with self._lock:
             if not self.alive:
                 raise self.gone(self.what)
-            now = time.monotonic()
-            self._limit, self._next_check, self._stop = now + seconds, now + PIECE, stop
+            self._limit, self._stop = time.monotonic() + seconds, stop
             try:
-                self._channel.send(message, partial(self._wait, select.POLLOUT))
-                answer = self._channel.receive(partial(self._wait, select.POLLIN))
-                for descriptor in answer.descriptors:
-                    os.close(descriptor)
+                self._channel.send(message, self._check)
+                answer = self._channel.receive(self._check)
+                answer.close()
                 return answer
             except ChannelClosed:
                 raise self._ended() from None
             except BaseException as problem:
-                self._kill(getattr(problem, "rule", "") or "its caller was interrupted")
+                self._over = self._over or getattr(problem, "rule", "") or "its caller was interrupted"
+                _reclaim(self._child, self._channel)
                 raise
-
-    def _wait(self, event: int) -> None:
-        """Wait until the socket can be read or written.
-
-        Many times a second, also while bytes come or go, it is checked whether the call has to end.
-        """
-        poll = select.poll()
-        poll.register(self._end, event)
-        is_ready = False
-        while not is_ready:
-            is_ready = bool(poll.poll(PIECE * 1000))
-            if time.monotonic() >= self._next_check:
-                self._check()
-                self._next_check = time.monotonic() + PIECE
 
     def _check(self) -> None:
         """Raise the error of a call that has to end: its caller was interrupted, it is aborted, or its time is over."""
@@ -214,19 +177,14 @@ class LibraryProcess:
 
     def _ended(self) -> QnnError:
         """Record that the process has ended, and return the error that says how and where."""
-        self._end.close()
+        self._channel.close()
         try:
             status = self._child.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:
             self._child.kill()
             status = self._child.wait()
-        how = f"signal {-status}" if status < 0 else f"status {status}"
-        self._over = self._over or f"the library ended the process ({how}) in {self.stage}"
+        self._over = self._over or f"the library ended the process ({describe_status(status)}) in {self.stage}"
         return self.gone(self.what)
-
-    def _kill(self, reason: str) -> None:
-        self._over = self._over or reason
-        _reclaim(self._child, self._end, self._owner)
 
     def kill(self, reason: str) -> None:
         """Kill the process, also while another thread waits for it; calls are refused with this reason."""
@@ -239,7 +197,7 @@ class LibraryProcess:
     def close(self) -> None:
         """End the process, whatever it does; safe to call again."""
         self._over = self._over or "its context has been freed"
-        _reclaim(self._child, self._end, self._owner)
+        _reclaim(self._child, self._channel)
         self._ending.forget()
         self._stage.close()
 
@@ -250,14 +208,10 @@ class LibraryProcess:
         self.close()
 
 
-def _reclaim(child: subprocess.Popen[bytes], end: socket.socket, owner: int) -> None:
-    """Kill a process and release its end of the socket; safe to repeat."""
-    end.close()
-    if owner == os.getpid() and child.returncode is None:
-        # The process leads a group of its own; whatever it has started ends too.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+def _reclaim(child: Child, channel: Channel) -> None:
+    """Kill a process, with whatever it has started, and close the channel to it; safe to repeat."""
+    channel.close()
+    child.end()
 
 
 def refusal(what: str, answer: Mapping[str, Any]) -> QnnError:

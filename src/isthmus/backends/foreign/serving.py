@@ -14,9 +14,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from isthmus.backends.foreign.messages import Message, MessageChannel
 from isthmus.backends.foreign.process import STAGE_BYTES
-from isthmus.system.descriptors import ChannelClosed
+from isthmus.system.channel import Channel, ChannelClosed, Message
 
 _IDLE = 1000.0
 _SOCKET_CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL
@@ -61,7 +60,7 @@ def serve(arguments: list[str], answering: Callable[[mmap.mmap], Callable[[Messa
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end = socket.socket(fileno=end_fd)
     threading.Thread(target=_end_with_parent, args=(end,), daemon=True).start()
-    answer, channel = answering(mmap.mmap(page_fd, STAGE_BYTES)), MessageChannel(end)
+    answer, channel = answering(mmap.mmap(page_fd, STAGE_BYTES)), Channel(end)
     try:
         while True:
             channel.send(answer(channel.receive()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.foreign.messages import Message
 from isthmus.backends.foreign.serving import CallError, serve
 from isthmus.backends.foreign.structures import Keeps, node_structure, tensor_structure
 from isthmus.backends.htp.c import HtpMemDescriptor
@@ -27,6 +25,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
 from isthmus.graph.datatypes import TensorType
+from isthmus.system.channel import Message
 
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 _CUSTOM_MEMORY = 2
@@ -234,8 +233,7 @@ class Server:
                 self._deregister(each)
             raise
         finally:
-            for fd in message.descriptors:
-                os.close(fd)
+            message.close()
         return {"handles": made}
 
     def _register(self, fd: int, fields: dict[str, Any]) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.foreign.messages import MAX_BYTES
 from isthmus.backends.seam.driver import (
     BackendDriver,
     DeviceDriver,
@@ -36,6 +35,7 @@ from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log, LogLevel
 from isthmus.system import reading
+from isthmus.system.channel import MAX_BYTES
 
 
 class VendorBackend(BackendDriver):

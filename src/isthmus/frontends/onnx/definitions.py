@@ -7,11 +7,9 @@ in C++ and may crash if a model is damaged.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import signal
-import subprocess
-import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,8 +18,10 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.schema import messages
 from isthmus.frontends.onnx.tensors import NUMPY, data_type
-from isthmus.system import isolated
+from isthmus.system.channel import Channel, ChannelClosed, Message
+from isthmus.system.child import Child, describe_status
 from isthmus.system.lock import Lock
+from isthmus.system.shield import check
 
 _NUMBERS = {data_type(dtype): number for number, dtype in NUMPY.items()}
 """ONNX's numbers of the data types that values may have."""
@@ -111,46 +111,37 @@ class _Worker:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._process = subprocess.Popen(
-            isolated.command("isthmus.frontends.onnx.definitions_process", str(self.owner)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=isolated.environment(),
-            cwd="/",
-            start_new_session=True,  # this process responds to an interrupt from the terminal
-        )
+        self._channel, theirs = Channel.pair()
+        with theirs:
+            module = "isthmus.frontends.onnx.definitions_process"
+            self._process = Child(module, str(self.owner), descriptors=[theirs.fileno()], stderr=None)
 
     def ask(self, job: str, content: bytes) -> bytes | None:
         """Return the answer to a request; None if the process had ended before, because nothing needed it."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(MAX_SECONDS, process.kill)
-        timer.start()
+        limit = time.monotonic() + MAX_SECONDS
+
+        def end_in_time() -> None:
+            check()
+            if time.monotonic() > limit:
+                self._process.kill()
+
         try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(f"{job} {len(content)}\n".encode() + content)
-                process.stdin.flush()
-            status, _, length = process.stdout.readline().decode().partition(" ")
-            answer = process.stdout.read(int(length)) if length else b""
-        finally:
-            timer.cancel()
-        if status == "ok":
-            return answer
-        if status == "failed":
-            raise _FailedError(answer.decode(errors="replace")[:500])
-        code = process.wait()
-        # The system kills it when the thread that started it ends.
-        if code in (0, -signal.SIGKILL):
-            return None
-        raise _CrashError(f"it ended by signal {-code}" if code < 0 else f"it ended with code {code}")
+            self._channel.send(Message({"job": job}, {"model": content}), end_in_time)
+            answer = self._channel.receive(end_in_time)
+        except ChannelClosed:
+            status = self._process.wait()
+            # The system kills it when the thread that started it ends.
+            if status in (0, -signal.SIGKILL):
+                return None
+            raise _CrashError(f"its process ended ({describe_status(status)})") from None
+        if "problem" in answer.header:
+            raise _FailedError(answer.header["problem"][:500])
+        return bytes(answer.sections["result"])
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        # The pipes are closed, although the last request may be in one, and the process is waited for.
-        with contextlib.suppress(BrokenPipeError), self._process:
-            pass
+        self._channel.close()
+        self._process.end()
 
 
 _lock = Lock()

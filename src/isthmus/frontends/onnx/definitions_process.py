@@ -1,14 +1,15 @@
-"""The process that calls the `onnx` package for `definitions`: ``isthmus.frontends.onnx.definitions_process PARENT``.
+"""The process that calls the `onnx` package for `definitions`: ``...onnx.definitions_process SOCKET PARENT``.
 
-Requests come on standard input, answers go to standard output. The package is written in C++ and does not check
-everything, so a damaged model can end this process. It ends no other.
+The package is written in C++ and does not check everything, so a damaged model can end this process. It ends no other.
 """
 
 from __future__ import annotations
 
-import select
+import socket
 import sys
+from contextlib import suppress
 
+from isthmus.system.channel import Channel, ChannelClosed, Message
 from isthmus.system.isolated import end_with
 
 IDLE_SECONDS = 5.0
@@ -46,26 +47,24 @@ def convert(content: bytes, opset: int) -> bytes:
     return version_converter.convert_version(model, opset).SerializeToString()
 
 
-def main(parent: str) -> None:
+def main(end: str, parent: str) -> None:
     """Answer requests until there are no more, or none for `IDLE_SECONDS`.
 
-    A request is a line with the job (``define``, or the number of an operator set to convert to) and the length of the
-    model, then the model. An answer is a line with ``ok`` or ``failed`` and a length, then the result or the reason.
+    A request has a model and a job: ``define``, or the number of an operator set to convert to. An answer has the
+    result, or the problem.
     """
     end_with(int(parent))
-    source, results = sys.stdin.buffer, sys.stdout.buffer
-    while select.select([source], [], [], IDLE_SECONDS)[0]:
-        job, _, length = source.readline().decode().partition(" ")
-        if not job:
-            return
-        content = source.read(int(length))
+    channel = Channel(socket.socket(fileno=int(end)))
+    while channel.is_ready(IDLE_SECONDS):
+        request = channel.receive()
+        job, content = request.header["job"], bytes(request.sections["model"])
         try:
-            status, answer = "ok", define(content) if job == "define" else convert(content, int(job))
+            answer = Message({}, {"result": define(content) if job == "define" else convert(content, int(job))})
         except Exception as error:
-            status, answer = "failed", (" ".join(str(error).split()) or type(error).__name__).encode()
-        results.write(f"{status} {len(answer)}\n".encode() + answer)
-        results.flush()
+            answer = Message({"problem": " ".join(str(error).split()) or type(error).__name__})
+        channel.send(answer)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with suppress(ChannelClosed):
+        main(*sys.argv[1:])
