@@ -266,7 +266,7 @@ def test_a_session_whose_accelerator_is_silent_can_be_closed(model) -> None:
 
     running = threading.Thread(target=work, daemon=True)
     running.start()
-    while not accelerator.gate._busy:
+    while not accelerator.gate.busy:
         time.sleep(0.001)
     closing = threading.Thread(target=session.close, daemon=True)
     closing.start()

@@ -91,17 +91,17 @@ def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, l
             ([loaded.slots[0], loaded.slots[1], 1 << 40], Code.MEM_INVALID_HANDLE),
             ([loaded.slots[0], loaded.slots[1], short[0]], Code.MEM_INVALID_SHAPE),
         ):
-            loaded.queue.enter(100)
+            loaded.queue.lock().acquire()
             with pytest.raises(QnnError) as refusal:
                 loaded.queue.execute(loaded.graph, slots)
-            loaded.queue.leave()
+            loaded.queue.lock().release()
             assert refusal.value.code is code
         accelerator.deregister(short)
     for graph in (loaded.graph + 1, -2, 1 << 40):
-        loaded.queue.enter(100)
+        loaded.queue.lock().acquire()
         with pytest.raises(QnnError) as refusal:
             loaded.queue.execute(graph, loaded.slots)
-        loaded.queue.leave()
+        loaded.queue.lock().release()
         assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
     loaded.run()
 
@@ -127,11 +127,11 @@ def test_queues_run_side_by_side_from_many_threads(accelerator, content) -> None
         mine = graphs[seed % 4]
         x, s = np.random.default_rng(seed).standard_normal((2, SIZE)).astype(np.float32)
         for _ in range(50):
-            mine.queue.enter(100)
+            mine.queue.lock().acquire()
             mine.x[:], mine.s[:] = x, s
             mine.queue.execute(mine.graph, mine.slots)
             result = mine.y.copy()
-            mine.queue.leave()
+            mine.queue.lock().release()
             if not np.allclose(result, expected(x, s), rtol=1e-5, atol=1e-6):
                 wrong.append(seed)
 
@@ -263,7 +263,7 @@ def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accele
 def test_waiting_for_a_queue_that_is_closed_raises(accelerator, content) -> None:
     loaded = LoadedGraph(accelerator, content)
     loaded.run()
-    loaded.queue.enter(100)
+    loaded.queue.lock().acquire()
     codes = []
 
     def wait():
@@ -274,11 +274,11 @@ def test_waiting_for_a_queue_that_is_closed_raises(accelerator, content) -> None
 
     closing = threading.Thread(target=loaded.queue.close)
     closing.start()
-    assert eventually(lambda: accelerator.gate._waiting)
+    assert eventually(lambda: accelerator.gate.waiting)
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert eventually(lambda: len(accelerator.gate._waiting) == 2)
-    loaded.queue.leave()
+    assert eventually(lambda: len(accelerator.gate.waiting) == 2)
+    loaded.queue.lock().release()
     closing.join(PATIENCE)
     waiting.join(PATIENCE)
     assert codes == [Code.CONTEXT_INVALID_HANDLE]

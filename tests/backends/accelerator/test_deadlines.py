@@ -158,7 +158,7 @@ def test_a_lock_that_is_not_acquired_in_time_is_refused(content) -> None:
         thread.start()
         assert entered.wait(PATIENCE)
         with pytest.raises(QnnError) as refusal:
-            loaded.queue.enter(100, 0.01)
+            loaded.queue.under_lock(lambda: None, 0.01)
         over.set()
         thread.join()
         assert refusal.value.code is Code.GRAPH_TIMED_OUT
@@ -251,7 +251,7 @@ def test_a_process_that_does_not_start_in_time_is_refused(monkeypatch) -> None:
         over.wait(PATIENCE)
         raise OSError("its caller no longer waits for it")
 
-    monkeypatch.setattr("subprocess.Popen", slow)
+    monkeypatch.setattr("isthmus.backends.accelerator.connection.Child", slow)
     with pytest.raises(QnnError, match=r"did not start within 0\.01 s") as refusal:
         Connection().start(0.01)
     over.set()

@@ -69,7 +69,7 @@ def test_while_another_thread_executes(accelerator, content, long_content) -> No
 def test_while_other_threads_hold_every_lock(accelerator, content) -> None:
     loaded = LoadedGraph(accelerator, content)
     forked = []
-    with accelerator.gate._lock, accelerator.connection._lock:
+    with accelerator.gate.table_lock, accelerator.connection._lock:
         # The child's thread is another than the one that holds the locks.
         thread = threading.Thread(target=lambda: forked.append(in_child(lambda: everything(accelerator, loaded))))
         thread.start()

@@ -5,18 +5,19 @@ import time
 
 from support.waiting import PATIENCE
 
+from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.gate import Gate
 
 
 def enter_later(gate, queue, priority, log, name):
     def life():
-        gate.enter(queue, priority)
+        gate.lock(queue, priority).acquire()
         log.append(name)
-        gate.leave(queue)
+        gate.lock(queue).release()
 
     thread = threading.Thread(target=life)
     thread.start()
-    while len(gate._waiting) + len(log) == 0 or not any(w.queue is queue for w in gate._waiting):
+    while len(gate.waiting) + len(log) == 0 or not any(w.queue is queue for w in gate.waiting):
         time.sleep(0.001)
         if not thread.is_alive():
             break
@@ -24,11 +25,11 @@ def enter_later(gate, queue, priority, log, name):
 
 
 def test_higher_priorities_enter_first_and_equal_ones_in_order() -> None:
-    gate, log = Gate(1), []
-    gate.enter("first", 100)
+    gate, log = Gate(1, Connection()), []
+    gate.lock("first", 100).acquire()
     queues = [(f"queue {n}", priority) for n, priority in enumerate((0, 100, 200, 100, 150))]
     threads = [enter_later(gate, queue, priority, log, (priority, queue)) for queue, priority in queues]
-    gate.leave("first")
+    gate.lock("first").release()
     for thread in threads:
         thread.join()
     assert [priority for priority, _ in log] == [200, 150, 100, 100, 0]
@@ -36,45 +37,45 @@ def test_higher_priorities_enter_first_and_equal_ones_in_order() -> None:
 
 
 def test_a_busy_queue_does_not_hold_up_another() -> None:
-    gate, log = Gate(2), []
-    gate.enter("busy", 100)
+    gate, log = Gate(2, Connection()), []
+    gate.lock("busy", 100).acquire()
     blocked = enter_later(gate, "busy", 200, log, "same queue")
     free = enter_later(gate, "other", 0, log, "other queue")
     free.join()
     assert log == ["other queue"]
-    gate.leave("busy")
+    gate.lock("busy").release()
     blocked.join()
     assert log == ["other queue", "same queue"]
 
 
 def test_a_lock_that_is_not_acquired_in_time_is_not_held() -> None:
-    gate = Gate(1)
-    assert gate.enter("first", 100)
+    gate = Gate(1, Connection())
+    assert gate.lock("first", 100).acquire()
     for seconds in (0, 0.01):
-        assert not gate.enter("other", 100, seconds)
-        assert not gate._waiting, "nobody waits any longer"
-    gate.leave("other")
-    assert not gate.enter("other", 100, 0), "what one has not, one cannot end"
-    gate.leave("first")
-    assert gate.enter("other", 100, 0)
+        assert not gate.lock("other", 100).acquire(seconds)
+        assert not gate.waiting, "nobody waits any longer"
+    gate.lock("other").release()
+    assert not gate.lock("other", 100).acquire(0), "what one has not, one cannot end"
+    gate.lock("first").release()
+    assert gate.lock("other", 100).acquire(0)
 
 
 def test_a_thread_that_holds_the_lock_may_acquire_it_again() -> None:
-    gate = Gate(1)
-    assert gate.enter("queue", 100)
-    assert gate.enter("queue", 100, 0)
-    gate.leave("queue")
-    gate.leave("queue")
-    assert gate.enter("other", 100, 0)
+    gate = Gate(1, Connection())
+    assert gate.lock("queue", 100).acquire()
+    assert gate.lock("queue", 100).acquire(0)
+    gate.lock("queue").release()
+    gate.lock("queue").release()
+    assert gate.lock("other", 100).acquire(0)
 
 
 def test_no_more_executions_run_than_there_are_units() -> None:
-    gate, running, most = Gate(3), [], []
+    gate, running, most = Gate(3, Connection()), [], []
     lock, full = threading.Lock(), threading.Event()
 
     def life(queue):
         for _ in range(20):
-            gate.enter(queue, 100)
+            gate.lock(queue, 100).acquire()
             with lock:
                 running.append(queue)
                 most.append(len(running))
@@ -85,7 +86,7 @@ def test_no_more_executions_run_than_there_are_units() -> None:
             full.wait(PATIENCE)
             with lock:
                 running.remove(queue)
-            gate.leave(queue)
+            gate.lock(queue).release()
 
     threads = [threading.Thread(target=life, args=(n % 5,)) for n in range(10)]
     for thread in threads:
@@ -96,13 +97,13 @@ def test_no_more_executions_run_than_there_are_units() -> None:
 
 
 def test_a_call_that_executes_nothing_waits_for_its_own_queue_only() -> None:
-    gate = Gate(1)
-    assert gate.enter("busy", 200)
-    assert gate.enter("other", 0, 0, unit=False)
-    assert not in_another_thread(lambda: gate.enter("busy", 200, 0, unit=False)), "one of a queue at a time"
-    assert not in_another_thread(lambda: gate.enter("third", 200, 0)), "the unit is taken"
-    gate.leave("busy")
-    assert in_another_thread(lambda: gate.enter("third", 200, 0)), "a turn without a unit takes none away"
+    gate = Gate(1, Connection())
+    assert gate.lock("busy", 200).acquire()
+    assert gate.lock("other", 0).acquire(0, unit=False)
+    assert not in_another_thread(lambda: gate.lock("busy", 200).acquire(0, unit=False)), "one of a queue at a time"
+    assert not in_another_thread(lambda: gate.lock("third", 200).acquire(0)), "the unit is taken"
+    gate.lock("busy").release()
+    assert in_another_thread(lambda: gate.lock("third", 200).acquire(0)), "a turn without a unit takes none away"
 
 
 def in_another_thread(ask):

@@ -163,9 +163,9 @@ def test_an_interrupted_opening_of_a_queue_is_undone(accelerator) -> None:
 
 
 def test_an_interrupted_wait_for_the_lock_leaves_the_gate_as_it_was() -> None:
-    gate = Gate(1)
-    gate.enter("other", 100)
-    with interrupted_when(lambda: gate._waiting), pytest.raises(KeyboardInterrupt):
-        gate.enter("mine", 100)
-    gate.leave("other")
-    assert gate.enter("mine", 100, 0)
+    gate = Gate(1, Connection())
+    gate.lock("other", 100).acquire()
+    with interrupted_when(lambda: gate.waiting), pytest.raises(KeyboardInterrupt):
+        gate.lock("mine", 100).acquire()
+    gate.lock("other").release()
+    assert gate.lock("mine", 100).acquire(0)

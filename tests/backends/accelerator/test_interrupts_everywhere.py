@@ -47,82 +47,82 @@ def as_before(accelerator, loaded):
     before = held()
 
     def check(where):
-        assert not accelerator.gate._busy, where
-        assert not accelerator.gate._waiting, where
+        assert not accelerator.gate.busy, where
+        assert not accelerator.gate.waiting, where
         assert held() == before, where
 
     return check
 
 
 def enter(gate, entered):
-    entered.append(gate.enter("other", 100, PATIENCE))
-    gate.leave("other")
+    entered.append(gate.lock("other", 100).acquire(PATIENCE))
+    gate.lock("other").release()
 
 
 @BOTH
 def test_entering_and_leaving_the_gate(by) -> None:
-    gate = Gate(1)
+    gate = Gate(1, Connection())
 
     def deed():
         try:
-            gate.enter("queue", 100)
+            gate.lock("queue", 100).acquire()
         finally:
-            gate.leave("queue")
+            gate.lock("queue").release()
 
     for where in everywhere(deed, by=by):
         # Where the end itself was interrupted, the same thread has the turn still, and ends it.
-        assert gate.enter("queue", 100, 0), where
-        gate.leave("queue")
+        assert gate.lock("queue", 100).acquire(0), where
+        gate.lock("queue").release()
         entered = []
         other = threading.Thread(target=enter, args=(gate, entered))
         other.start()
         other.join()
         assert entered == [True], where
-        assert not gate._busy, where
+        assert not gate.busy, where
 
 
 @BOTH
 def test_a_wait_at_the_gate_that_times_out(by) -> None:
-    gate = Gate(1)
-    gate._busy["other"] = -1, True
+    gate = Gate(1, Connection())
+    gate.busy["other"] = -1, True
 
     def deed():
-        assert not gate.enter("queue", 100, 0.001)
+        assert not gate.lock("queue", 100).acquire(0.001)
 
     for where in everywhere(deed, by=by):
-        assert gate._busy == {"other": (-1, True)}, where
-        assert not gate._waiting, where
+        assert gate.busy == {"other": (-1, True)}, where
+        assert not gate.waiting, where
 
 
 def test_entering_the_gate_and_a_wait_that_times_out_interrupted_twice() -> None:
-    gate = Gate(1)
+    gate = Gate(1, Connection())
 
     def lock():
         try:
-            gate.enter("queue", 100)
+            gate.lock("queue", 100).acquire()
         finally:
-            gate.leave("queue")
+            gate.lock("queue").release()
 
     for where in twice_everywhere(lock, by=Alarm):
-        assert gate.enter("queue", 100, 0), where
-        gate.leave("queue")
-        assert not gate._busy, where
-        assert not gate._waiting, where
-    gate._busy["other"] = -1, True
-    for where in twice_everywhere(lambda: gate.enter("queue", 100, 0.001), by=Alarm, step=3):
-        assert gate._busy == {"other": (-1, True)}, where
-        assert not gate._waiting, where
+        assert gate.lock("queue", 100).acquire(0), where
+        gate.lock("queue").release()
+        assert not gate.busy, where
+        assert not gate.waiting, where
+    gate.busy["other"] = -1, True
+    for where in twice_everywhere(lambda: gate.lock("queue", 100).acquire(0.001), by=Alarm, step=3):
+        assert gate.busy == {"other": (-1, True)}, where
+        assert not gate.waiting, where
 
 
 def test_a_release_that_was_interrupted_does_not_block_other_threads() -> None:
-    gate, entered = Gate(1), []
-    gate.enter("mine", 100)
+    gate, entered = Gate(1, Connection()), []
+    gate.lock("mine", 100).acquire()
     thread = threading.Thread(target=enter, args=(gate, entered))
     thread.start()
-    while not gate._waiting:
+    while not gate.waiting:
         pass
     # What is left of a `leave` that was interrupted before it called the next.
-    del gate._busy["mine"]
+    del gate.busy["mine"]
     thread.join()
     assert entered == [True]
 

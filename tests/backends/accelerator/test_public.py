@@ -80,13 +80,13 @@ def test_an_execution_that_waits_is_refused_when_its_memory_is_deregistered(back
         except QnnError as problem:
             codes.append(problem.code)
 
-    queue.enter(200)
+    queue.lock(200).acquire()
     waiting, leaving = threading.Thread(target=wait), threading.Thread(target=context.mem_deregister, args=([y],))
     waiting.start()
-    assert eventually(lambda: len(queue.accelerator.gate._waiting) == 1)
+    assert eventually(lambda: len(queue.accelerator.gate.waiting) == 1)
     leaving.start()
-    assert eventually(lambda: len(queue.accelerator.gate._waiting) == 2)
-    queue.leave()
+    assert eventually(lambda: len(queue.accelerator.gate.waiting) == 2)
+    queue.lock().release()
     leaving.join(PATIENCE)
     registered(context, new)
     waiting.join(PATIENCE)

@@ -106,13 +106,13 @@ def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loa
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         slots = accelerator.register([(old.fd, 0, NBYTES)])
         [slot], codes = slots, []
-        loaded.queue.enter(100)
+        loaded.queue.lock().acquire()
         waiting = threading.Thread(target=lambda: codes.append(refused(loaded, slot)))
         waiting.start()
-        assert eventually(lambda: bool(accelerator.gate._waiting))
+        assert eventually(lambda: bool(accelerator.gate.waiting))
         accelerator.deregister(slots)
         replacement = accelerator.register([(new.fd, 0, NBYTES)])
-        loaded.queue.leave()
+        loaded.queue.lock().release()
         waiting.join(PATIENCE)
         assert codes == [Code.MEM_INVALID_HANDLE]
         assert not new.array.any()

@@ -126,11 +126,11 @@ def test_a_higher_priority_overtakes_those_that_wait() -> None:
         gate = contexts[0].driver.queue.accelerator.gate
         threads = [threading.Thread(target=work, args=("first", graphs[3]))]
         threads[0].start()
-        assert eventually(lambda: gate._busy)
+        assert eventually(lambda: gate.busy)
         for name, graph in zip(("normal", "low", "high"), graphs, strict=False):
             threads.append(threading.Thread(target=work, args=(name, graph)))
             threads[-1].start()
-        assert eventually(lambda: len(gate._waiting) == 3)
+        assert eventually(lambda: len(gate.waiting) == 3)
         os.kill(pid, signal.SIGCONT)
         for thread in threads:
             thread.join()
@@ -227,14 +227,14 @@ def test_a_binding_whose_graph_ends_while_it_waits_for_its_turn_is_refused(backe
         except QnnError as refusal:
             codes.append(refusal.code)
 
-    queue.enter(100)
+    queue.lock().acquire()
     thread = threading.Thread(target=execute)
     thread.start()
-    while not queue.accelerator.gate._waiting:
+    while not queue.accelerator.gate.waiting:
         time.sleep(0.001)
     # What the end of a context does in its own turn.
     graph.driver.counts.close()
-    queue.leave()
+    queue.lock().release()
     thread.join(60)
     assert codes == [Code.GRAPH_INVALID_ARGUMENT]
     context.free()

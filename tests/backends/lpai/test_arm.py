@@ -189,7 +189,7 @@ def silent():
 
         thread = threading.Thread(target=execute)
         thread.start()
-        while not accelerator.gate._busy:
+        while not accelerator.gate.busy:
             time.sleep(0.001)
         yield graph, codes
         thread.join(PATIENCE)

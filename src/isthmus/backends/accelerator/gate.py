@@ -15,27 +15,23 @@ import math
 import sys
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from isthmus.backends.seam.deadlines import CHUNK, Patience
 from isthmus.system.shield import check
 
+if TYPE_CHECKING:
+    from isthmus.backends.accelerator.connection import Connection
+
+NORMAL = 100
+"""QNN_PRIORITY_NORMAL."""
+
 
 @dataclass(order=True)
 class _Waiter:
-    """A thread that waits for a queue's lock. Waiters are sorted by precedence, then by number.
+    """A thread that waits for a queue's lock, and for a unit too if `unit`. Sorted by precedence, then by number.
 
-    Parameters
-    ----------
-    precedence
-        The negated priority: a smaller one comes first.
-    number
-        The order of arrival.
-    queue, thread
-        The queue whose lock it waits for, and the thread's id.
-    unit
-        Whether it also needs a unit.
-    lock
-        Locked until it has got the queue's lock, so that the thread can sleep on it.
+    `lock` is locked until the thread has got the queue's lock, so that it can sleep on it.
     """
 
     precedence: int
@@ -47,25 +43,71 @@ class _Waiter:
 
 
 class Gate:
-    """The access to an accelerator with a number of units.
+    """The access to an accelerator: which queues are locked, and which threads wait.
 
     Parameters
     ----------
     units
         Maximum number of concurrent executions.
+    connection
+        The connection to the accelerator.
+
+    Attributes
+    ----------
+    busy
+        The thread that holds each locked queue, and whether it has a unit.
+    table_lock
+        Held only briefly, while the tables are read or changed.
     """
 
-    def __init__(self, units: int) -> None:
-        self._units = units
-        # Held only briefly, while the tables below are read or changed.
-        self._lock = threading.Lock()
-        self._busy: dict[object, tuple[int, bool]] = {}
-        """The thread that holds each locked queue, and whether it has a unit."""
-        self._waiting: list[_Waiter] = []
-        self._numbers = itertools.count()
+    def __init__(self, units: int, connection: Connection) -> None:
+        self.units, self.connection = units, connection
+        self.table_lock = threading.Lock()
+        self.busy: dict[object, tuple[int, bool]] = {}
+        self.waiting: list[_Waiter] = []
+        self.numbers = itertools.count()
 
-    def enter(self, queue: object, priority: int, seconds: float | None = None, unit: bool = True) -> bool:
-        """Wait for a queue's lock, up to a time limit; return whether it was acquired.
+    def lock(self, queue: object, priority: int = NORMAL) -> QueueLock:
+        """Return the lock of a queue, for threads of a priority."""
+        return QueueLock(self, queue, priority)
+
+    def admit(self) -> None:
+        """Give free queues to the waiters that are first in order, and wake them; the caller holds `table_lock`."""
+        for waiter in sorted(self.waiting):
+            if waiter.queue not in self.busy and (not waiter.unit or self.has_unit()):
+                self.busy[waiter.queue] = waiter.thread, waiter.unit
+            # Also true if an interrupt ended an earlier call between these two steps.
+            if self.holder(waiter.queue) == waiter.thread:
+                self.waiting.remove(waiter)
+                waiter.lock.release()
+
+    def has_unit(self) -> bool:
+        """Return whether a unit is free."""
+        return sum(has_unit for _, has_unit in self.busy.values()) < self.units
+
+    def holder(self, queue: object) -> int | None:
+        """Return the thread that holds the lock of a queue, if any."""
+        return self.busy[queue][0] if queue in self.busy else None
+
+
+class QueueLock:
+    """The lock of a queue; a context manager, for executions.
+
+    In a forked child it cannot be acquired: the gate is in whatever state another thread left it.
+
+    Parameters
+    ----------
+    gate, queue
+        The gate to the accelerator, and the queue.
+    priority
+        The priority of a thread that waits for it.
+    """
+
+    def __init__(self, gate: Gate, queue: object, priority: int) -> None:
+        self._gate, self._queue, self.priority = gate, queue, priority
+
+    def acquire(self, seconds: float | None = None, unit: bool = True) -> bool:
+        """Wait for the lock, up to a time limit; return whether it was acquired.
 
         A thread that already holds the lock was interrupted before it could release it, and keeps it.
 
@@ -74,79 +116,67 @@ class Gate:
         unit
             Whether it is for an execution, which also needs one of the units.
         """
+        gate, queue = self._gate, self._queue
+        if gate.connection.forked:
+            raise gate.connection.gone("execution")
         thread = threading.get_ident()
         try:
-            with self._lock:
-                holder = self._busy.get(queue)
-                if holder is not None and holder[0] == thread:
+            with gate.table_lock:
+                busy = gate.busy
+                if queue in busy and busy[queue][0] == thread:
                     return True
+                is_free = queue not in busy and not gate.waiting
                 # While the interpreter exits, other threads do not run any more and release nothing.
-                if sys.is_finalizing() or (holder is None and not self._waiting and self._has_unit(unit)):
-                    self._busy[queue] = thread, unit
+                if (is_free and (not unit or len(busy) < gate.units or gate.has_unit())) or sys.is_finalizing():
+                    busy[queue] = thread, unit
                     return True
-                waiter = _Waiter(-priority, next(self._numbers), queue, thread, unit)
+                waiter = _Waiter(-self.priority, next(gate.numbers), queue, thread, unit)
                 waiter.lock.acquire()
-                self._waiting.append(waiter)
-                self._admit()
+                gate.waiting.append(waiter)
+                gate.admit()
             return self._wait(waiter, math.inf if seconds is None else seconds)
         except BaseException:
             try:
-                self._withdraw(queue)
+                self._withdraw()
             except BaseException:
                 # Interrupted again.
-                self._withdraw(queue)
+                self._withdraw()
                 raise
             raise
 
     def _wait(self, waiter: _Waiter, seconds: float) -> bool:
-        """Wait until the waiter has the lock of its queue, up to a time limit; return whether it has."""
-        patience = Patience(seconds)
+        """Wait until the waiter has the lock, up to a time limit; return whether it has."""
+        gate, patience = self._gate, Patience(seconds)
         while True:
             left = patience.left()
             if waiter.lock.acquire(timeout=max(0.0, min(left, CHUNK))):
                 return True
             check()
-            with self._lock:
+            with gate.table_lock:
                 # A thread that released a queue may have been interrupted before it did this.
-                self._admit()
-                if self._is_busy_for(waiter.thread, waiter.queue):
+                gate.admit()
+                if gate.holder(waiter.queue) == waiter.thread:
                     return True
                 if left <= 0:
-                    self._waiting.remove(waiter)
+                    gate.waiting.remove(waiter)
                     return False
 
-    def leave(self, queue: object) -> None:
-        """Release the lock of a queue; safe to call again, and without holding it."""
-        with self._lock:
-            if self._is_busy_for(threading.get_ident(), queue):
-                del self._busy[queue]
-            if self._waiting:
-                self._admit()
+    def _withdraw(self) -> None:
+        """Stop waiting for the lock, and release it."""
+        gate, thread = self._gate, threading.get_ident()
+        with gate.table_lock:
+            gate.waiting = [waiter for waiter in gate.waiting if waiter.thread != thread]
+        self.release()
 
-    def _withdraw(self, queue: object) -> None:
-        """Stop waiting for a queue's lock, and release it."""
-        thread = threading.get_ident()
-        with self._lock:
-            self._waiting = [waiter for waiter in self._waiting if waiter.thread != thread]
-        self.leave(queue)
+    def release(self, *exception: object) -> None:
+        """Release the lock; safe to call again, and without holding it."""
+        gate, queue = self._gate, self._queue
+        if gate.connection.forked:
+            return
+        with gate.table_lock:
+            if queue in gate.busy and gate.busy[queue][0] == threading.get_ident():
+                del gate.busy[queue]
+            if gate.waiting:
+                gate.admit()
 
-    def _admit(self) -> None:
-        """Give free queues to the waiters that are first in order, and wake them; the caller holds `_lock`."""
-        for waiter in sorted(self._waiting):
-            if waiter.queue not in self._busy and self._has_unit(waiter.unit):
-                self._busy[waiter.queue] = waiter.thread, waiter.unit
-            # Also true if an interrupt ended an earlier call between these two steps.
-            if self._is_busy_for(waiter.thread, waiter.queue):
-                self._waiting.remove(waiter)
-                waiter.lock.release()
-
-    def _has_unit(self, needed: bool) -> bool:
-        """Return whether a unit is free, if one is needed."""
-        if not needed or len(self._busy) < self._units:
-            return True
-        return sum(has_unit for _, has_unit in self._busy.values()) < self._units
-
-    def _is_busy_for(self, thread: int, queue: object) -> bool:
-        """Return whether this thread holds the lock of a queue."""
-        holder = self._busy.get(queue)
-        return holder is not None and holder[0] == thread
+    __enter__, __exit__, release_if_held = acquire, release, release

@@ -54,10 +54,10 @@ class Accelerator:
     @shielded(release=lambda accelerator: accelerator.close())
     def __init__(self, units: int | None = None, deadlines: Deadlines | None = None) -> None:
         self.deadlines = Deadlines.from_environment() if deadlines is None else deadlines
-        self.gate = Gate(units or len(os.sched_getaffinity(0)))
         self._sent: set[tuple[str, str]] = set()
         target = host_target()
         self.connection = Connection()
+        self.gate = Gate(units or len(os.sched_getaffinity(0)), self.connection)
         self._ending = Finalizer(self, _reclaim, self.connection)
         try:
             self.connection.start(self.deadlines.starting)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
+from isthmus.backends.accelerator.gate import NORMAL, QueueLock
 from isthmus.backends.accelerator.page import Page
 from isthmus.backends.accelerator.process import SERVING, Accelerator, request
 from isthmus.backends.seam.binary import ContextBinary
@@ -29,8 +30,6 @@ from isthmus.system.interrupts import Finalizer, warn_forgotten
 from isthmus.system.shield import shielded
 
 _Result = TypeVar("_Result")
-_NORMAL = 100
-"""QNN_PRIORITY_NORMAL."""
 _SPINS = doorbell.WORKING_SPINS
 _STATUSES = {
     int(Code.GRAPH_ABORTED): "its execution was aborted",
@@ -90,40 +89,25 @@ class Queue:
 
     # -- lock ----------------------------------------------------------------------------------------------------------
 
-    def enter(self, priority: int, seconds: float | None = None, unit: bool = True) -> None:
-        """Wait for this queue's lock, up to a time limit; `unit` as for `Gate.enter`."""
-        if self._connection.forked:
-            raise self.accelerator.gone("execution")
-        if not self.accelerator.gate.enter(self, priority, seconds, unit):
-            raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"it waited in the queue for more than {seconds:g} s")
+    def lock(self, priority: int = NORMAL) -> QueueLock:
+        """Return this queue's lock, for executions of a priority."""
+        return self.accelerator.gate.lock(self, priority)
 
-    def leave(self) -> None:
-        """Release the lock; safe to call again."""
-        # In a forked child the gate is in whatever state another thread left it.
-        if not self._connection.forked:
-            self.accelerator.gate.leave(self)
-
-    def under_lock(self, do: Callable[[], _Result], priority: int = _NORMAL, seconds: float | None = None) -> _Result:
+    def under_lock(self, do: Callable[[], _Result], seconds: float | None = None) -> _Result:
         """Call a function, other than an execution, under this queue's lock."""
+        lock = self.lock()
         try:
             try:
-                self.enter(priority, seconds, unit=False)
+                if not lock.acquire(seconds, unit=False):
+                    rule = f"it waited in the queue for more than {seconds:g} s"
+                    raise QnnError(Code.GRAPH_TIMED_OUT, "execution", rule)
                 return do()
             finally:
-                self.leave()
+                lock.release()
         except BaseException:
             # An interrupt may have come before the lock was released. Releasing it again is harmless.
-            self.leave()
+            lock.release()
             raise
-
-    @contextmanager
-    def lock(self, priority: int = _NORMAL, seconds: float | None = None) -> Iterator[None]:
-        """Hold this queue's lock inside the block; only safe off the main thread. Elsewhere use `under_lock`."""
-        try:
-            self.enter(priority, seconds)
-            yield
-        finally:
-            self.leave()
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
@@ -373,14 +357,15 @@ class Queue:
 
     def _close_under_lock(self) -> None:
         """Wait for a running execution, then close the queue in the accelerator and release its doorbell."""
+        lock = self.lock()
         try:
-            if self._turn_to_close():
+            if self._acquire_to_close(lock):
                 self._close_over_there()
                 # A reference to the queue must not keep its doorbell, which has a descriptor.
                 for name in ("_call", "_response", "_status", "_page"):
                     vars(self).pop(name, None)
         finally:
-            self.leave()
+            lock.release()
 
     def _close_over_there(self) -> None:
         """Close the queue in the accelerator, which unloads its graphs; the caller holds this queue's lock."""
@@ -395,19 +380,17 @@ class Queue:
             if problem.code not in (Code.COMMON_SYSTEM_COMMUNICATION, Code.CONTEXT_INVALID_HANDLE):
                 raise
 
-    def _turn_to_close(self) -> bool:
-        """Wait for this queue's lock to close it, and kill the accelerator if it does not come; return whether it
-        came.
-        """
-        gate, deadlines = self.accelerator.gate, self.accelerator.deadlines
-        if gate.enter(self, _NORMAL, deadlines.closing, unit=False):
+    def _acquire_to_close(self, lock: QueueLock) -> bool:
+        """Wait for this queue's lock, and kill the accelerator if it does not come; return whether it came."""
+        deadlines = self.accelerator.deadlines
+        if lock.acquire(deadlines.closing, unit=False):
             return True
         self._open, self._last_request = False, None
         self.abort()
-        if gate.enter(self, _NORMAL, deadlines.grace, unit=False):
+        if lock.acquire(deadlines.grace, unit=False):
             return True
         self.accelerator.kill("an execution did not end before its context was freed")
-        return gate.enter(self, _NORMAL, deadlines.grace, unit=False)
+        return lock.acquire(deadlines.grace, unit=False)
 
     def _check_open(self) -> None:
         """Refuse use after the queue was closed or the accelerator has ended."""

@@ -17,8 +17,6 @@ from isthmus.memory import Window
 from isthmus.memory.shareable import mapping_of
 from isthmus.system.shield import shielded
 
-_NORMAL = 100
-"""QNN_PRIORITY_NORMAL."""
 MAKER = "accelerator"
 """The backend named in a binary that goes straight to the accelerator and into no file."""
 _Shared = tuple[int, int, int]
@@ -104,7 +102,7 @@ class RemoteExecutor:
         self.program = program
         self._staging = SharedStaging(queue.accelerator)
         self._staged: frozenset[int] = frozenset()
-        self._queue = queue
+        self._queue, self._lock = queue, queue.lock()
         self._io: RemoteIo | None = None
         pools = [
             _shared_pool(f"{what} of graph '{program.name}'", window)
@@ -167,14 +165,11 @@ class RemoteExecutor:
         io = self._io
         assert io is not None
         try:
-            try:
-                self._queue.enter(_NORMAL)
+            with self._lock:
                 self._queue.execute(self._number, io.slots, seconds, io.copies_in, io.copies_out)
-            finally:
-                self._queue.leave()
         except BaseException:
-            # Like `Queue.under_lock`, without the cost of its calls.
-            self._queue.leave()
+            # An interrupt may have come before the lock was released.
+            self._lock.release()
             raise
 
     def run_timed(self, seconds: float | None = None) -> Timings:
@@ -182,13 +177,10 @@ class RemoteExecutor:
         io = self._io
         assert io is not None
         try:
-            try:
-                self._queue.enter(_NORMAL)
+            with self._lock:
                 return self._queue.timed(self._number, io.slots, seconds, io.copies_in, io.copies_out)
-            finally:
-                self._queue.leave()
         except BaseException:
-            self._queue.leave()
+            self._lock.release()
             raise
 
     def abort(self) -> None:

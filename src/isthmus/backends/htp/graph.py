@@ -6,7 +6,6 @@ import time
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.accelerator import Queue
 from isthmus.backends.accelerator.remote import RemoteIo
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
@@ -47,26 +46,6 @@ def plan(
     return plan_for_all(graph, threads, limit=limit, float_storage=storage, numerics=HEXAGON if follows_chip else None)
 
 
-class QueueLock:
-    """A graph's execution lock: that of its context's queue, taken with the graph's current priority."""
-
-    def __init__(self, queue: Queue, priority: int) -> None:
-        self._queue, self.priority = queue, priority
-
-    def __enter__(self) -> None:
-        try:
-            self._queue.enter(self.priority)
-        except BaseException:
-            self._queue.leave()
-            raise
-
-    def __exit__(self, *exception: object) -> None:
-        self._queue.leave()
-
-    def release_if_held(self) -> None:
-        self._queue.leave()
-
-
 class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
     """A graph in the accelerator. It is loaded when it is finalized, or with the context binary that it comes from."""
 
@@ -79,7 +58,7 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
             option: getattr(context.config, option.name.lower()) for option in HtpGraphConfigOption
         }
         # It holds the priority, not the graph: that would be a reference cycle.
-        self.lock = QueueLock(context.queue, GraphDriver.priority)
+        self.lock = context.queue.lock(GraphDriver.priority)
         self.counts = ExecutionCounts(self.lock)
         self.staging = SharedStaging(context.queue.accelerator)
         self.number = -1
