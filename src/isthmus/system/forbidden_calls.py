@@ -21,11 +21,8 @@ from dataclasses import dataclass
 from isthmus.system.seccomp import (
     ALLOW,
     ANY_BIT,
-    ARGUMENTS,
     EQUAL,
     ERRNO,
-    LOAD,
-    RETURN,
     TRAP,
     Instruction,
     Machine,
@@ -33,6 +30,9 @@ from isthmus.system.seccomp import (
     give_up_privileges,
     here,
     install,
+    machines,
+    respond,
+    respond_to_rest,
 )
 
 FORBIDDEN = {
@@ -127,16 +127,7 @@ _UNNAMED = ("clone", "fork", "vfork")
 """Refused without a signal: the C library blocks all signals around them, and one that is blocked ends the process."""
 
 
-def _numbers(column: int) -> dict[str, int]:
-    """Return the numbers of the calls on an instruction set: column 1 for x86-64, 2 for arm64."""
-    rows = [row.split() for rows in FORBIDDEN.values() for row in rows.split(",")]
-    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
-
-
-MACHINES = {
-    "x86_64": Machine(0xC000003E, 0x40000000, 317, _numbers(1)),
-    "aarch64": Machine(0xC00000B7, 0, 277, _numbers(2)),
-}
+MACHINES = machines(",".join(FORBIDDEN.values()))
 REFUSED = "which is forbidden to it and was refused"
 """What becomes of a forbidden call, for messages."""
 _RESULT = {"x86_64": 144, "aarch64": 184}
@@ -173,21 +164,17 @@ def program(machine: Machine, process: int) -> list[Instruction]:
     for name, number in machine.calls.items():
         rule, refusal = EXEMPT.get(name), _refusal(name)
         if rule is None:
-            instructions += [(EQUAL, 0, 1, number), (RETURN, 0, 0, refusal)]
+            instructions += respond(number, refusal)
             continue
-        tests: list[Instruction] = []
-        values = [process if value is None else value for value in rule.values]
-        for code, value, then in (
-            *((EQUAL, value, ALLOW) for value in values),
-            *((EQUAL, value, refusal) for value in rule.without_values),
-            *([(ANY_BIT, rule.with_bit, ALLOW)] if rule.with_bit else ()),
-            *([(ANY_BIT, rule.without_bits, refusal)] if rule.without_bits else ()),
-        ):
-            tests += [(code, 0, 1, value), (RETURN, 0, 0, then)]
+        tests = [(EQUAL, process if value is None else value, ALLOW) for value in rule.values]
+        tests += [(EQUAL, value, refusal) for value in rule.without_values]
+        if rule.with_bit:
+            tests.append((ANY_BIT, rule.with_bit, ALLOW))
+        if rule.without_bits:
+            tests.append((ANY_BIT, rule.without_bits, refusal))
         otherwise = refusal if rule.values or rule.with_bit else ALLOW
-        tests = [(LOAD, 0, 0, ARGUMENTS + 8 * rule.argument), *tests, (RETURN, 0, 0, otherwise)]
-        instructions += [(EQUAL, 0, len(tests), number), *tests]
-    return [*instructions, (RETURN, 0, 0, ALLOW)]
+        instructions += respond(number, otherwise, rule.argument, tests)
+    return [*instructions, *respond_to_rest(ALLOW)]
 
 
 def forbid(report: Callable[[str], object]) -> str:

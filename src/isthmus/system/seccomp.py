@@ -58,6 +58,39 @@ def beginning(machine: Machine) -> list[Instruction]:
     return instructions
 
 
+def respond(
+    number: int, answer: int, argument: int = 0, tests: Sequence[tuple[int, int, int]] = ()
+) -> list[Instruction]:
+    """Return the instructions that answer a call, by its number.
+
+    Parameters
+    ----------
+    answer
+        The return value of the filter, if no test of an argument decides before.
+    argument
+        The number of the argument that is tested: only its low half, since the kernel uses no more of these.
+    tests
+        For each test the code of its instruction, the value to compare with, and the answer if it succeeds.
+    """
+    body = respond_to_rest(answer)
+    if tests:
+        steps = [step for code, value, then in tests for step in ((code, 0, 1, value), *respond_to_rest(then))]
+        body = [(LOAD, 0, 0, ARGUMENTS + 8 * argument), *steps, *body]
+    return [(EQUAL, 0, len(body), number), *body]
+
+
+def respond_to_rest(answer: int) -> list[Instruction]:
+    """Return the instruction that answers every call that reaches it."""
+    return [(RETURN, 0, 0, answer)]
+
+
+def machines(table: str) -> dict[str, Machine]:
+    """Return the machines by name, from rows of a call's name and its numbers on x86-64 and arm64, or a dash."""
+    rows = [row.split() for row in table.split(",")]
+    x86, arm = ({row[0]: int(row[column]) for row in rows if row[column] != "-"} for column in (1, 2))
+    return {"x86_64": Machine(0xC000003E, 0x40000000, 317, x86), "aarch64": Machine(0xC00000B7, 0, 277, arm)}
+
+
 def here(machines: Mapping[str, Machine]) -> Machine | None:
     """Return the machine that this process runs on, if it is in a table by name."""
     return machines.get(platform.machine().replace("arm64", "aarch64"))

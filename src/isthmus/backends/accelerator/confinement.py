@@ -16,55 +16,35 @@ import struct
 from isthmus.system.seccomp import (
     ALLOW,
     ANY_BIT,
-    ARGUMENTS,
-    EQUAL,
     ERRNO,
     KILL,
-    LOAD,
-    RETURN,
     Instruction,
     Machine,
     beginning,
     give_up_privileges,
     here,
     install,
+    machines,
+    respond,
+    respond_to_rest,
 )
 
 _CAPABILITY_VERSION_3 = 0x20080522
 _CLONE_THREAD = 0x00010000
 _AT_EMPTY_PATH = 0x1000
 
-MACHINES = {
-    "x86_64": Machine(
-        0xC000003E, 0x40000000, 317,
-        {
-            "read": 0, "write": 1, "close": 3, "fstat": 5, "lseek": 8, "mmap": 9, "mprotect": 10, "munmap": 11,
-            "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "pread64": 17, "sched_yield": 24,
-            "mremap": 25, "madvise": 28, "dup": 32, "nanosleep": 35, "getpid": 39, "sendto": 44, "recvfrom": 45,
-            "sendmsg": 46, "recvmsg": 47, "clone": 56, "fork": 57, "vfork": 58, "execve": 59, "exit": 60, "uname": 63,
-            "fcntl": 72, "gettimeofday": 96, "getppid": 110, "sigaltstack": 131, "gettid": 186, "time": 201,
-            "futex": 202, "sched_getaffinity": 204, "restart_syscall": 219, "clock_gettime": 228, "clock_getres": 229,
-            "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262, "set_robust_list": 273, "preadv": 295,
-            "getcpu": 309, "getrandom": 318, "execveat": 322, "membarrier": 324, "preadv2": 327, "rseq": 334,
-            "clone3": 435,
-        },
-    ),
-    "aarch64": Machine(
-        0xC00000B7, 0, 277,
-        {
-            "dup": 23, "fcntl": 25, "close": 57, "lseek": 62, "read": 63, "write": 64, "pread64": 67, "preadv": 69,
-            "newfstatat": 79, "fstat": 80, "exit": 93, "exit_group": 94, "futex": 98, "set_robust_list": 99,
-            "nanosleep": 101, "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115,
-            "sched_getaffinity": 123, "sched_yield": 124, "restart_syscall": 128, "sigaltstack": 132,
-            "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139, "uname": 160, "getcpu": 168,
-            "gettimeofday": 169, "getpid": 172, "getppid": 173, "gettid": 178, "sendto": 206, "recvfrom": 207,
-            "sendmsg": 211, "recvmsg": 212, "brk": 214, "munmap": 215, "mremap": 216, "clone": 220, "execve": 221,
-            "mmap": 222, "mprotect": 226, "madvise": 233, "getrandom": 278, "execveat": 281, "membarrier": 283,
-            "preadv2": 286, "rseq": 293, "clone3": 435,
-        },
-    ),
-}  # fmt: skip
-
+MACHINES = machines("""
+    read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215,
+    brk 12 214, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, pread64 17 67, sched_yield 24 124,
+    mremap 25 216, madvise 28 233, dup 32 23, nanosleep 35 101, getpid 39 172, sendto 44 206, recvfrom 45 207,
+    sendmsg 46 211, recvmsg 47 212, clone 56 220, fork 57 -, vfork 58 -, execve 59 221, exit 60 93, uname 63 160,
+    fcntl 72 25, gettimeofday 96 169, getppid 110 173, sigaltstack 131 132, gettid 186 178, time 201 -,
+    futex 202 98, sched_getaffinity 204 123, restart_syscall 219 128, clock_gettime 228 113, clock_getres 229 114,
+    clock_nanosleep 230 115, exit_group 231 94, newfstatat 262 79, set_robust_list 273 99, preadv 295 69,
+    getcpu 309 168, getrandom 318 278, execveat 322 281, membarrier 324 283, preadv2 327 286, rseq 334 293,
+    clone3 435 435
+""")
+"""The calls that it may make, and those that kill it, with their numbers on x86-64 and arm64."""
 _DEADLY = ("fork", "vfork", "execve", "execveat")
 """Calls that kill the process."""
 _UNKNOWN = ("clone3",)
@@ -78,20 +58,16 @@ So threads can be started but no processes, and the status of an open descriptor
 
 def program(machine: Machine) -> list[Instruction]:
     """Return the filter. Calls that it does not name fail with EPERM."""
-    instructions = beginning(machine)
     answers = dict.fromkeys(machine.calls, ALLOW)
     answers |= dict.fromkeys(_DEADLY, KILL) | dict.fromkeys(_UNKNOWN, ERRNO | errno.ENOSYS)
-    for name, answer in answers.items():
-        if name not in machine.calls:
-            # An older call that this instruction set never had.
-            continue
+    instructions = beginning(machine)
+    for name, number in machine.calls.items():
         if name in _NEEDS_BIT:
             argument, bit, otherwise = _NEEDS_BIT[name]
-            instructions += [(EQUAL, 0, 4, machine.calls[name]), (LOAD, 0, 0, ARGUMENTS + 8 * argument)]
-            instructions += [(ANY_BIT, 0, 1, bit), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, otherwise)]
+            instructions += respond(number, otherwise, argument, [(ANY_BIT, bit, ALLOW)])
         else:
-            instructions += [(EQUAL, 0, 1, machine.calls[name]), (RETURN, 0, 0, answer)]
-    return [*instructions, (RETURN, 0, 0, ERRNO | errno.EPERM)]
+            instructions += respond(number, answers[name])
+    return [*instructions, *respond_to_rest(ERRNO | errno.EPERM)]
 
 
 def confine(keep: int) -> list[str]:

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -31,9 +31,6 @@ from isthmus.system.channel import Channel, ChannelClosed, Message, refused_by_t
 from isthmus.system.child import Child
 from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
-
-Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
-"""Turns a reply into the call that undoes what was done: its name and arguments."""
 
 _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "hello": {"pid": int, "unconfined": list},
@@ -78,7 +75,7 @@ class Request:
     arguments
         Its arguments.
     undo
-        What undoes the call if its reply comes after the caller has gone.
+        The call that undoes this one if its reply comes after the caller has gone: it takes what the reply has.
 
     Attributes
     ----------
@@ -90,7 +87,7 @@ class Request:
         Whether the caller no longer wants the reply.
     """
 
-    def __init__(self, name: str, arguments: dict[str, Any], undo: Undo | None = None) -> None:
+    def __init__(self, name: str, arguments: dict[str, Any], undo: str = "") -> None:
         self.descriptors: list[FileDescriptor] = []
         """Duplicates of the descriptors to send: the caller may be interrupted and close its own before the message is
         sent.
@@ -127,10 +124,10 @@ class Request:
             self.abandoned = True
             return self.answered
 
-    def undoing(self) -> Undo | None:
-        """Return what undoes the call, once: numbers in the reply may be reused later."""
+    def take_undo(self) -> str:
+        """Return the call that undoes this one, once: numbers in the reply may be reused later."""
         with self._state:
-            undo, self.undo = self.undo, None
+            undo, self.undo = self.undo, ""
             return undo
 
     def wait(self, seconds: float) -> bool:
@@ -249,10 +246,9 @@ class Connection:
 
     def _undo(self, request: Request) -> None:
         """Send the call that undoes an answered request, unless the request failed or is undone already."""
-        undo = request.undoing()
-        if undo is not None and request.answer is not None and request.refusal is None:
-            name, arguments = undo(request.answer)
-            self.submit(name, **arguments)
+        undo = request.take_undo()
+        if undo and request.answer is not None and request.refusal is None:
+            self.submit(undo, **request.answer)
 
     def _converse(self) -> None:
         """Run the thread that sends and receives."""

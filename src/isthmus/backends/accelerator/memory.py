@@ -28,7 +28,7 @@ MAX_SLOTS = 1 << SLOT_BITS
 """Number of rows of the table."""
 NOTHING = -1
 """The slot that means no memory."""
-_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 """The type of a kernel's entry: four words."""
 
 Quiet = Callable[[], bool]
@@ -87,7 +87,7 @@ class SharedMemory:
 
     def __init__(self, publish: int, quiet: Callable[[], Quiet]) -> None:
         self.table = np.zeros((MAX_SLOTS, MEMORY_ROW // 8), np.int64)
-        self._publish = _ENTRY(publish)
+        self._publish = ENTRY(publish)
         self._quiet = quiet
         self._mappings: dict[Identity, _Mapping] = {}
         self._by_slot: dict[int, _Mapping] = {}

@@ -9,13 +9,12 @@ import os
 
 import numpy as np
 
+from isthmus.backends.accelerator.memory import ENTRY
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
 from isthmus.system.channel import refused_by_the_system
 from isthmus.system.interrupts import own_fd
 
-_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-"""The type of a kernel's entry: four words."""
 RINGING = ("doorbell:call", "doorbell:wait", "doorbell:hang_up")
 """The kernels of the client's end."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -54,7 +53,7 @@ class Page:
 
     def __init__(self) -> None:
         code = loader.addresses(RINGING, host_target())
-        self.call, self._wait, self._hang_up = (_ENTRY(code[kernel]) for kernel in RINGING)
+        self.call, self._wait, self._hang_up = (ENTRY(code[kernel]) for kernel in RINGING)
         try:
             self._descriptor = own_fd(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:

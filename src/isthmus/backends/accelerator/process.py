@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.accelerator.connection import Connection, Request, Undo
+from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import Gate
 from isthmus.backends.accelerator.page import RINGING
 from isthmus.backends.seam.deadlines import Deadlines
@@ -96,7 +96,7 @@ class Accelerator:
         name: str,
         fds: Sequence[int] = (),
         *,
-        undo: Undo | None = None,
+        undo: str = "",
         seconds: float | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Accelerator:
         fds
             Descriptors to send with the call.
         undo
-            What undoes the call.
+            The call that undoes it.
         seconds
             The time limit. By default the accelerator's deadline for control calls.
         arguments
@@ -162,7 +162,7 @@ class Accelerator:
         try:
             for part in parts:
                 spans = [list(span) for _, *span in part]
-                requests.append(request("register", [fd for fd, _, _ in part], _deregistration, spans=spans))
+                requests.append(request("register", [fd for fd, _, _ in part], "deregister", spans=spans))
                 self.answer(requests[-1])
             return Slots(self.connection, [slot for done in requests if done.answer for slot in done.answer["slots"]])
         except Exception:
@@ -237,11 +237,6 @@ class Accelerator:
         self.close()
 
 
-def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the call that undoes a registration."""
-    return "deregister", {"slots": answer["slots"]}
-
-
 class Slots(list[int]):
     """The slots by which the accelerator knows memory. Collecting them deregisters the memory, if it still is
     registered.
@@ -267,7 +262,7 @@ def _forget(connection: Connection, slots: list[int]) -> None:
         connection.submit("deregister", slots=slots)
 
 
-def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
+def request(name: str, fds: Sequence[int] = (), undo: str = "", **arguments: Any) -> Request:
     """Return a request for a call, with duplicates of the descriptors."""
     result = Request(name, arguments, undo)
     try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from isthmus.backends.accelerator.connection import Connection, Request, Undo
+from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import NORMAL, QueueLock
 from isthmus.backends.accelerator.page import Page
 from isthmus.backends.accelerator.process import SERVING, Accelerator, request
@@ -81,7 +81,7 @@ class Queue:
         self._page = page = Page()
         self._call, self._response, self._status = page.call, page.response, page.status
         self._address, self._span = page.address, page.span
-        opening = request("open", [page.fd], _closing)
+        opening = request("open", [page.fd], "close")
         page.close()
         self._id: int = accelerator.answer(opening)["queue"]
         self._ending = Finalizer(self, _reclaim, self._connection, self._id)
@@ -267,7 +267,7 @@ class Queue:
                 rule = f"has {len(program.info.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
             self.accelerator.provide((*program.kernels, *SERVING), target)
-        load = lambda: self._control("load", [binary.fd], _unloading, queue=self._id, pools=pools)  # noqa: E731
+        load = lambda: self._control("load", [binary.fd], "unload", queue=self._id, pools=pools)  # noqa: E731
         numbers = dict(zip(programs, self.under_lock(load)["graphs"], strict=True))
         self._targets.update((numbers[name], program.target) for name, program in programs.items())
         return numbers
@@ -299,7 +299,7 @@ class Queue:
         """
         begin = time.perf_counter()
         self.accelerator.provide((CLOCK,), by_name(self._targets[graph]))
-        self._control("time", undo=lambda _: ("times", {"graph": graph}), graph=graph)
+        self._control("time", undo="times", graph=graph)
         before = time.perf_counter()
         timed_in, timed_out = _TimedCopies(copies_in), _TimedCopies(copies_out)
         try:
@@ -318,9 +318,7 @@ class Queue:
         phases.append(TimeSpan("wait", timed_in.end, timed_out.begin))
         return Timings(operations, microseconds, spans, self.accelerator.pid, phases)
 
-    def _control(
-        self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any
-    ) -> dict[str, Any]:
+    def _control(self, name: str, fds: Sequence[int] = (), undo: str = "", **arguments: Any) -> dict[str, Any]:
         """Make a call that changes what this queue's executions use. None of them may start before the reply."""
         self._check_open()
         self._settle()
@@ -404,16 +402,6 @@ class Queue:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the call that undoes the opening of a queue."""
-    return "close", {"queue": answer["queue"]}
-
-
-def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the call that undoes the loading of graphs."""
-    return "unload", {"graphs": answer["graphs"]}
 
 
 def _reclaim(connection: Connection, queue: int) -> None:

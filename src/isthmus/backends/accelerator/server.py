@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.accelerator.memory import Quiet, SharedMemory
+from isthmus.backends.accelerator.memory import ENTRY, Quiet, SharedMemory
 from isthmus.backends.seam import program_binary
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
@@ -30,8 +29,6 @@ _SECONDS_TO_END = 2.0
 """How long to wait for the thread of a closed queue to end."""
 _MAX_TEXT = 4096
 """Maximum number of characters of each text of an error."""
-_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-"""The type of a kernel's entry: four words."""
 _OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
 """The kernels that serve queues, which the client sends first."""
 
@@ -113,7 +110,7 @@ class _Service:
 
     def __init__(self, target: Target, quiet: Callable[[], Quiet]) -> None:
         code = loader.addresses(_OWN, target)
-        self.serve, self.end = (_ENTRY(code[f"doorbell:{name}"]) for name in ("serve", "end"))
+        self.serve, self.end = (ENTRY(code[f"doorbell:{name}"]) for name in ("serve", "end"))
         self.memory = SharedMemory(code["doorbell:publish"], quiet)
         self.rows = np.zeros((MAX_GRAPHS, doorbell.GRAPH_ROW // 8), np.int64)
         self.block = np.zeros(doorbell.SERVICE_BYTES // 8, np.int64)
@@ -332,12 +329,13 @@ class AcceleratorServer:
         """Make a graph use the scratch memory at another slot."""
         self._graph(graph).executor.bind_scratch(self._service.memory.window(scratch))
 
-    def do_time(self, fds: Sequence[int], graph: int) -> None:
-        """Time the steps of a graph's executions from now on."""
+    def do_time(self, fds: Sequence[int], graph: int) -> dict[str, Any]:
+        """Time the steps of a graph's executions from now on; reply with its number, for the call that undoes this."""
         timed = self._graph(graph)
         self._stop_timing(timed)
         timed.timed = TimedExecutor(timed.executor)
         self._service.rows[graph, doorbell.GRAPH_CONTROL // 8] = timed.timed.control
+        return {"graph": graph}
 
     def do_times(self, fds: Sequence[int], graph: int) -> dict[str, Any]:
         """Stop timing a graph's executions.
