@@ -270,24 +270,7 @@ def compile_missing(compiler: Compiler, folder: Folder | None, pieces: Sequence[
 
 @dataclass
 class _Compilation:
-    """The compilation of pieces.
-
-    Parameters
-    ----------
-    compiler, folder
-        What compiles them, and where their code is stored.
-    what
-        What they are, for messages.
-
-    Attributes
-    ----------
-    server
-        The server, once a piece has to be compiled.
-    codes
-        The code that was found or compiled, by job.
-    claims
-        The claims on the pieces that are being compiled here.
-    """
+    """The compilation of pieces: the codes that it has, and the claims on what is being compiled here, by job."""
 
     compiler: Compiler
     folder: Folder | None
@@ -435,13 +418,7 @@ class _Compilation:
 
 
 class _Wait:
-    """A wait for a piece that another process compiles.
-
-    Parameters
-    ----------
-    job
-        The piece.
-    """
+    """A wait for a piece that another process compiles."""
 
     def __init__(self, job: str) -> None:
         self._job, self._began = job, time.monotonic()

@@ -33,17 +33,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 class _Worker:
     """A forked process that compiles, and the server's end of the connection to it.
 
-    Parameters
-    ----------
-    inherited
-        The descriptors that the fork must not keep.
-
-    Attributes
-    ----------
-    job
-        What it compiles now; None if it has nothing to do.
-    alive
-        Whether the process was running when it was last asked for an answer.
+    The fork closes the descriptors that it has `inherited`. Without a `job` it has nothing to do.
     """
 
     def __init__(self, inherited: list[int]) -> None:

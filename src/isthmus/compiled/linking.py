@@ -32,19 +32,13 @@ _STUBS = {
 
 @dataclass
 class _Section:
-    """A section that the code needs at run time.
-
-    Attributes
-    ----------
-    relocations
-        For each reference to fill in: its offset in the section, its kind, the index of its symbol, the addend.
-    place
-        The offset of the section in the block.
-    """
+    """A section that the code needs at run time."""
 
     content: bytes
     alignment: int
+    # For each reference to fill in: its offset in the section, its kind, the index of its symbol, the addend.
     relocations: list[tuple[int, int, int, int]] = field(default_factory=list)
+    # The offset of the section in the block.
     place: int = 0
 
 
@@ -116,15 +110,7 @@ def _linked(files: Sequence[_ObjectFile], address_of: Callable[[str], int]) -> t
 
 
 class _Stubs:
-    """Jumps to functions of the C library, which may be farther away than a call reaches.
-
-    Parameters
-    ----------
-    place
-        Their offset in the block.
-    address_of
-        Returns the address of such a function.
-    """
+    """Jumps to functions of the C library, which may be farther away than a call reaches."""
 
     def __init__(self, place: int, address_of: Callable[[str], int]) -> None:
         self.place, self.content = place, bytearray()
@@ -174,15 +160,7 @@ def _parsed(code: bytes) -> _ObjectFile:
 
 
 def _symbols(code: bytes, entries: range, names: int, sections: Mapping[int, _Section]) -> Iterator[_Symbol]:
-    """Read a table of symbols.
-
-    Parameters
-    ----------
-    entries, names
-        The offsets of its entries, and of the table of their names.
-    sections
-        The sections that are kept, by their numbers.
-    """
+    """Read a table of symbols, given by the offsets of its entries and of the table of their names."""
     for entry in entries:
         name, info, _, section, value, _ = struct.unpack_from("<IBBHQQ", code, entry)
         text = code[names + name : code.index(b"\0", names + name, names + name + _MAX_NAME)].decode()

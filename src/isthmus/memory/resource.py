@@ -46,17 +46,7 @@ class MemoryResource(ABC):
 
 @dataclass(eq=False)
 class _Block:
-    """A ``with`` block that puts adaptors around resources of some kinds, or of all.
-
-    Attributes
-    ----------
-    adapt
-        Returns an adaptor around a resource.
-    only
-        The kinds of memory; empty for all.
-    placed
-        The adaptors that it has put around resources.
-    """
+    """A ``with`` block that puts adaptors around resources of the kinds `only`, or of all if that is empty."""
 
     adapt: Callable[[MemoryResource], Adaptor]
     only: tuple[str, ...]

@@ -120,13 +120,6 @@ def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
 
     That happens when memory is short: the system starts the thread, but Python lacks the memory to run it. Time in
     which this process is stopped does not count: the waits are counted, not the clock.
-
-    Parameters
-    ----------
-    begun
-        A lock that the thread releases.
-    alive
-        A reference that is dead once the thread has ended.
     """
     seconds_left = _SECONDS_TO_START
     while not begun.acquire(timeout=_A_WAIT):

@@ -93,15 +93,10 @@ class Progress:
 
 
 class _Line:
-    """The line of this process on its terminal.
-
-    Attributes
-    ----------
-    lock
-        Held while the line is drawn or erased, and while something is printed above it.
-    """
+    """The line of this process on its terminal."""
 
     def __init__(self) -> None:
+        # Held while the line is drawn or erased, and while something is printed above it.
         self.lock = Lock()
         self._open: list[Progress] = []
         """The work in progress, the innermost last."""

@@ -107,36 +107,23 @@ def is_helping() -> bool:
 
 
 class _Call:
-    """One call: the function to run, which side has claimed it, and how it ended.
-
-    Attributes
-    ----------
-    claims
-        The first entry decides who has the call: a helper, which performs it, or the caller, which drops it.
-    interrupted
-        Whether the caller was interrupted while it waited; the call should end early (`check`).
-    ends
-        Has an entry once a helper has performed the call. It is a list of its own, so that a helper can report the end
-        after it has dropped the call.
-    value, problem
-        Its result, or the exception that it raised.
-    undo
-        The call that releases the result after an interrupt.
-    generation
-        The `_generation` of the process that made it.
-    ended
-        A lock that is released when the call is over, to wake the caller.
-    """
+    """One call: the function to run, which side has claimed it, and how it ended."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._work: Any = (contextvars.copy_context(), function, arguments, named)
+        # The first entry decides who has the call: a helper, which performs it, or the caller, which drops it.
         self.claims: list[object] = []
+        # Whether the caller was interrupted while it waited; the call should end early (`check`).
         self.interrupted = False
+        # Has an entry once a helper has performed the call; a list, so that a helper can report the end after it has
+        # dropped the call.
         self.ends: list[bool] = []
         self.value: Any = None
         self.problem: BaseException | None = None
+        # The call that releases the result after an interrupt.
         self.undo: _Call | None = None
         self.generation = _generation
+        # Released when the call is over, to wake the caller.
         self.ended = _thread.allocate_lock()
         self.ended.acquire()
 
@@ -289,12 +276,7 @@ def _run(
 def _abandon(call: _Call, release: Callable[[Any], object] | None, constructed: tuple[Any] | None) -> None:
     """Wait for an interrupted call to end and release what it has created; safe to repeat.
 
-    Parameters
-    ----------
-    release
-        The function that frees what the call has created, if there is one.
-    constructed
-        The object to release, in a tuple; None for the call's result.
+    `constructed` has the object to release; None for the call's result.
     """
     if call.claim(_CALLER):
         # No helper has begun the call, and none will.

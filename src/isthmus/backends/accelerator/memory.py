@@ -37,17 +37,7 @@ Quiet = Callable[[], bool]
 
 @dataclass
 class _Mapping:
-    """A buffer in this process.
-
-    Parameters
-    ----------
-    file
-        The identity and size of the buffer when it was mapped.
-    pages, address
-        The mapping, and where it is.
-    users
-        Number of slots that refer to it.
-    """
+    """A buffer in this process: its identity and size when it was mapped, the mapping, and the number of its slots."""
 
     file: SharedFile
     pages: mmap.mmap
@@ -77,12 +67,6 @@ class SharedMemory:
     ----------
     table
         A row for each slot in use: address, size and generation, as `isthmus.engine.native.doorbell` describes it.
-    _mappings, _by_slot
-        The mappings by the buffer's identity and by slot.
-    _unused, _next
-        Rows to be reused, and the first row that was never used.
-    _retired
-        Mappings to be released once no execution uses them.
     """
 
     def __init__(self, publish: int, quiet: Callable[[], Quiet]) -> None:
@@ -91,8 +75,10 @@ class SharedMemory:
         self._quiet = quiet
         self._mappings: dict[Identity, _Mapping] = {}
         self._by_slot: dict[int, _Mapping] = {}
+        # Rows to be reused, and the first row that was never used.
         self._unused: list[int] = []
         self._next = 0
+        # Mappings to be released once no execution uses them.
         self._retired: list[_Retired] = []
 
     def __len__(self) -> int:

@@ -47,13 +47,12 @@ class Accelerator:
         The order in which its queues execute.
     connection
         The process and its channel.
-    _sent
-        The kernels that it has, each with its target.
     """
 
     @shielded(release=lambda accelerator: accelerator.close())
     def __init__(self, units: int | None = None, deadlines: Deadlines | None = None) -> None:
         self.deadlines = Deadlines.from_environment() if deadlines is None else deadlines
+        # The kernels that it has, each with its target.
         self._sent: set[tuple[str, str]] = set()
         target = host_target()
         self.connection = Connection()

@@ -50,21 +50,6 @@ class Queue:
     ----------
     accelerator
         The accelerator that runs them.
-
-    Attributes
-    ----------
-    _id
-        The queue's number in the accelerator.
-    _number
-        The number of the last execution, as it was written to the page.
-    _last_request
-        The graph and the list of slots that are written in the page; None if they must be written again.
-    _unsettled
-        A control call that was interrupted: the accelerator may not have answered it yet.
-    _targets
-        The name of the target of each graph, by its number.
-    _call, _response, _status, _address, _span
-        Members of the page, copied here because `execute` is faster with them.
     """
 
     @shielded(release=lambda queue: queue.close())
@@ -72,13 +57,18 @@ class Queue:
         self.accelerator = accelerator
         self._connection = accelerator.connection
         self._open = True
+        # The graph and the list of slots that are written in the page; None if they must be written again.
         self._last_request: tuple[int, Sequence[int]] | None = None
+        # The number of the last execution, as it was written to the page.
         self._number = 0
+        # A control call that was interrupted: the accelerator may not have answered it yet.
         self._unsettled: Request | None = None
+        # The name of the target of each graph, by its number.
         self._targets: dict[int, str] = {}
         if not accelerator.alive:
             raise accelerator.gone("context")
         self._page = page = Page()
+        # Members of the page, copied because `execute` is faster with them.
         self._call, self._response, self._status = page.call, page.response, page.status
         self._address, self._span = page.address, page.span
         opening = request("open", [page.fd], "close")

@@ -84,23 +84,13 @@ class RemoteExecutor:
         The queue to run it in.
     scratch, state
         Shared memory; None if the program needs none.
-
-    Attributes
-    ----------
-    _number
-        The program's number in the accelerator.
-    _scratch, _state
-        The slots of the two pools.
-    _io
-        The memory of inputs and outputs for the next run.
-    _staged
-        The indices of the inputs and outputs that have staging memory.
     """
 
     @shielded(release=lambda executor: executor.close())
     def __init__(self, queue: Queue, program: Program, scratch: Window | None, state: Window | None) -> None:
         self.program = program
         self._staging = SharedStaging(queue.accelerator)
+        # The indices of the inputs and outputs that have staging memory.
         self._staged: frozenset[int] = frozenset()
         self._queue, self._lock = queue, queue.lock()
         self._io: RemoteIo | None = None

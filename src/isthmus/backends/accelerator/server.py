@@ -35,49 +35,26 @@ _OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
 
 @dataclass(eq=False)
 class _Graph:
-    """A loaded graph.
-
-    Parameters
-    ----------
-    number
-        Its row in the table of graphs.
-    executor
-        Its program, bound to scratch and state.
-    sizes
-        The sizes of its inputs, then its outputs in bytes; native code reads them.
-    state
-        Its state memory; None if the client provides state and scratch.
-    timed
-        What executes it while its steps are timed.
-    """
+    """A loaded graph; `number` is its row in the table of graphs."""
 
     number: int
     executor: Executor
+    # The sizes of its inputs, then its outputs in bytes; native code reads them.
     sizes: np.ndarray
+    # None if the client provides state and scratch.
     state: Buffer | None
+    # What executes it while its steps are timed.
     timed: TimedExecutor | None = None
 
 
 @dataclass(eq=False)
 class _Queue:
-    """An open queue.
-
-    Parameters
-    ----------
-    page
-        The doorbell's page, shared with the client.
-    scratch
-        The scratch of all its graphs, which run one at a time, unless the client provides it.
-    block
-        Words in which native code records `entered` and `left`.
-    graphs
-        The graphs that were loaded for it; they are unloaded with it.
-    thread
-        The thread that serves it in native code.
-    """
+    """An open queue: the doorbell's page, its graphs, and the thread that serves it in native code."""
 
     page: np.ndarray
+    # The scratch of all its graphs, which run one at a time, unless the client provides it.
     scratch: Buffer
+    # Words in which native code records `entered` and `left`.
     block: np.ndarray = field(default_factory=lambda: np.zeros(doorbell.QUEUE_BYTES // 8, np.int64))
     graphs: list[_Graph] = field(default_factory=list)
     thread: threading.Thread | None = None
@@ -94,25 +71,14 @@ class _Queue:
 
 
 class _Service:
-    """What serves queues: native code and the tables that it reads.
-
-    Attributes
-    ----------
-    serve, end
-        Serves a queue until it is closed, and ends that.
-    memory
-        The registered memory.
-    rows
-        The table of graphs, by number.
-    block
-        The addresses of all of these, for native code.
-    """
+    """What serves queues: native code and the tables that it reads."""
 
     def __init__(self, target: Target, quiet: Callable[[], Quiet]) -> None:
         code = loader.addresses(_OWN, target)
         self.serve, self.end = (ENTRY(code[f"doorbell:{name}"]) for name in ("serve", "end"))
         self.memory = SharedMemory(code["doorbell:publish"], quiet)
         self.rows = np.zeros((MAX_GRAPHS, doorbell.GRAPH_ROW // 8), np.int64)
+        # The addresses of all of these, for native code.
         self.block = np.zeros(doorbell.SERVICE_BYTES // 8, np.int64)
         for word, value in (
             (doorbell.RUN, code["executor:run"]),
@@ -133,18 +99,12 @@ class AcceleratorServer:
         The channel of calls and replies.
     unconfined
         The rights that it could not give up, reported to the client.
-
-    Attributes
-    ----------
-    _started_service
-        The native code; None until the client has sent it.
-    _free_numbers
-        The numbers that no graph has; the next one is taken from the end.
     """
 
     def __init__(self, channel: Channel, unconfined: list[str]) -> None:
         self._channel = channel
         self._unconfined = unconfined
+        # None until the client has sent its native code.
         self._started_service: _Service | None = None
         self._graphs: dict[int, _Graph] = {}
         self._free_numbers = list(range(MAX_GRAPHS - 1, -1, -1))

@@ -17,17 +17,11 @@ class SharedStaging:
     ----------
     accelerator
         The accelerator that needs to see it.
-
-    Attributes
-    ----------
-    _places
-        By a tensor's index: its address in this process, and its slot in the accelerator.
-    _buffers, _slots
-        The buffers, and the slots that were registered for each.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
+        # By a tensor's index: its address in this process, and its slot in the accelerator.
         self._places: dict[int, tuple[int, int]] = {}
         self._buffers: list[rpcmem.RpcBuffer] = []
         self._slots: list[Slots] = []

@@ -262,22 +262,7 @@ def _are_numbers(answer: Any, count: int) -> TypeGuard[list[int]]:
 
 
 class _NodeComposer:
-    """Nodes as plain data for the process.
-
-    Parameters
-    ----------
-    package
-        The package's name.
-    with_contents
-        Whether constants have their contents; otherwise they are in shared memory.
-
-    Attributes
-    ----------
-    tensors
-        The tensors so far, by the name that they have there.
-    names
-        These names, also those of tensors of parameters.
-    """
+    """Nodes as plain data for the process; without contents, constants are in shared memory."""
 
     def __init__(self, package: str, with_contents: bool = True) -> None:
         self._package, self._with_contents = package, with_contents
