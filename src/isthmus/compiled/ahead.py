@@ -83,12 +83,7 @@ class Ahead:
     def compile_job(self, compile_: Callable[[str, str], bytes], function: str, architecture: str) -> tuple[str, bytes]:
         """Return the key and the code of a function for an architecture, in a compiler.
 
-        Parameters
-        ----------
-        compile_
-            Returns the object file of a function for an architecture, both given by LLVM's name.
-        function, architecture
-            The function, and the architecture.
+        `compile_` returns the object file of a function for an architecture, both given by LLVM's name.
         """
         code = compile_(function, triple(architecture))
         return self._key(triple(architecture), toolchain()), code

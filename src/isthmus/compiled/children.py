@@ -54,16 +54,9 @@ class CodePiece:
 
 @dataclass(frozen=True)
 class Compiler:
-    """What compiles pieces.
+    """What compiles pieces: ``compile_job(job, *arguments)`` of a module of ours, which returns a key and code.
 
-    Parameters
-    ----------
-    module
-        A module of ours with a function ``compile_job(job, *arguments)``, which returns a key and code.
-    arguments
-        Its arguments for all jobs.
-    describe
-        Returns what is compiled, for messages, from the number of pieces.
+    `describe` returns what is compiled, for messages, from the number of pieces.
     """
 
     module: str
@@ -210,14 +203,7 @@ def provide(
 ) -> dict[str, bytes]:
     """Return the code of pieces, by job: from the user's folder, or compiled now and stored there.
 
-    Parameters
-    ----------
-    compiler
-        What compiles them.
-    pieces
-        Returns the pieces, with the keys of their sources.
-    forget
-        Makes `pieces` read the sources again.
+    `pieces` returns them with the keys of their sources, which it reads again after `forget`.
     """
     folder = _users_folder()
     # The second attempt covers sources that were edited while the compiler read them.

@@ -43,17 +43,10 @@ class Unavailable(QnnError):
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder for compiled code.
+    """A folder for compiled code, which need not exist yet; the variable `setting` selects another one.
 
     The path may contain symbolic links (a home on another disk); their target is checked. Files in the folder are never
     links.
-
-    Parameters
-    ----------
-    path
-        Its location. It need not exist before something is kept.
-    setting
-        The variable that selects another folder, for hints.
     """
 
     path: Path
@@ -252,12 +245,7 @@ def unpacked(key: str, content: bytes) -> bytes | None:
 class Claim:
     """The right to compile what belongs under a name of a folder, until it is released.
 
-    Parameters
-    ----------
-    folder, name
-        The folder and the name. Without them, nothing keeps others from doing the same work.
-    lock
-        The locked file.
+    Without a folder and a locked file, nothing keeps others from doing the same work.
     """
 
     folder: Folder | None = None

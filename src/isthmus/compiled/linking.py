@@ -64,12 +64,8 @@ class _ObjectFile:
 def link(objects: Iterable[bytes], address_of: Callable[[str], int]) -> tuple[bytes, dict[str, int]]:
     """Return a block of code, to be placed at the beginning of a page, and the offsets of its global symbols.
 
-    Parameters
-    ----------
-    objects
-        Relocatable ELF files of one instruction set. They may call each other.
-    address_of
-        Returns the address of a function of the C library.
+    The objects are relocatable ELF files of one instruction set, which may call each other. `address_of` returns the
+    address of a function of the C library.
     """
     try:
         return _linked([_parsed(code) for code in objects], address_of)

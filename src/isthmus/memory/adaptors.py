@@ -153,13 +153,7 @@ class Tally:
 
 
 class Statistics(Adaptor):
-    """An adaptor that counts allocations.
-
-    Parameters
-    ----------
-    tally
-        Where the counts are kept; several adaptors may share it. By default a new one.
-    """
+    """An adaptor that counts allocations in a tally, which several adaptors may share. By default it has a new one."""
 
     def __init__(self, upstream: MemoryResource, tally: Tally | None = None) -> None:
         super().__init__(upstream)
@@ -232,13 +226,9 @@ def fault_rule(fault: str) -> str:
 
 
 class FaultSchedule:
-    """A schedule of failures: `times` calls fail, starting with the `nth`. Resources that share it are counted
-    together.
+    """A schedule of failures: `times` calls fail, starting with the `nth`, of all resources that share it.
 
-    Parameters
-    ----------
-    what
-        The name of an injected fault. By default the number of the call is reported.
+    `what` is the name of an injected fault. By default the number of the call is reported.
     """
 
     def __init__(self, nth: int, times: int = 1, what: str = "") -> None:

@@ -220,13 +220,7 @@ class DmaHeap:
 
 
 class Library:
-    """A device's own rpcmem library, for example ``libcdsprpc.so``.
-
-    Parameters
-    ----------
-    library
-        Its path, or an object with its functions.
-    """
+    """A device's own rpcmem library, for example ``libcdsprpc.so``: its path, or an object with its functions."""
 
     def __init__(self, library: Any) -> None:
         self.name = str(library)

@@ -97,16 +97,9 @@ def _seal_against_shrinking(fd: int) -> bool:
 
 
 class SharedMapping(MappedBuffer):
-    """Shared memory that this process has mapped.
+    """Shared memory that this process has mapped, from the start.
 
-    Parameters
-    ----------
-    own
-        The file descriptor of the memory. The mapping closes it; a client's descriptor must be duplicated first.
-    nbytes
-        How much to map, from the start.
-    kind
-        The kind of the buffer in messages and statistics.
+    The mapping closes its descriptor; a client's must be duplicated first.
     """
 
     def __new__(cls, own: FileDescriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
@@ -196,13 +189,7 @@ def _map(fd: int, nbytes: int, what: str) -> SharedMapping:
 
 
 def map_whole(fd: int, nbytes: int, what: str, writable: bool = True) -> mmap.mmap:
-    """Map the first `nbytes` of shared memory, with its pages faulted in.
-
-    Raises
-    ------
-    QnnError
-        MEM_MAPPING if the system refuses.
-    """
+    """Map the first `nbytes` of shared memory, with its pages faulted in; MEM_MAPPING if the system refuses."""
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     try:
         return mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=access)

@@ -86,15 +86,7 @@ class Message:
 
 
 class Channel:
-    """One end of a socket pair.
-
-    Parameters
-    ----------
-    end
-        The socket.
-    max_bytes
-        The size of the largest message that is received.
-    """
+    """One end of a socket pair, which receives messages of at most `max_bytes`."""
 
     def __init__(self, end: socket.socket, max_bytes: int = MAX_BYTES) -> None:
         self._socket, self._max_bytes = end, max_bytes

@@ -142,13 +142,7 @@ class ContainerFormat:
 
 
 def as_size(value: object, most: int = (1 << 63) - 1) -> int:
-    """Return a header's number that is a size, an offset or an index: an integer from 0 to `most`.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-    """
+    """Return a header's size, offset or index, an integer from 0 to `most`; otherwise raise a ValueError."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r} is not a number from 0 to {most}")
     return value

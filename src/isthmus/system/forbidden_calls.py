@@ -180,10 +180,7 @@ def program(machine: Machine, process: int) -> list[Instruction]:
 def forbid(report: Callable[[str], object]) -> str:
     """Forbid these calls to this process, for good; return why that is not possible, or an empty string.
 
-    Parameters
-    ----------
-    report
-        Takes the name of a call when it is refused for the first time. It runs in the middle of that call.
+    `report` takes the name of a call when it is refused for the first time. It runs in the middle of that call.
     """
     # Modules that are imported from now on cannot be written to the cache, and that is no attempt of the library.
     sys.dont_write_bytecode = True

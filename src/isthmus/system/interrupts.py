@@ -212,12 +212,7 @@ def run_pending(reference: object = None) -> None:
 
     A finalizer that fails twice is given up and reported to `sys.unraisablehook`, since the present caller has nothing
     to do with it. If a signal handler raised in a finalizer that then succeeds, the exception is the client's and is
-    raised.
-
-    Parameters
-    ----------
-    reference
-        Ignored: Python passes the dead reference to a weakref callback, and this is one.
+    raised. `reference` is ignored: Python passes the dead one to a weakref callback, and this is one.
     """
     while _gone:
         ending, raised = _gone[0], None

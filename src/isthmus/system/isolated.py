@@ -59,16 +59,9 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of this package as an isolated program.
+    """Return the command line that runs a module of this package, by its full name, as an isolated program.
 
     Start it with the variables of `environment`. Others may be added, but none that the interpreter reads.
-
-    Parameters
-    ----------
-    module
-        Its full name, for example ``"isthmus.backends.accelerator"``.
-    arguments
-        Its ``sys.argv[1:]``.
     """
     if not sys.executable:
         raise QnnError(

@@ -81,12 +81,7 @@ def resumed(
 ) -> Iterator[tuple[Job, Result]]:
     """Yield every job with its result, those that are kept first; keep the others when they come.
 
-    Parameters
-    ----------
-    key
-        Returns a job's key: a hash of all that its result depends on.
-    runner
-        Does the jobs that have no result yet.
+    `key` returns a job's key: a hash of all that its result depends on. `runner` does the jobs that have no result yet.
     """
     missing = []
     for job in jobs:
@@ -101,14 +96,9 @@ def resumed(
 
 
 class LocalJobs(Generic[Job, Result]):
-    """Jobs in child processes of this one; each thread of a pool waits for one of them.
+    """Jobs in child processes of this one; each thread of a pool waits for one of them, by default one per processor.
 
-    Parameters
-    ----------
-    work
-        Does a job; passes the processes that it starts to its second argument.
-    workers
-        How many jobs run at a time; 0 for one per processor.
+    `work` does a job; it passes the processes that it starts to its second argument.
     """
 
     def __init__(self, work: Callable[[Job, Started], Result], workers: int = 0) -> None:

@@ -200,14 +200,9 @@ def shown(work: Progress) -> Iterator[Progress]:
 
 @contextmanager
 def progress(noun: str, total: int | None = None) -> Iterator[Progress]:
-    """Yield the progress of a block. An interrupt inside it is passed on after a sentence on standard error.
+    """Yield the progress of a block: how many of `total` steps, named by a plural, are done.
 
-    Parameters
-    ----------
-    noun
-        What the steps are, in the plural.
-    total
-        How many there are; None if that is unknown.
+    An interrupt inside it is passed on after a sentence on standard error.
     """
     work = Progress(noun, total)
     try:

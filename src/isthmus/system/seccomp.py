@@ -61,16 +61,10 @@ def beginning(machine: Machine) -> list[Instruction]:
 def respond(
     number: int, answer: int, argument: int = 0, tests: Sequence[tuple[int, int, int]] = ()
 ) -> list[Instruction]:
-    """Return the instructions that answer a call, by its number.
+    """Return the instructions that answer a call, by its number, unless a test of an argument decides before.
 
-    Parameters
-    ----------
-    answer
-        The return value of the filter, if no test of an argument decides before.
-    argument
-        The number of the argument that is tested: only its low half, since the kernel uses no more of these.
-    tests
-        For each test the code of its instruction, the value to compare with, and the answer if it succeeds.
+    Each test is the code of its instruction, the value to compare with, and the answer if it succeeds. Only the low
+    half of the argument is tested: the kernel uses no more of these.
     """
     body = respond_to_rest(answer)
     if tests:
@@ -105,12 +99,7 @@ def give_up_privileges(libc: ctypes.CDLL) -> int:
 def install(libc: ctypes.CDLL, machine: Machine | None, instructions: Sequence[Instruction]) -> int:
     """Install a filter in all threads; return 0, or -1 with `errno` set, as a system call does.
 
-    Parameters
-    ----------
-    libc
-        The C library, loaded with ``use_errno``.
-    machine
-        What the instructions are for; None for a machine without a table.
+    `libc` is the C library, loaded with ``use_errno``. The machine is None where there is no table for it.
     """
     if machine is None:
         ctypes.set_errno(errno.ENOSYS)

@@ -43,13 +43,7 @@ def failed(problem: str) -> JobOutcome:
 
 
 class KeptOutcomes:
-    """Outcomes in a folder; only those with all figures are kept.
-
-    Parameters
-    ----------
-    fresh
-        Whether to compute everything again, and keep the new outcomes.
-    """
+    """Outcomes in a folder; only those with all figures are kept. With `fresh`, everything is computed again."""
 
     def __init__(self, folder: Path, fresh: bool) -> None:
         self._results, self._fresh = ResultFolder(folder), fresh
@@ -68,13 +62,7 @@ class KeptOutcomes:
 
 
 class CommandProcess:
-    """A command of ours in a process of its own, which writes one JSON object and ends when this process does.
-
-    Parameters
-    ----------
-    arguments
-        The command line, without ``isthmus``.
-    """
+    """A command line, without ``isthmus``, in a process that writes one JSON object and ends when this process does."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._reason = ""

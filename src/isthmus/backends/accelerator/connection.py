@@ -66,25 +66,9 @@ class Bell(Protocol):
 
 
 class Request:
-    """A pending call.
+    """A pending call. If its reply comes after the caller has gone, the call `undo` undoes it, with what the reply has.
 
-    Parameters
-    ----------
-    name
-        The name of the call.
-    arguments
-        Its arguments.
-    undo
-        The call that undoes this one if its reply comes after the caller has gone: it takes what the reply has.
-
-    Attributes
-    ----------
-    begun
-        Whether sending has begun.
-    answer, refusal
-        The reply, and its error or the reason why none has come.
-    abandoned
-        Whether the caller no longer wants the reply.
+    `answer` and `refusal` are the reply and its error, or the reason why none has come.
     """
 
     def __init__(self, name: str, arguments: dict[str, Any], undo: str = "") -> None:
@@ -150,17 +134,7 @@ class Request:
 
 
 class Connection:
-    """A running accelerator process and the connection to it.
-
-    Attributes
-    ----------
-    alive
-        Whether this process can use it.
-    forked
-        Whether this process is a forked child, so that it belongs to the parent.
-    reason
-        Why it has ended.
-    """
+    """A running accelerator process and the connection to it; `forked` if it belongs to this process's parent."""
 
     def __init__(self) -> None:
         self.alive, self.forked, self.reason = True, False, ""

@@ -14,16 +14,9 @@ from isthmus.log import Log, LogLevel, deferred
 
 
 class AcceleratorDevice(DeviceDriver):
-    """An accelerator process, started on demand and again after it has died.
+    """An accelerator process, started on demand by `start` and again after it has died.
 
-    Parameters
-    ----------
-    what, freed
-        Its owner's name in messages, and the error code of a use after `close`.
-    log
-        The owner's log.
-    start
-        Starts a process.
+    In messages it has its owner's name (`what`); a use after `close` is an error with the code `freed`.
     """
 
     def __init__(self, what: str, freed: Code, log: Log, start: Callable[[], Accelerator] = start_accelerator) -> None:

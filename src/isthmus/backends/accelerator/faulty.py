@@ -19,15 +19,7 @@ from isthmus.system.shield import shielded
 
 
 class FaultyAccelerator(Accelerator):
-    """An accelerator that cannot map some memory, or takes long to unmap it.
-
-    Parameters
-    ----------
-    injected
-        The faults.
-    units, deadlines
-        As for `Accelerator`.
-    """
+    """An accelerator that cannot map some memory, or takes long to unmap it."""
 
     def __init__(
         self, injected: faults.FaultList, units: int | None = None, deadlines: Deadlines | None = None

@@ -43,21 +43,10 @@ class _Waiter:
 
 
 class Gate:
-    """The access to an accelerator: which queues are locked, and which threads wait.
+    """The access to an accelerator of some `units`, the most concurrent executions: locked queues and waiting threads.
 
-    Parameters
-    ----------
-    units
-        Maximum number of concurrent executions.
-    connection
-        The connection to the accelerator.
-
-    Attributes
-    ----------
-    busy
-        The thread that holds each locked queue, and whether it has a unit.
-    table_lock
-        Held only briefly, while the tables are read or changed.
+    `busy` has the thread that holds each locked queue, and whether it has a unit. `table_lock` is held only briefly,
+    while the tables are read or changed.
     """
 
     def __init__(self, units: int, connection: Connection) -> None:
@@ -91,30 +80,18 @@ class Gate:
 
 
 class QueueLock:
-    """The lock of a queue; a context manager, for executions.
+    """The lock of a queue, for threads of a priority; a context manager, for executions.
 
     In a forked child it cannot be acquired: the gate is in whatever state another thread left it.
-
-    Parameters
-    ----------
-    gate, queue
-        The gate to the accelerator, and the queue.
-    priority
-        The priority of a thread that waits for it.
     """
 
     def __init__(self, gate: Gate, queue: object, priority: int) -> None:
         self._gate, self._queue, self.priority = gate, queue, priority
 
     def acquire(self, seconds: float | None = None, unit: bool = True) -> bool:
-        """Wait for the lock, up to a time limit; return whether it was acquired.
+        """Wait for the lock, and with `unit` for a unit as executions need; return whether it was acquired in time.
 
         A thread that already holds the lock was interrupted before it could release it, and keeps it.
-
-        Parameters
-        ----------
-        unit
-            Whether it is for an execution, which also needs one of the units.
         """
         gate, queue = self._gate, self._queue
         if gate.connection.forked:

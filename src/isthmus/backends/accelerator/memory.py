@@ -54,19 +54,10 @@ class _Retired:
 
 
 class SharedMemory:
-    """Registered windows by slot, in a table that native code reads.
+    """Registered windows by slot, in a table that native code reads: address, size and generation of each slot in use.
 
-    Parameters
-    ----------
-    publish
-        The address of ``doorbell:publish``, which writes a row of the table.
-    quiet
-        Called when memory is removed; returns a function that tells when it is no longer used.
-
-    Attributes
-    ----------
-    table
-        A row for each slot in use: address, size and generation, as `isthmus.engine.native.doorbell` describes it.
+    `publish` is the address of ``doorbell:publish``, which writes a row of the table. `quiet` is called when memory is
+    removed; it returns a function that tells when the memory is no longer used.
     """
 
     def __init__(self, publish: int, quiet: Callable[[], Quiet]) -> None:

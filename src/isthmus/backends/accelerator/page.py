@@ -35,20 +35,10 @@ def _span(seconds: float) -> _TimeSpan:
 
 
 class Page:
-    """The page, its words by name, and the native calls that ring and wait.
+    """The page, its words by name (see `isthmus.engine.native.doorbell`), and the native calls that ring and wait.
 
-    The fast path rings with `call` itself, given `address`, a number, how long to spin, and `span`.
-
-    Attributes
-    ----------
-    words
-        The page as an array of words.
-    address
-        The address of the page.
-    request, response, status, abort
-        The words that `isthmus.engine.native.doorbell` describes under these names.
-    span
-        The address of the longest duration of a wait.
+    The fast path rings with `call` itself, given `address`, a number, how long to spin, and `span`: the address of the
+    longest duration of a wait.
     """
 
     def __init__(self) -> None:

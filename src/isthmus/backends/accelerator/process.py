@@ -99,21 +99,10 @@ class Accelerator:
         seconds: float | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
-        """Make a call to the other side and wait for the reply.
+        """Make a call to the other side, with descriptors `fds`, and wait for the reply.
 
-        After an interrupt everything stays usable: what the call has done is undone. If the reply does not come in
-        time, the process is killed.
-
-        Parameters
-        ----------
-        fds
-            Descriptors to send with the call.
-        undo
-            The call that undoes it.
-        seconds
-            The time limit. By default the accelerator's deadline for control calls.
-        arguments
-            The arguments of the call.
+        After an interrupt everything stays usable: what the call has done is undone, by the call `undo`. If the reply
+        does not come in time, by default the accelerator's deadline for control calls, the process is killed.
         """
         return self.answer(request(name, fds, undo, **arguments), seconds)
 
@@ -237,14 +226,7 @@ class Accelerator:
 
 
 class Slots(list[int]):
-    """The slots by which the accelerator knows memory. Collecting them deregisters the memory, if it still is
-    registered.
-
-    Parameters
-    ----------
-    connection
-        The connection to the accelerator.
-    """
+    """The slots by which the accelerator knows memory. Collecting them deregisters it, if it still is registered."""
 
     def __init__(self, connection: Connection, slots: Iterable[int] = ()) -> None:
         super().__init__(slots)

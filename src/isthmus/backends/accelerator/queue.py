@@ -42,14 +42,9 @@ _STATUSES = {
 
 
 class Queue:
-    """A context's order of executions. A context manager.
+    """The order of a context's executions on an accelerator. A context manager.
 
     If it is dropped without being closed, the garbage collector closes it, with a `ResourceWarning`.
-
-    Parameters
-    ----------
-    accelerator
-        The accelerator that runs them.
     """
 
     @shielded(release=lambda queue: queue.close())
@@ -238,10 +233,7 @@ class Queue:
     def load(self, binary: ContextBinary, pools: tuple[int, int] | None = None) -> dict[str, int]:
         """Load the graphs of a binary and return the numbers to run them by.
 
-        Parameters
-        ----------
-        pools
-            Registered memory for scratch and state of its only graph. By default the accelerator's own.
+        `pools` are registered memory for scratch and state of its only graph; by default the accelerator's own.
         """
         programs = binary.contents.programs
         for name, program in programs.items():

@@ -34,18 +34,7 @@ class RemoteIo:
         The client's memory for them.
     known
         Slots of the memory that the accelerator can see, by the index of the tensor. It is used in place; the rest is
-        copied through staging.
-    staging
-        The graph's staging memory.
-
-    Attributes
-    ----------
-    slots
-        The slot of each tensor's memory, its own or its staging memory.
-    copied
-        The indices of the tensors that are copied.
-    copies_in, copies_out
-        The copies before and after an execution.
+        copied through `staging`, before and after an execution (`copies_in`, `copies_out`).
     """
 
     def __init__(
@@ -73,17 +62,9 @@ class RemoteIo:
 
 
 class RemoteExecutor:
-    """A program in the accelerator, bound to the client's scratch and state memory, with the interface of an
-    `Executor`.
+    """A program in the accelerator, in shared scratch and state memory, with the interface of an `Executor`.
 
     Inputs and outputs in shared memory are used in place; others are copied through its staging memory.
-
-    Parameters
-    ----------
-    queue
-        The queue to run it in.
-    scratch, state
-        Shared memory; None if the program needs none.
     """
 
     @shielded(release=lambda executor: executor.close())

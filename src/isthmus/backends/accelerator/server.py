@@ -91,15 +91,7 @@ class _Service:
 
 
 class AcceleratorServer:
-    """The accelerator's state: graphs, memory and queues.
-
-    Parameters
-    ----------
-    channel
-        The channel of calls and replies.
-    unconfined
-        The rights that it could not give up, reported to the client.
-    """
+    """The accelerator's state: graphs, memory and queues. `unconfined` are the rights that it could not give up."""
 
     def __init__(self, channel: Channel, unconfined: list[str]) -> None:
         self._channel = channel

@@ -11,13 +11,7 @@ from isthmus.memory import rpcmem
 
 
 class SharedStaging:
-    """The staging memory of one graph: for each tensor its address here and its slot in the accelerator.
-
-    Parameters
-    ----------
-    accelerator
-        The accelerator that needs to see it.
-    """
+    """The staging memory of one graph: for each tensor its address here and its slot in the accelerator."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator

@@ -50,16 +50,9 @@ class OpPackage:
     Parameters
     ----------
     path, provider
-        The library, and the function that provides its interface.
+        The library, and the function that provides its interface: the package's `name` and those of its `operations`.
     log
         Where its messages go.
-
-    Attributes
-    ----------
-    name
-        The package's name, which nodes use.
-    operations
-        The names of its operations.
     """
 
     @shielded(release=lambda package: package.close())
@@ -190,19 +183,7 @@ class OpPackage:
 
 
 class PackageNodes:
-    """The nodes of a graph that one package implements.
-
-    Parameters
-    ----------
-    package
-        The package.
-    nodes
-        The graph's nodes.
-    fd, nbytes
-        Shared memory in which their tensors are.
-    offset_of
-        Returns the offset of a tensor in it.
-    """
+    """The nodes of a graph that one package implements; their tensors are at `offset_of` in shared memory."""
 
     def __init__(
         self, package: OpPackage, nodes: Sequence[Node], fd: int, nbytes: int, offset_of: Callable[[Tensor], int]

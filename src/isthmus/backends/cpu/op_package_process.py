@@ -61,18 +61,9 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Implementation:
-    """An implementation of a node that the package has made.
+    """An implementation of a node that the package has made, by the address of its structure.
 
-    Parameters
-    ----------
-    what
-        Its description.
-    address
-        Where its structure is.
-    function, argument
-        What to call for an execution.
-    keeps
-        The node and its memory. Packages keep addresses of the node's members, although they should not.
+    `keeps` has the node and its memory. Packages keep addresses of the node's members, although they should not.
     """
 
     what: str
@@ -83,13 +74,7 @@ class Implementation:
 
 
 class PackageServer:
-    """What the process holds: the package, and the implementations that it has made.
-
-    Attributes
-    ----------
-    messages
-        What the package has reported since the last answer: QNN's level and a text each.
-    """
+    """What the process holds: the package, its implementations, and its messages since the last answer."""
 
     def __init__(self, stage: mmap.mmap) -> None:
         isolated.limit(_MAX_FILE)

@@ -133,12 +133,8 @@ class LibraryProcess:
     def call_by_number(self, number: int, stop: Callable[[], bool] | None = None) -> Message:
         """Have the process do what a number stands for, as fast as possible, and return its answer.
 
-        An execution is not shielded: the process is killed by an interrupt at any point.
-
-        Parameters
-        ----------
-        stop
-            Returns whether the call is to be given up; asked many times a second.
+        An execution is not shielded: the process is killed by an interrupt at any point, and if `stop`, which is asked
+        many times a second, returns that the call is to be given up.
         """
         return self._exchange(Message(number=number), self._seconds, stop)
 

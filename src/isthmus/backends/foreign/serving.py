@@ -47,14 +47,9 @@ def _end_with_parent(end: socket.socket) -> None:
 
 
 def serve(arguments: list[str], answering: Callable[[mmap.mmap], Callable[[Message], Message]]) -> None:
-    """Answer requests until the parent closes the socket.
+    """Answer requests until the parent closes the socket; `arguments` are the socket and the page.
 
-    Parameters
-    ----------
-    arguments
-        The command line: the socket and the page.
-    answering
-        Takes the page, and returns the function that answers a request.
+    `answering` takes the page, and returns the function that answers a request.
     """
     end_fd, page_fd = map(int, arguments)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -23,15 +23,7 @@ _libc = ctypes.CDLL(None)
 
 
 class Calls:
-    """The functions of a table.
-
-    Parameters
-    ----------
-    table
-        The table.
-    stage
-        The page for the name of the function that is being called.
-    """
+    """The functions of a table; the name of the one that is being called goes to the page `stage`."""
 
     def __init__(self, table: FunctionTable | SystemFunctionTable, stage: mmap.mmap) -> None:
         self._table, self._stage = table, stage
@@ -59,15 +51,7 @@ class Calls:
 
 
 class BackendLibrary(Calls):
-    """The vendor's HTP library, with its log.
-
-    Parameters
-    ----------
-    path
-        The library.
-    log_level
-        QNN's level of its log.
-    """
+    """The vendor's HTP library, with its log of a level of QNN's."""
 
     def __init__(self, path: str, log_level: int, stage: mmap.mmap) -> None:
         enter(stage, "loading")
@@ -89,13 +73,7 @@ class BackendLibrary(Calls):
 
 
 class SystemLibrary(Calls):
-    """The vendor's system library.
-
-    Parameters
-    ----------
-    path
-        The library.
-    """
+    """The vendor's system library."""
 
     def __init__(self, path: str, stage: mmap.mmap) -> None:
         enter(stage, "loading")

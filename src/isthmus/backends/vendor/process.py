@@ -17,19 +17,8 @@ _PASSED = ("ADSP_LIBRARY_PATH", "CDSP_LIBRARY_PATH", "DSP_LIBRARY_PATH")
 class VendorProcess(LibraryProcess):
     """A running process that has loaded the library; a context manager.
 
-    Parameters
-    ----------
-    library
-        The library to load.
-    log_level
-        QNN's log level, 1 (errors) to 5. The last lines become part of errors.
-
-    Attributes
-    ----------
-    build
-        The library's build id.
-    versions
-        The versions of the core and of HTP's interface, as texts.
+    `log_level` is QNN's, 1 (errors) to 5; the last lines become part of errors. `build` is the library's build id, and
+    `versions` are those of the core and of HTP's interface.
     """
 
     @shielded(release=LibraryProcess.close)
