@@ -31,6 +31,7 @@ _LOCK = ".lock"
 """The ending of files that are locked while a process compiles what belongs under the rest of the name."""
 _UNFINISHED = ".writing-"
 """The prefix of files that are being written."""
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _DAY = 24 * 60 * 60
 
 
@@ -87,10 +88,9 @@ class Folder:
         """Keep code under a name; other processes see the whole file or none."""
         with self._writable() as folder:
             temporary = _UNFINISHED + os.urandom(8).hex()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             try:
                 with (
-                    own_fd(partial(os.open, dir_fd=folder), temporary, flags, 0o600) as own,
+                    own_fd(partial(os.open, dir_fd=folder), temporary, _CREATE, 0o600) as own,
                     os.fdopen(own.fileno(), "wb", closefd=False) as stream,
                 ):
                     stream.write(packed(key, code))
@@ -104,8 +104,7 @@ class Folder:
         """Create the folder if need be, refuse one that cannot be written, and remove what killed processes left."""
         with self._writable() as folder:
             temporary = _UNFINISHED + os.urandom(8).hex()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            own_fd(partial(os.open, dir_fd=folder), temporary, flags, 0o600).close()
+            own_fd(partial(os.open, dir_fd=folder), temporary, _CREATE, 0o600).close()
             os.unlink(temporary, dir_fd=folder)
             _remove_abandoned(folder)
 

@@ -23,7 +23,14 @@ FOLDER = Path(__file__).with_name("archives")
 
 def read(archive: str, name: str, key: str) -> bytes | None:
     """Return the code under a name and a key, or None if it is absent, damaged or of another key."""
-    return _read(FOLDER / f"{archive}.zip", name, key)
+    opened = _opened(FOLDER / f"{archive}.zip")
+    if opened is None:
+        return None
+    try:
+        content = opened.read(name)
+    except Exception:  # absent or damaged: there is an exception for each kind of damage
+        return None
+    return unpacked(key, content)
 
 
 def write(file: Path, codes: Mapping[str, tuple[str, bytes]]) -> None:
@@ -34,18 +41,6 @@ def write(file: Path, codes: Mapping[str, tuple[str, bytes]]) -> None:
         for name, (key, code) in sorted(codes.items()):
             # An entry without a date of its own has ZIP's first one.
             archive.writestr(zipfile.ZipInfo(name), packed(key, code), zipfile.ZIP_DEFLATED)
-
-
-def _read(file: Path, name: str, key: str) -> bytes | None:
-    """Return the code under a name and a key of an archive; see `read`."""
-    opened = _opened(file)
-    if opened is None:
-        return None
-    try:
-        content = opened.read(name)
-    except Exception:  # absent or damaged: there is an exception for each kind of damage
-        return None
-    return unpacked(key, content)
 
 
 @lru_cache(maxsize=8)

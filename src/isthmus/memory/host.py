@@ -21,10 +21,6 @@ class HostBuffer(MappedBuffer):
         super().__init__("host", nbytes)
 
 
-class _HostPart(PartBuffer):
-    """A part of pages that are allocated for it alone: alignment beyond a page, or an empty buffer."""
-
-
 class Host(MemoryResource):
     """The resource for host memory."""
 
@@ -43,7 +39,7 @@ class Host(MemoryResource):
             pages = HostBuffer(nbytes + alignment)
         except (OSError, ValueError, OverflowError):
             raise QnnError(Code.COMMON_MEM_ALLOC, what, "the system does not have that much memory") from None
-        return part_of(pages, -pages.address % alignment, nbytes, "host", _HostPart)
+        return part_of(pages, -pages.address % alignment, nbytes, "host", PartBuffer)
 
 
 provide(Host())

@@ -228,7 +228,7 @@ def run_pending(reference: object = None) -> None:
             except Exception:
                 ending.forget()
                 raised = None
-                _report(problem, ending)
+                _Reported(problem, f"{ending._callback!r}, which is given up")
         with suppress(ValueError):
             _gone.remove(ending)
         if raised is not None:
@@ -274,11 +274,6 @@ class _Reported:
 
 class _Mortal:
     """An object that can be weakly referenced."""
-
-
-def _report(problem: Exception, ending: Finalizer) -> None:
-    """Report a failed finalizer through `sys.unraisablehook` (`_Reported`)."""
-    _Reported(problem, f"{ending._callback!r}, which is given up")
 
 
 def warn_forgotten(text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,21 +28,8 @@ def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         Its permissions, reduced by the process's umask. By default those of the file that it replaces, or the usual
         ones.
     """
-    path = Path(os.path.realpath(path))
-    if _is_special(path):
-        with path.open("wb") as stream:
-            yield stream
-        return
-    # The name comes first: a file that is created at the moment of an interrupt can then be removed.
-    temporary = _temporary(path)
-    try:
-        with _created(temporary, 0o666 if mode is None else mode) as stream:
-            yield stream
-        _replace(temporary, path, mode is None)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with _replace_together() as create, create(path, mode) as stream:
+        yield stream
 
 
 @contextmanager
@@ -62,51 +49,49 @@ def written_together() -> Iterator[Callable[[Path, bytes], None]]:
     >>> [(file.name, file.read_bytes()) for file in folder.iterdir()]
     [('greeting', b'hello')]
     """
-    temporaries: dict[Path, Path] = {}
+    with _replace_together() as create:
 
-    def write(path: Path, content: bytes) -> None:
+        def write(path: Path, content: bytes) -> None:
+            with create(path, None) as stream:
+                stream.write(content)
+
+        yield write
+
+
+@contextmanager
+def _replace_together() -> Iterator[Callable[[Path, int | None], AbstractContextManager[BinaryIO]]]:
+    """Yield a function that creates a stream for a path; if the block succeeds, all their files are renamed."""
+    temporaries: dict[Path, tuple[Path, int | None]] = {}
+
+    @contextmanager
+    def create(path: Path, mode: int | None) -> Iterator[BinaryIO]:
         path = Path(os.path.realpath(path))
-        if _is_special(path):
-            path.write_bytes(content)
+        # Something other than a file; writing to a folder then fails.
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                yield stream
             return
-        temporary = _temporary(path)
-        temporaries[temporary] = path
-        with _created(temporary, 0o666) as stream:
-            stream.write(content)
+        # The name comes first: a file that is created at the moment of an interrupt can then be removed.
+        temporary = path.with_name(f".writing-{os.urandom(8).hex()}")
+        temporaries[temporary] = path, mode
+        permissions = 0o666 if mode is None else mode
+        with (
+            own_fd(os.open, temporary, _FLAGS, permissions) as own,
+            os.fdopen(own.fileno(), "wb", closefd=False) as stream,
+        ):
+            yield stream
 
     try:
-        yield write
-        for temporary, path in temporaries.items():
-            _replace(temporary, path, keep_mode=True)
+        yield create
+        for temporary, (path, mode) in temporaries.items():
+            if mode is None and path.exists():
+                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode) & 0o777)
+            os.replace(temporary, path)
     except BaseException:
         for temporary in temporaries:
             with suppress(OSError):
                 os.unlink(temporary)
         raise
-
-
-def _is_special(path: Path) -> bool:
-    """Return whether something other than a file is at a path; writing to a folder then fails."""
-    return path.exists() and not path.is_file()
-
-
-def _temporary(path: Path) -> Path:
-    """Return a unique name in the folder of a file."""
-    return path.with_name(f".writing-{os.urandom(8).hex()}")
-
-
-@contextmanager
-def _created(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """Create a file and yield a stream that writes to it."""
-    with own_fd(os.open, path, _FLAGS, mode) as own, os.fdopen(own.fileno(), "wb", closefd=False) as stream:
-        yield stream
-
-
-def _replace(temporary: Path, path: Path, keep_mode: bool) -> None:
-    """Rename a complete file to its path; with `keep_mode` it takes the permissions of the file that it replaces."""
-    if keep_mode and path.exists():
-        os.chmod(temporary, stat.S_IMODE(path.stat().st_mode) & 0o777)
-    os.replace(temporary, path)
 
 
 def write_whole(path: Path, content: bytes | memoryview, mode: int = 0o600) -> None:

@@ -21,9 +21,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
@@ -45,24 +45,6 @@ _MAX_BYTES = 64 << 20
 """Maximum size of a reply in bytes."""
 _connections: set[Connection] = set()
 """Connections whose process may be alive; a forked child must release them."""
-
-
-def gone(what: str, reason: str = "") -> QnnError:
-    """Return the error for a caller that needs a process which has ended."""
-    because = f" ({reason})" if reason else ""
-    return QnnError(
-        Code.COMMON_SYSTEM_COMMUNICATION,
-        what,
-        f"the accelerator process has ended{because}, and everything in it is lost",
-        "Free the context, create it again and register its memory again.",
-    )
-
-
-class Bell(Protocol):
-    """A listener for the end of the process."""
-
-    def hang_up(self) -> None:
-        """Handle the end of the process."""
 
 
 class Request:
@@ -145,8 +127,8 @@ class Connection:
         self._pending: weakref.WeakSet[Request] = weakref.WeakSet()
         """Requests that may still be unanswered."""
         self._numbers = itertools.count(1)
-        self._bells: dict[int, Bell] = {}
-        """The listeners for the end of the process, by the number of their queue."""
+        # What to call at the end of the process, by the number of a queue.
+        self._bells: dict[int, Callable[[], None]] = {}
         # Held only briefly. Reentrant, because the garbage collector may run in a thread that holds it.
         self._lock = threading.RLock()
         self._channel: Channel | None = None
@@ -292,23 +274,22 @@ class Connection:
 
     def gone(self, what: str) -> QnnError:
         """Return the error for a call when the process is not alive for this process."""
+        because = f" ({self.reason})" if self.reason else ""
+        rule = f"the accelerator process has ended{because}, and everything in it is lost"
+        hint = "Free the context, create it again and register its memory again."
         if self.forked:
-            return QnnError(
-                Code.COMMON_SYSTEM_COMMUNICATION,
-                what,
-                "the accelerator belongs to the process that this one was forked from",
-                "Create a backend of its own in the forked process.",
-            )
-        return gone(what, self.reason)
+            rule = "the accelerator belongs to the process that this one was forked from"
+            hint = "Create a backend of its own in the forked process."
+        return QnnError(Code.COMMON_SYSTEM_COMMUNICATION, what, rule, hint)
 
-    def watch_over(self, queue: int, bell: Bell) -> None:
-        """Notify the bell of a queue when the process ends."""
-        self._bells[queue] = bell
+    def watch_over(self, queue: int, hang_up: Callable[[], None]) -> None:
+        """Call a function for a queue when the process ends."""
+        self._bells[queue] = hang_up
         if not self.alive:
-            bell.hang_up()
+            hang_up()
 
     def forget(self, queue: int) -> None:
-        """Stop notifying the bell of a queue; safe to call again."""
+        """Call nothing for a queue any more; safe to call again."""
         self._bells.pop(queue, None)
 
     def end(self) -> None:
@@ -366,8 +347,8 @@ class Connection:
         _connections.discard(self)
         self._shut()
         self._requests.put(None)
-        for bell in list(self._bells.values()):
-            bell.hang_up()
+        for hang_up in list(self._bells.values()):
+            hang_up()
         if self._threads[1].ident is None:
             # No other thread closes it.
             self._hang_up()

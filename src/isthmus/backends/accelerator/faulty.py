@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from isthmus import faults
 from isthmus.backends.accelerator.process import Accelerator, Slots
 from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam.deadlines import Deadlines
-from isthmus.backends.seam.staging import Copy
 from isthmus.errors import Code, QnnError
 from isthmus.memory.adaptors import fault_rule
 from isthmus.system.shield import shielded
@@ -49,18 +49,11 @@ class FaultyQueue(Queue):
         self._faults = injected
         super().__init__(accelerator)
 
-    def execute(
-        self,
-        graph: int,
-        slots: Sequence[int],
-        seconds: float | None = None,
-        copies_in: Iterable[Copy] = (),
-        copies_out: Iterable[Copy] = (),
-    ) -> None:
+    def execute(self, *arguments: Any, **named: Any) -> None:
         struck = self._faults.strikes("ssr")
         if struck:
             self.accelerator.kill(fault_rule(struck))
-        super().execute(graph, slots, seconds, copies_in, copies_out)
+        super().execute(*arguments, **named)
 
 
 def start_accelerator(units: int | None = None, deadlines: Deadlines | None = None) -> Accelerator:

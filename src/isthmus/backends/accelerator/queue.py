@@ -70,7 +70,7 @@ class Queue:
         page.close()
         self._id: int = accelerator.answer(opening)["queue"]
         self._ending = Finalizer(self, _reclaim, self._connection, self._id)
-        self._connection.watch_over(self._id, page)
+        self._connection.watch_over(self._id, page.hang_up)
 
     # -- lock ----------------------------------------------------------------------------------------------------------
 

@@ -96,10 +96,6 @@ class _FailedError(Exception):
     """The `onnx` package failed, for the reason in the text."""
 
 
-class _CrashError(Exception):
-    """The worker ended, for the reason in the text."""
-
-
 @lru_cache(maxsize=256)
 def _defined(content: bytes) -> bytes:
     """Return the definition of the node in a model; nodes of equal types share one."""
@@ -116,7 +112,7 @@ class _Worker:
             module = "isthmus.frontends.onnx.definitions_process"
             self._process = Child(module, str(self.owner), descriptors=[theirs.fileno()], stderr=None)
 
-    def ask(self, job: str, content: bytes) -> bytes | None:
+    def ask(self, job: str, content: bytes) -> Message | None:
         """Return the answer to a request; None if the process had ended before, because nothing needed it."""
         limit = time.monotonic() + MAX_SECONDS
 
@@ -127,16 +123,13 @@ class _Worker:
 
         try:
             self._channel.send(Message({"job": job}, {"model": content}), end_in_time)
-            answer = self._channel.receive(end_in_time)
+            return self._channel.receive(end_in_time)
         except ChannelClosed:
             status = self._process.wait()
             # The system kills it when the thread that started it ends.
             if status in (0, -signal.SIGKILL):
                 return None
-            raise _CrashError(f"its process ended ({describe_status(status)})") from None
-        if "problem" in answer.header:
-            raise _FailedError(answer.header["problem"][:500])
-        return bytes(answer.sections["result"])
+            raise _FailedError(f"its process ended ({describe_status(status)})") from None
 
     def close(self) -> None:
         """End the process."""
@@ -159,21 +152,17 @@ def _answer(job: str, content: bytes) -> bytes:
             worker = _Worker()
         try:
             answer = worker.ask(job, content)
-        except _FailedError:
-            with _lock:
-                _idle.append(worker)
-            raise
-        except BaseException as error:
+        except BaseException:
             worker.close()
-            if isinstance(error, _CrashError):
-                raise _FailedError(str(error)) from error
             raise
         if answer is None:
             worker.close()
             continue
         with _lock:
             _idle.append(worker)
-        return answer
+        if "problem" in answer.header:
+            raise _FailedError(answer.header["problem"][:500])
+        return bytes(answer.sections["result"])
     raise _FailedError("its process ends before it answers")
 
 
