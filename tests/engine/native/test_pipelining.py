@@ -123,7 +123,7 @@ def forged(program: Program, place: int, value: int) -> Program:
 def test_iterations_in_arenas_that_are_too_small_are_refused() -> None:
     program = pipelined_program()
     (pipeline,) = program.pipelines
-    place = int(program.table[pipeline, 1]) + PIPELINE.place.arena_bytes
+    place = int(program.table[pipeline, 1]) + PIPELINE.at["arena_bytes"]
     verify(program)
     with pytest.raises(Unsafe, match=r"bytes of arenas that have"):
         verify(forged(program, place, int(program.words[place]) // 2))

@@ -7,15 +7,16 @@ import sys
 import pytest
 
 from engine.native import specimens
-from engine.native.kernel_reads import Access, Index, reads
+from engine.native.kernel_reads import words_of
 from isthmus.engine.native.compiler import _device_function
+from isthmus.engine.native.kernels import base
 from isthmus.engine.native.lowering import elementwise
 from isthmus.engine.native.program import PIPELINE
 from isthmus.engine.native.signatures import KERNELS, SIGNATURES, arithmetic, parts_of
 from isthmus.engine.native.signatures.convolution import _crossing
 from isthmus.engine.native.target import TARGETS, by_name
 from isthmus.engine.native.verification import _check_of, verify
-from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, OffsetTables, Real, Word
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature
 
 BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES}
 NOT_READ = {
@@ -23,58 +24,52 @@ NOT_READ = {
     "matmul:vector_half": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
     "matmul:vector_nibbles": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
     "tiles:repeat": {"instructions", "times"},
+    "tiles:vary": {"changes"},
 }
-"""Words that a kernel has only in common with another, or for the executor."""
-READ_FOR_NOTHING = {
-    f"quantized_convolution:{name}_to_float": {"least", "most"} for name in ("convolve", "convolve_nibbles")
-}
-"""Reals that are also read as numbers, which are not used then."""
-KINDS = {"number": (Number, Numbers, Bits, Count), "real": (Real,), "operand": (Memory,)}
+"""Words that a kernel has only in common with another, for the executor, or for the verifier."""
+
+
+SIGNATURE = Signature(
+    "test:words",
+    (
+        ReadOperand("x", "8"), Real("scale"), Numbers("size", 2), Count("rank"), Numbers("dims", "rank"),
+        Numbers("strides", "rank"), Number("last"),
+    ),
+)  # fmt: skip
 
 
 def kernels_of(signature):
     return [f"{signature.kernel}.{variant}" if variant else signature.kernel for variant in signature.variants]
 
 
-def places(signature) -> dict[int, Word]:
-    """The word at each place up to the first list whose length varies."""
-    found = {}
-    for word in signature.words:
-        length = word.many
-        if isinstance(length, str):
-            break
-        found |= {signature.at[word.name] + i: word for i in range(length)}
-    return found
-
-
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("target", ["avx512-vnni", "portable"])
-def test_a_kernel_reads_each_word_as_it_is_declared(name, target) -> None:
+def test_a_kernel_has_a_parameter_for_each_word_and_uses_it(name, target) -> None:
     signature = BY_NAME[name]
-    declared, ends = places(signature), max(places(signature)) + 1
+    expected = {word.name for word in signature.words} - NOT_READ.get(signature.kernel, set())
     for kernel in (kernels_of(signature)[0], kernels_of(signature)[-1]):
-        found = reads(kernel, by_name(target))
-        read = {access.index.start for access in found if not access.index.varies}
-        unread = {word.name for place, word in declared.items() if place not in read}
-        assert unread == NOT_READ.get(signature.kernel, set()), f"{kernel} does not read all its words"
-        for access in found:
-            if access.index.varies:
-                lists = {"number": Numbers, "operand": OffsetTables}[access.kind]
-                assert access.index.start >= ends, f"{kernel} looks for a list among single words"
-                assert any(isinstance(word, lists) for word in signature.words)
-                continue
-            assert access.index.start in declared, f"{kernel} reads a word that is not declared"
-            word = declared[access.index.start]
-            if word.name not in READ_FOR_NOTHING.get(signature.kernel, ()):
-                assert isinstance(word, KINDS[access.kind]), f"{kernel} reads '{word.name}' as {access.kind}"
+        parameters, used = words_of(kernel, by_name(target))
+        assert parameters == expected, f"{kernel} does not read all its words, or others"
+        assert used >= parameters, f"{kernel} has parameters that it does not use"
 
 
-def test_reading_a_kernel_finds_what_it_reads() -> None:
-    found = reads("movement:copy.4", by_name("portable"))
-    assert Access(Index(0), "operand") in found
-    assert Access(Index(2), "number") in found
-    assert Access(Index(7, True), "number") in found
-    assert Access(Index(6), "real") in reads("elementwise:binary.add_f32", by_name("portable"))
+def test_a_kernel_gets_each_word_as_its_kind_says() -> None:
+    expressions = base._expressions(SIGNATURE)
+    assert expressions == {
+        "x": "address(p, b, 0)",
+        "scale": "real(p, 1)",
+        "size": "(word(p, 2), word(p, 3))",
+        "rank": "word(p, 4)",
+        "dims": "p + 8 * (5)",
+        "strides": "p + 8 * (5 + word(p, 4))",
+        "last": "word(p, 5 + word(p, 4) + word(p, 4))",
+    }
+
+
+def test_a_parameter_that_is_no_word_needs_a_default() -> None:
+    with pytest.raises(TypeError, match="'wrong' is no word of 'test:words'"):
+        base.kernel(SIGNATURE)(lambda wrong, tid: None)
+    base.kernel(SIGNATURE)(lambda tid, wrong=0: None)
 
 
 @pytest.mark.parametrize("target", ["avx512-vnni", "avx2", "portable", "neon-dot"])

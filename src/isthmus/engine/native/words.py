@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -283,11 +282,6 @@ class Signature:
                 break
             index += word.many
         return indices
-
-    @cached_property
-    def place(self) -> Any:
-        """`at` as a named tuple, a form that kernels can use as constants."""
-        return namedtuple("Place", self.at)(**self.at)
 
     @cached_property
     def _counted(self) -> dict[str, str]:

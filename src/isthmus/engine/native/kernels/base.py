@@ -1,10 +1,11 @@
-"""The basics for writing kernels: raw memory access, instruction operands, vectors, and the two decorators.
+"""The basics for writing kernels: raw memory access, instruction operands, and the decorators.
 
 Kernels see memory as 64-bit addresses. Nothing here allocates, raises or touches Python objects.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,6 +19,7 @@ from isthmus.compiled.objects import OPTIONS
 from isthmus.engine.native.kernels import half
 from isthmus.engine.native.program import OPERAND_BITS
 from isthmus.engine.native.target import Target
+from isthmus.engine.native.words import Memory, Numbers, Real, Signature
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
@@ -28,10 +30,13 @@ _OPTIONS: dict[str, Any] = {
     "fastmath": False,
 }
 
-device = njit(**_OPTIONS)
-"""Decorator of a kernel, or of a function that kernels call."""
+REASSOCIATED = {"reassoc", "contract", "nsz"}
+"""What numba's `fastmath` allows where float sums may be reordered within a thread's share."""
 
-device_reassociated = njit(**_OPTIONS | {"fastmath": {"reassoc", "contract", "nsz"}})
+device = njit(**_OPTIONS)
+"""Decorator of a function that kernels call, or of one that no program calls."""
+
+device_reassociated = njit(**_OPTIONS | {"fastmath": REASSOCIATED})
 """Like `device`, but float sums may be reordered within a thread's share, so that reductions vectorise."""
 
 
@@ -208,3 +213,58 @@ def address(p: int, b: int, k: int) -> int:
 def share(count: int, tid: int, nt: int) -> tuple[int, int]:
     """Return thread `tid`'s half-open range when `count` equal pieces are divided among `nt` threads."""
     return count * tid // nt, count * (tid + 1) // nt
+
+
+def kernel(signature: Signature, fastmath: Any = False) -> Callable[[Callable], Any]:
+    """Return the decorator of a kernel: a function whose parameters are words of its instruction, by their names.
+
+    Operands arrive as addresses (0 if absent), numbers and counts as integers, reals as float64. A list of fixed length
+    is a tuple; any other is the address of its first word, for `word`. An annotation names what converts a word, as in
+    ``low: f32``. A default stands for a word that only other signatures have. Further parameters are `tid`, `nt`,
+    `instruction` and `bases`: this thread's number, the number of threads, the addresses of the words and of the bases.
+    """
+
+    def decorate(function: Callable) -> Any:
+        execute = njit(**_OPTIONS | {"fastmath": fastmath, "forceinline": True})(function)
+        values = {"tid": "tid", "nt": "nt", "instruction": "p", "bases": "b"} | _expressions(signature)
+        scope: dict[str, Any] = {**function.__globals__, "word": word, "real": real, "address": address}
+        arguments = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name not in values:
+                if parameter.default is parameter.empty:
+                    raise TypeError(f"'{name}' is no word of '{signature.kernel}'")
+                scope[f"default_{name}"] = parameter.default
+                arguments.append(f"default_{name}")
+            elif parameter.annotation is not parameter.empty:
+                arguments.append(f"{parameter.annotation}({values[name]})")
+            else:
+                arguments.append(values[name])
+        scope["execute"] = execute
+        exec(f"def entry(p, b, tid, nt):\n    return execute({', '.join(arguments)})", scope)
+        entry = device(scope["entry"])
+        entry.execute, entry.signature = execute, signature
+        return entry
+
+    return decorate
+
+
+def _expressions(signature: Signature) -> dict[str, str]:
+    """Return the source of the value of each word; `p` is the instruction's address, and `b` that of the bases."""
+    values: dict[str, str] = {}
+    fixed, counts = 0, ""
+    for item in signature.words:
+        if isinstance(item.many, str):
+            values[item.name] = f"p + 8 * ({fixed}{counts})"
+            counts += f" + {values[item.many]}"
+            continue
+        reader = (
+            "address(p, b, {})"
+            if isinstance(item, Memory)
+            else "real(p, {})"
+            if isinstance(item, Real)
+            else "word(p, {})"
+        )
+        reads = [reader.format(f"{place}{counts}") for place in range(fixed, fixed + item.many)]
+        values[item.name] = f"({', '.join(reads)})" if isinstance(item, Numbers) else reads[0]
+        fixed += item.many
+    return values

@@ -11,18 +11,14 @@ import math
 import numpy as np
 
 from isthmus.engine.native.kernels.base import (
-    address,
     device,
+    kernel,
     load_f32,
     load_i32,
-    real,
     store_f32,
     store_i32,
-    word,
 )
 from isthmus.engine.native.signatures.boxes import SELECT, SUPPRESS
-
-_SUPPRESS, _SELECT = SUPPRESS.place, SELECT.place
 
 
 @device
@@ -100,31 +96,31 @@ def _drop(corners, values, rest, number, best, limit, sigma, least):  # type: ig
     return kept
 
 
-@device
-def suppress(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(SUPPRESS)
+def suppress(
+    rows, found, boxes, scores, work, batch, classes, count, room, score_threshold: np.float32, iou_threshold, most,
+    tid, nt,
+):  # fmt: skip
     """Write rows (batch, class, box) of the selected boxes and their number; other rows are -1."""
     if tid != 0:
         return
-    count, classes, room = word(p, _SUPPRESS.count), word(p, _SUPPRESS.classes), word(p, _SUPPRESS.room)
-    least, limit = np.float32(real(p, _SUPPRESS.score_threshold)), real(p, _SUPPRESS.iou_threshold)
-    corners, rows = address(p, b, _SUPPRESS.work), address(p, b, _SUPPRESS.rows)
-    values, rest = corners + 16 * count, corners + 20 * count
+    values, rest = work + 16 * count, work + 20 * count
     row = 0
-    for batch in range(word(p, _SUPPRESS.batch)):
-        _order_corners(address(p, b, _SUPPRESS.boxes) + 16 * count * batch, corners, count)
+    for image in range(batch):
+        _order_corners(boxes + 16 * count * image, work, count)
         for class_ in range(classes):
-            scores = address(p, b, _SUPPRESS.scores) + 4 * count * (batch * classes + class_)
-            number = _candidates(scores, 1, count, least, True, values, rest)
+            own_scores = scores + 4 * count * (image * classes + class_)
+            number = _candidates(own_scores, 1, count, score_threshold, True, values, rest)
             chosen = 0
-            while number > 0 and chosen < word(p, _SUPPRESS.most) and row < room:
+            while number > 0 and chosen < most and row < room:
                 best = _best(values, rest, number)
-                store_i32(rows, 3 * row, np.int32(batch))
+                store_i32(rows, 3 * row, np.int32(image))
                 store_i32(rows, 3 * row + 1, np.int32(class_))
                 store_i32(rows, 3 * row + 2, np.int32(best))
                 row += 1
                 chosen += 1
-                number = _drop(corners, values, rest, number, best, limit, 0.0, least)
-    store_i32(address(p, b, _SUPPRESS.found), 0, np.int32(row))
+                number = _drop(work, values, rest, number, best, iou_threshold, 0.0, score_threshold)
+    store_i32(found, 0, np.int32(row))
     for i in range(3 * row, 3 * room):
         store_i32(rows, i, np.int32(-1))
 
@@ -146,43 +142,43 @@ def _insert(indices, best, winners, number, kept, box, score, class_):  # type: 
     return min(number + 1, kept)
 
 
-@device
-def select(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(SELECT)
+def select(
+    indices, best, winners, found, boxes, scores, work, batch, classes, count, room, score_threshold: np.float32,
+    iou_threshold, kept, skipped, sigma, eta, tid, nt,
+):  # fmt: skip
     """Write index, score and class of the best boxes of all classes, and their number, for each batch.
 
     In other rows the index is the number of boxes, the rest is 0.
     """
     if tid != 0:
         return
-    count, classes, room = word(p, _SELECT.count), word(p, _SELECT.classes), word(p, _SELECT.room)
-    least, sigma, eta = np.float32(real(p, _SELECT.score_threshold)), real(p, _SELECT.sigma), real(p, _SELECT.eta)
-    corners = address(p, b, _SELECT.work)
-    values, rest = corners + 16 * count, corners + 20 * count
-    for batch in range(word(p, _SELECT.batch)):
-        indices, best_scores, winners = (
-            address(p, b, _SELECT.indices) + 4 * room * batch,
-            address(p, b, _SELECT.best) + 4 * room * batch,
-            address(p, b, _SELECT.winners) + 4 * room * batch,
+    values, rest = work + 16 * count, work + 20 * count
+    for image in range(batch):
+        own_indices, best_scores, own_winners = (
+            indices + 4 * room * image,
+            best + 4 * room * image,
+            winners + 4 * room * image,
         )
-        _order_corners(address(p, b, _SELECT.boxes) + 16 * count * batch, corners, count)
+        _order_corners(boxes + 16 * count * image, work, count)
         filled = 0
         for class_ in range(classes):
-            if class_ == word(p, _SELECT.skipped):
+            if class_ == skipped:
                 continue
-            scores = address(p, b, _SELECT.scores) + 4 * (batch * count * classes + class_)
-            number = _candidates(scores, classes, count, least, False, values, rest)
-            limit = real(p, _SELECT.iou_threshold)
+            own_scores = scores + 4 * (image * count * classes + class_)
+            number = _candidates(own_scores, classes, count, score_threshold, False, values, rest)
+            limit = iou_threshold
             while number > 0:
-                best = _best(values, rest, number)
-                score = load_f32(values, best)
+                box = _best(values, rest, number)
+                score = load_f32(values, box)
                 # Scores of a class only decrease, so nothing after one that does not fit can fit.
-                if filled == word(p, _SELECT.kept) and (filled == 0 or load_f32(best_scores, filled - 1) >= score):
+                if filled == kept and (filled == 0 or load_f32(best_scores, filled - 1) >= score):
                     break
-                filled = _insert(indices, best_scores, winners, filled, word(p, _SELECT.kept), best, score, class_)
-                number = _drop(corners, values, rest, number, best, limit, sigma, least)
+                filled = _insert(own_indices, best_scores, own_winners, filled, kept, box, score, class_)
+                number = _drop(work, values, rest, number, box, limit, sigma, score_threshold)
                 limit = limit * eta if limit > 0.5 else limit
-        store_i32(address(p, b, _SELECT.found), batch, np.int32(filled))
+        store_i32(found, image, np.int32(filled))
         for i in range(filled, room):
-            store_i32(indices, i, np.int32(count))
+            store_i32(own_indices, i, np.int32(count))
             store_f32(best_scores, i, np.float32(0))
-            store_i32(winners, i, np.int32(0))
+            store_i32(own_winners, i, np.int32(0))

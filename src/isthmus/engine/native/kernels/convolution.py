@@ -12,36 +12,32 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels.base import (
-    address,
     copy_bytes,
     device,
     fill_bytes,
     generated,
+    kernel,
     load_i64,
-    read_i64,
-    real,
     store_i64,
-    word,
     write_i64,
 )
 from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, kind_of, shape_of, window_staging
 from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, unpacker
-from isthmus.engine.native.signatures.convolution import INDIRECT_NIBBLES
+from isthmus.engine.native.signatures.convolution import INDIRECT, INDIRECT_NIBBLES
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 
 _INFINITY = np.float32(np.inf)
 
-# The operands of both kernels are at the same positions; for 4-bit weights there are some more at the end.
-_WORDS = INDIRECT_NIBBLES.place
-
 
 @device
-def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore[no-untyped-def]
+def _list_window(geometry, x, zeros, goal, step, spare, n, od, oh, ow):
     """List the addresses of the taps of a window that may cross edges; return the next free byte for copies.
 
     Parameters
     ----------
+    geometry
+        The words about windows: size, kernel, stride, dilation and pad along each axis; pixel, whole_rows.
     goal, step
         Where the first address is written, and the bytes to the next.
     spare
@@ -49,21 +45,15 @@ def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore
     n, od, oh, ow
         The image, and the window's position in the result.
     """
-    depth, height, width = read_i64(p, _WORDS.size), read_i64(p, _WORDS.size + 1), read_i64(p, _WORDS.size + 2)
-    kernel_width, dilation_width, pixel = (
-        read_i64(p, _WORDS.kernel + 2),
-        read_i64(p, _WORDS.dilation + 2),
-        read_i64(p, _WORDS.pixel),
-    )
-    left = ow * read_i64(p, _WORDS.stride + 2) - read_i64(p, _WORDS.pad + 2)
-    top = oh * read_i64(p, _WORDS.stride + 1) - read_i64(p, _WORDS.pad + 1)
-    front = od * read_i64(p, _WORDS.stride) - read_i64(p, _WORDS.pad)
-    whole_rows = read_i64(p, _WORDS.whole_rows) != 0
+    size, kernel, stride, dilation, pad, pixel, whole_rows = geometry
+    depth, height, width = size
+    kernel_width = kernel[2]
+    left, top, front = ow * stride[2] - pad[2], oh * stride[1] - pad[1], od * stride[0] - pad[0]
     taps = 1 if whole_rows else kernel_width
-    for kd in range(read_i64(p, _WORDS.kernel)):
-        d = front + kd * read_i64(p, _WORDS.dilation)
-        for kh in range(read_i64(p, _WORDS.kernel + 1)):
-            h = top + kh * read_i64(p, _WORDS.dilation + 1)
+    for kd in range(kernel[0]):
+        d = front + kd * dilation[0]
+        for kh in range(kernel[1]):
+            h = top + kh * dilation[1]
             row = x + ((n * depth + d) * height + h) * width * pixel
             if d < 0 or d >= depth or h < 0 or h >= height:
                 for _ in range(taps):
@@ -85,17 +75,16 @@ def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore
                 w = left
                 for _ in range(kernel_width):
                     write_i64(goal, 0, row + w * pixel if 0 <= w < width else zeros)
-                    w += dilation_width
+                    w += dilation[2]
                     goal += step
     return spare
 
 
 @device
-def _inside(p, axis, position):  # type: ignore[no-untyped-def]
+def _inside(size, kernel, stride, dilation, pad, position):
     """Return whether windows at this position are inside the input along an axis."""
-    first = position * read_i64(p, _WORDS.stride + axis) - read_i64(p, _WORDS.pad + axis)
-    reach = (read_i64(p, _WORDS.kernel + axis) - 1) * read_i64(p, _WORDS.dilation + axis)
-    return first >= 0 and first + reach < read_i64(p, _WORDS.size + axis)
+    first = position * stride - pad
+    return first >= 0 and first + (kernel - 1) * dilation < size
 
 
 def _list_inside(height: int) -> Any:
@@ -105,25 +94,19 @@ def _list_inside(height: int) -> Any:
     """
 
     @device
-    def list_inside(p, x, goal, count, n, od, oh, ow):  # type: ignore[no-untyped-def]
-        pixel = read_i64(p, _WORDS.pixel)
-        row_bytes = read_i64(p, _WORDS.size + 2) * pixel
-        plane_bytes = read_i64(p, _WORDS.size + 1) * row_bytes
-        w = ow * read_i64(p, _WORDS.stride + 2) - read_i64(p, _WORDS.pad + 2)
-        h = oh * read_i64(p, _WORDS.stride + 1) - read_i64(p, _WORDS.pad + 1)
-        d = n * read_i64(p, _WORDS.size) + od * read_i64(p, _WORDS.stride) - read_i64(p, _WORDS.pad)
+    def list_inside(geometry, x, goal, count, n, od, oh, ow):
+        size, kernel, stride, dilation, pad, pixel, whole_rows = geometry
+        row_bytes = size[2] * pixel
+        plane_bytes = size[1] * row_bytes
+        w, h, d = ow * stride[2] - pad[2], oh * stride[1] - pad[1], n * size[0] + od * stride[0] - pad[0]
         first = x + d * plane_bytes + h * row_bytes + w * pixel
-        between = read_i64(p, _WORDS.stride + 2) * pixel
-        taps = 1 if read_i64(p, _WORDS.whole_rows) != 0 else read_i64(p, _WORDS.kernel + 2)
-        for kd in range(read_i64(p, _WORDS.kernel)):
-            for kh in range(read_i64(p, _WORDS.kernel + 1)):
-                row = (
-                    first
-                    + kd * read_i64(p, _WORDS.dilation) * plane_bytes
-                    + kh * read_i64(p, _WORDS.dilation + 1) * row_bytes
-                )
+        between = stride[2] * pixel
+        taps = 1 if whole_rows else kernel[2]
+        for kd in range(kernel[0]):
+            for kh in range(kernel[1]):
+                row = first + kd * dilation[0] * plane_bytes + kh * dilation[1] * row_bytes
                 for kw in range(taps):
-                    tap = row + kw * read_i64(p, _WORDS.dilation + 2) * pixel
+                    tap = row + kw * dilation[2] * pixel
                     # The compiler knows the length of the first loop.
                     if count == height:
                         for r in range(height):
@@ -143,26 +126,13 @@ def _list_tiles(height: int) -> Any:
     list_inside = _list_inside(height)
 
     @device
-    def list_tiles(p, x, zeros, y, goal, spare, taps, begin, end, rows):  # type: ignore[no-untyped-def]
-        out_depth, out_height, out_width = (
-            read_i64(p, _WORDS.out),
-            read_i64(p, _WORDS.out + 1),
-            read_i64(p, _WORDS.out + 2),
-        )
-        y_pixel, stride, pad = (
-            read_i64(p, _WORDS.y_strides + 3),
-            read_i64(p, _WORDS.stride + 2),
-            read_i64(p, _WORDS.pad + 2),
-        )
+    def list_tiles(geometry, out, y_strides, x, zeros, y, goal, spare, taps, begin, end, rows):
+        size, kernel, stride, dilation, pad, _, _ = geometry
+        out_depth, out_height, out_width = out
         # Windows between these columns are inside the input.
-        inside_from = 0 if pad <= 0 else (pad + stride - 1) // stride
-        room = (
-            read_i64(p, _WORDS.size + 2)
-            + pad
-            - (read_i64(p, _WORDS.kernel + 2) - 1) * read_i64(p, _WORDS.dilation + 2)
-            - 1
-        )
-        inside_to = 0 if room < 0 else room // stride + 1
+        inside_from = 0 if pad[2] <= 0 else (pad[2] + stride[2] - 1) // stride[2]
+        room = size[2] + pad[2] - (kernel[2] - 1) * dilation[2] - 1
+        inside_to = 0 if room < 0 else room // stride[2] + 1
         # The first pixel, and its position in the result.
         m = begin * height
         ow = m % out_width
@@ -179,23 +149,23 @@ def _list_tiles(height: int) -> Any:
                     r += 1
                     continue
                 count = min(height - r, out_width - ow)
-                if ow >= inside_from and ow < inside_to and _inside(p, 0, od) and _inside(p, 1, oh):
+                if (
+                    ow >= inside_from and ow < inside_to
+                    and _inside(size[0], kernel[0], stride[0], dilation[0], pad[0], od)
+                    and _inside(size[1], kernel[1], stride[1], dilation[1], pad[1], oh)
+                ):  # fmt: skip
                     count = min(count, inside_to - ow)
-                    list_inside(p, x, goal + 8 * r, count, n, od, oh, ow)
+                    list_inside(geometry, x, goal + 8 * r, count, n, od, oh, ow)
                 else:
                     for i in range(count):
-                        spare = _list_window(p, x, zeros, goal + 8 * (r + i), 8 * height, spare, n, od, oh, ow + i)
+                        place = goal + 8 * (r + i)
+                        spare = _list_window(geometry, x, zeros, place, 8 * height, spare, n, od, oh, ow + i)
                         if ow + i + 1 == inside_from:
                             count = i + 1
                             break
-                result_row = (
-                    y
-                    + n * read_i64(p, _WORDS.y_strides)
-                    + od * read_i64(p, _WORDS.y_strides + 1)
-                    + oh * read_i64(p, _WORDS.y_strides + 2)
-                )
+                result_row = y + n * y_strides[0] + od * y_strides[1] + oh * y_strides[2]
                 for i in range(count):
-                    write_i64(goal, taps * height + r + i, result_row + (ow + i) * y_pixel)
+                    write_i64(goal, taps * height + r + i, result_row + (ow + i) * y_strides[3])
                 r += count
                 m += count
                 ow += count
@@ -240,43 +210,43 @@ def _indirect(target: Target, variant: str, nibbles: bool) -> Any:
     shape, kind = kind_of(variant)
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
-    width, size, staged = vectors * target.lanes, SIZES[kind], kind != "f32"
+    width, item, staged = vectors * target.lanes, SIZES[kind], kind != "f32"
     tile = indirect_tile(target, height, vectors, height, kind)
     half_tile = indirect_tile(target, half, vectors, height, kind)
     list_tiles, stage = _list_tiles(height), window_staging(target, kind)
     dequantize = unpacker(target, vectors)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        zeros, columns = address(p, b, _WORDS.zeros), word(p, _WORDS.columns)
-        block, tap_block = word(p, _WORDS.tile_block), word(p, _WORDS.tap_block)
-        lists = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
-        rows = word(p, _WORDS.batches) * word(p, _WORDS.out) * word(p, _WORDS.out + 1) * word(p, _WORDS.out + 2)
-        taps, run = word(p, _WORDS.kernel) * word(p, _WORDS.kernel + 1), word(p, _WORDS.channels)
-        if word(p, _WORDS.whole_rows) != 0:
-            run *= word(p, _WORDS.kernel + 2)
+    @kernel(INDIRECT_NIBBLES if nibbles else INDIRECT)
+    def execute(
+        x, panels, result, zeros, work, work_bytes, tile_block, batches, size, out, kernel, stride, dilation, pad,
+        channels, pixel, groups, x_group, panel_group, y_group, y_strides, columns, whole_rows, tap_block,
+        least: np.float32, most: np.float32, tid, nt, block=8, floats=0,
+    ):  # fmt: skip
+        geometry = size, kernel, stride, dilation, pad, pixel, whole_rows != 0
+        lists = work + tid * work_bytes
+        rows = batches * out[0] * out[1] * out[2]
+        taps, run = kernel[0] * kernel[1], channels
+        if whole_rows != 0:
+            run *= kernel[2]
         else:
-            taps *= word(p, _WORDS.kernel + 2)
-        least, most = np.float32(real(p, _WORDS.least)), np.float32(real(p, _WORDS.most))
+            taps *= kernel[2]
         list_bytes = (taps + 1) * height * 8
-        spare = lists + block * list_bytes
+        spare = lists + tile_block * list_bytes
         # The bias of a column has 4 bytes.
-        panel_bytes = (4 + taps * run * size) * width
-        scale_block, floats = 8, 0
+        panel_bytes = (4 + taps * run * item) * width
         if nibbles:
-            # Dequantized weights are behind the lists and copies.
-            scale_block, floats = word(p, _WORDS.block), lists + word(p, _WORDS.floats)
-            panel_bytes = nibble_panel_bytes(taps * run, scale_block, width)
-        tiles, panels = (rows + height - 1) // height, (columns + width - 1) // width
-        first, last, first_panel, last_panel = divide_work(tiles, panels, columns > rows, tid, nt)
-        for group in range(word(p, _WORDS.groups)):
-            x = address(p, b, _WORDS.x) + group * word(p, _WORDS.x_group)
-            y = address(p, b, _WORDS.result) + group * word(p, _WORDS.y_group)
-            right = address(p, b, _WORDS.panels) + group * word(p, _WORDS.panel_group)
+            panel_bytes = nibble_panel_bytes(taps * run, block, width)
+        # Dequantized weights are behind the lists and copies.
+        unpacked = lists + floats
+        tiles, panel_count = (rows + height - 1) // height, (columns + width - 1) // width
+        first, last, first_panel, last_panel = divide_work(tiles, panel_count, columns > rows, tid, nt)
+        for group in range(groups):
+            image, y = x + group * x_group, result + group * y_group
+            right = panels + group * panel_group
             begin = first
             while begin < last:
-                end = min(begin + block, last)
-                row_lists = list_tiles(p, x, zeros, y, lists, spare, taps, begin, end, rows)
+                end = min(begin + tile_block, last)
+                row_lists = list_tiles(geometry, out, y_strides, image, zeros, y, lists, spare, taps, begin, end, rows)
                 if staged:
                     # The addresses of the converted windows, a list for each tile, and then the windows.
                     row_lists = (row_lists + 63) & -64
@@ -293,10 +263,10 @@ def _indirect(target: Target, variant: str, nibbles: bool) -> Any:
                     if done + part == taps:
                         low, high = least, most
                     for j in range(first_panel, last_panel):
-                        bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * size
-                        panel = bias + (4 + done * run * size) * width
+                        bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * item
+                        panel = bias + (4 + done * run * item) * width
                         if nibbles:
-                            panel = dequantize(bias, taps * run, scale_block, done * run, (done + part) * run, floats)
+                            panel = dequantize(bias, taps * run, block, done * run, (done + part) * run, unpacked)
                         if done > 0:
                             # Continue from the sums in the result.
                             bias = 0
@@ -314,4 +284,4 @@ def _indirect(target: Target, variant: str, nibbles: bool) -> Any:
                     done += part
                 begin = end
 
-    return kernel
+    return execute

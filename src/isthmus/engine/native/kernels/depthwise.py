@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import I64, address, device, generated, real, share, store_i64, word
+from isthmus.engine.native.kernels.base import I64, device, generated, kernel, share, store_i64
 from isthmus.engine.native.kernels.gemm import kind_of
 from isthmus.engine.native.kernels.vector import VectorCode, outlined
 from isthmus.engine.native.signatures.depthwise import CONVOLVE
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
-
-_WORDS = CONVOLVE.place
 
 
 def _over_channels(
@@ -148,20 +146,22 @@ def _separate_tile(target: Target, tile: int, kind: str) -> Callable:
 def _list_tile(tile: int, columns: int) -> Any:
     """Return a function that writes the addresses of a tile's inputs to `goal`.
 
-    It lists the kernel rows from `start` to `stop`; the first window begins at (top, left). Inputs outside the image
-    are those at `zeros`. With `columns`, it lists that many neighbouring inputs per row; else, for each kernel column,
+    `outer` and `inner` are words about an axis: size, dilation and step; size, kernel, dilation, step and stride. It
+    lists the kernel rows from `start` to `stop`; the first window begins at (top, left). Inputs outside the image are
+    those at `zeros`. With `columns`, it lists that many neighbouring inputs per row; else, for each kernel column,
     the input of each output.
     """
 
     @device
-    def list_tile(p, x, zeros, goal, top, left, start, stop):  # type: ignore[no-untyped-def]
-        size, step, stride = word(p, _WORDS.inner_size), word(p, _WORDS.inner_step), word(p, _WORDS.inner_stride)
+    def list_tile(outer, inner, x, zeros, goal, top, left, start, stop):
+        outer_size, outer_dilation, outer_step = outer
+        size, kernel, dilation, step, stride = inner
         for kh in range(start, stop):
-            h = top + kh * word(p, _WORDS.outer_dilation)
-            row = x + h * word(p, _WORDS.outer_step)
-            outside = h < 0 or h >= word(p, _WORDS.outer_size)
-            for kw in range(columns if columns else word(p, _WORDS.inner_kernel)):
-                w = left + kw * word(p, _WORDS.inner_dilation)
+            h = top + kh * outer_dilation
+            row = x + h * outer_step
+            outside = h < 0 or h >= outer_size
+            for kw in range(columns if columns else kernel):
+                w = left + kw * dilation
                 for _ in range(1 if columns else tile):
                     store_i64(goal, 0, zeros if outside or w < 0 or w >= size else row + w * step)
                     goal += 8
@@ -194,20 +194,18 @@ def convolve(target: Target, variant: str) -> Any:
     list_tile = _list_tile(tile, reach)
     lanes = target.lanes
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        bias, zeros = address(p, b, _WORDS.weights), address(p, b, _WORDS.zeros)
-        addresses = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
-        channels = word(p, _WORDS.channels)
-        weights = bias + (channels + lanes - 1) // lanes * lanes * 4
-        w_outer, w_inner = word(p, _WORDS.outer_weight_step), word(p, _WORDS.inner_weight_step)
-        x_outer, x_inner = word(p, _WORDS.outer_step), word(p, _WORDS.inner_step)
-        y_outer, y_inner = word(p, _WORDS.outer_out_step), word(p, _WORDS.inner_out_step)
-        height, kernel_height = word(p, _WORDS.outer_size), word(p, _WORDS.outer_kernel)
-        outs, inner_outs = word(p, _WORDS.outer_out), word(p, _WORDS.inner_out)
-        dilation = word(p, _WORDS.outer_dilation)
-        least, most = np.float32(real(p, _WORDS.least)), np.float32(real(p, _WORDS.most))
-        rows = word(p, _WORDS.batches) * outs
+    @kernel(CONVOLVE)
+    def execute(
+        x, weights, result, zeros, work, work_bytes, batches, channels, x_batch, y_batch, outer_size, outer_out,
+        outer_kernel, outer_stride, outer_dilation, outer_pad, outer_step, outer_out_step, outer_weight_step,
+        inner_size, inner_out, inner_kernel, inner_stride, inner_dilation, inner_pad, inner_step, inner_out_step,
+        inner_weight_step, least: np.float32, most: np.float32, tid, nt,
+    ):  # fmt: skip
+        addresses = work + tid * work_bytes
+        outer = outer_size, outer_dilation, outer_step
+        inner = inner_size, inner_kernel, inner_dilation, inner_step, inner_stride
+        taps = weights + (channels + lanes - 1) // lanes * lanes * 4
+        rows = batches * outer_out
         first, last = share(rows, tid, nt)
         begin, end = 0, channels
         if rows < nt:
@@ -216,34 +214,34 @@ def convolve(target: Target, variant: str) -> Any:
             begin, end = share((channels + lanes - 1) // lanes, tid, nt)
             begin, end = begin * lanes, min(end * lanes, channels)
         for r in range(first, last if begin < end else first):
-            batch = r // outs
-            out = r - batch * outs
-            x = address(p, b, _WORDS.x) + batch * word(p, _WORDS.x_batch)
-            y = address(p, b, _WORDS.result) + batch * word(p, _WORDS.y_batch) + out * y_outer
-            top = out * word(p, _WORDS.outer_stride) - word(p, _WORDS.outer_pad)
+            batch = r // outer_out
+            out = r - batch * outer_out
+            image = x + batch * x_batch
+            y = result + batch * y_batch + out * outer_out_step
+            top = out * outer_stride - outer_pad
             # The kernel rows inside the input; one row of zeros if there are none.
-            start = min(0 if top >= 0 else (dilation - 1 - top) // dilation, kernel_height - 1)
-            stop = max(min(kernel_height, (height - top + dilation - 1) // dilation), start + 1)
-            factors = weights + start * w_outer
+            start = min(0 if top >= 0 else (outer_dilation - 1 - top) // outer_dilation, outer_kernel - 1)
+            stop = max(min(outer_kernel, (outer_size - top + outer_dilation - 1) // outer_dilation), start + 1)
+            factors = taps + start * outer_weight_step
             done = 0
-            while done < inner_outs:
+            while done < inner_out:
                 # The last tile is moved back into the row, so some outputs are computed twice, with equal results.
-                o = min(done, inner_outs - tile)
-                left = o * word(p, _WORDS.inner_stride) - word(p, _WORDS.inner_pad)
-                goal = y + o * y_inner
-                inside = 0 <= top + start * dilation < height and left >= 0
-                if special and inside and left + reach <= word(p, _WORDS.inner_size):
-                    source = x + (top + start * dilation) * x_outer + left * x_inner
+                o = min(done, inner_out - tile)
+                left = o * inner_stride - inner_pad
+                goal = y + o * inner_out_step
+                inside = 0 <= top + start * outer_dilation < outer_size and left >= 0
+                if special and inside and left + reach <= inner_size:
+                    source = image + (top + start * outer_dilation) * outer_step + left * inner_step
                     inside_tile(
-                        source, x_outer * dilation, x_inner, stop - start, factors, w_outer, w_inner, bias, goal,
-                        y_inner, begin, end - begin, least, most,
+                        source, outer_step * outer_dilation, inner_step, stop - start, factors, outer_weight_step,
+                        inner_weight_step, weights, goal, inner_out_step, begin, end - begin, least, most,
                     )  # fmt: skip
                 else:
-                    list_tile(p, x, zeros, addresses, top, left, start, stop)
+                    list_tile(outer, inner, image, zeros, addresses, top, left, start, stop)
                     listed_tile(
-                        addresses, 0, word(p, _WORDS.inner_kernel), stop - start, factors, w_outer, w_inner, bias, goal,
-                        y_inner, begin, end - begin, least, most,
+                        addresses, 0, inner_kernel, stop - start, factors, outer_weight_step, inner_weight_step,
+                        weights, goal, inner_out_step, begin, end - begin, least, most,
                     )  # fmt: skip
                 done = o + tile
 
-    return kernel
+    return execute

@@ -12,31 +12,27 @@ import math
 import numpy as np
 
 from isthmus.engine.native.kernels.base import (
-    address,
     copy_bytes,
     device,
     fill_bytes,
+    kernel,
     load_f32,
     load_i32,
-    real,
     store_f32,
     store_i32,
-    word,
 )
 from isthmus.engine.native.signatures.detection import POST_PROCESS
 
-_WORDS = POST_PROCESS.place
-
 
 @device
-def _decode(p, encodings, anchors, corners, count):  # type: ignore[no-untyped-def]
+def _decode(encodings, anchors, corners, count, y_scale, x_scale, h_scale, w_scale):
     """Write the corners of all boxes; encodings and anchors are centers and sizes, vertical coordinates first."""
     for i in range(4 * count):
         # Vertical or horizontal, and the first corner or the second.
         axis, side = i % 2, i // 2 % 2
         box = i // 4 * 4
-        center_scale = real(p, _WORDS.y_scale) if axis == 0 else real(p, _WORDS.x_scale)
-        size_scale = real(p, _WORDS.h_scale) if axis == 0 else real(p, _WORDS.w_scale)
+        center_scale = y_scale if axis == 0 else x_scale
+        size_scale = h_scale if axis == 0 else w_scale
         size = np.float64(load_f32(anchors, box + 2 + axis))
         center = np.float64(load_f32(encodings, box + axis)) / center_scale * size
         middle = np.float32(center + np.float64(load_f32(anchors, box + axis)))
@@ -61,12 +57,12 @@ def _overlap(corners, a, b):  # type: ignore[no-untyped-def]
 
 
 @device
-def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-untyped-def]
+def _choose(corners, scores, marks, chosen, count, most, least, limit):
     """Write to `chosen` the indices of up to `most` boxes, best first, that overlap no better one; return their number.
 
-    `marks` has a word for each box: whether it can still be chosen.
+    Scores are `least` or more, overlaps at most `limit`. `marks` has a word for each box: whether it can still be
+    chosen.
     """
-    least, limit = np.float32(real(p, _WORDS.score_threshold)), np.float32(real(p, _WORDS.iou_threshold))
     for i in range(count):
         store_i32(marks, i, np.int32(1 if load_f32(scores, i) >= least else 0))
     number = 0
@@ -102,51 +98,51 @@ def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
 
 
 @device
-def _put(p, b, corners, index, box, class_, score):  # type: ignore[no-untyped-def]
+def _put(results, corners, index, box, class_, score):
     """Write a box with its class and score as the result with this index."""
-    copy_bytes(address(p, b, _WORDS.boxes) + 16 * index, corners + 16 * box, 16)
-    store_f32(address(p, b, _WORDS.classes), index, np.float32(class_))
-    store_f32(address(p, b, _WORDS.best), index, score)
+    boxes, classes, best = results
+    copy_bytes(boxes + 16 * index, corners + 16 * box, 16)
+    store_f32(classes, index, np.float32(class_))
+    store_f32(best, index, score)
 
 
 @device
-def _by_boxes(p, b, corners, scores, marks, chosen, count):  # type: ignore[no-untyped-def]
+def _by_boxes(
+    results, all_scores, columns, classes, corners, scores, marks, chosen, count, kept, per_box, least, limit
+):
     """Compare boxes by their best class, and write each kept box with its best classes; return the number kept.
 
     `corners`, `scores`, `marks` and `chosen` are work space, with an entry for each of `count` boxes.
     """
-    columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
-    kept, per_box = word(p, _WORDS.kept), word(p, _WORDS.per_box)
-    all_scores = address(p, b, _WORDS.scores) + 4 * (columns - classes)
     for i in range(count):
         own = all_scores + 4 * columns * i
         store_f32(scores, i, load_f32(own, _next_class(own, classes, -1)))
-    number = _choose(p, corners, scores, marks, chosen, count, kept)
+    number = _choose(corners, scores, marks, chosen, count, kept, least, limit)
     for n in range(number):
         box = load_i32(chosen, n)
         own, class_ = all_scores + 4 * columns * box, -1
         for k in range(min(per_box, classes)):
             class_ = _next_class(own, classes, class_)
-            _put(p, b, corners, n * per_box + k, box, class_, load_f32(own, class_))
+            _put(results, corners, n * per_box + k, box, class_, load_f32(own, class_))
     return number
 
 
 @device
-def _by_classes(p, b, corners, scores, marks, chosen, best, count):  # type: ignore[no-untyped-def]
+def _by_classes(
+    results, all_scores, columns, classes, corners, scores, marks, chosen, best, count, kept, per_class, least, limit
+):
     """Compare the boxes of each class, and write the best over all classes; return their number.
 
     `best` is work space for a sorted list of the best so far, each as box times classes plus class; their scores are
     behind it. The rest is as in `_by_boxes`.
     """
-    columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
-    kept, per_class = word(p, _WORDS.kept), word(p, _WORDS.per_class)
     values = best + 4 * (kept + per_class)
     number = 0
     for class_ in range(classes):
-        column = address(p, b, _WORDS.scores) + 4 * (columns - classes + class_)
+        column = all_scores + 4 * class_
         for i in range(count):
             store_f32(scores, i, load_f32(column, columns * i))
-        for n in range(_choose(p, corners, scores, marks, chosen, count, min(per_class, kept))):
+        for n in range(_choose(corners, scores, marks, chosen, count, min(per_class, kept), least, limit)):
             box = load_i32(chosen, n)
             score, index = load_f32(scores, box), number
             while index > 0 and load_f32(values, index - 1) < score:
@@ -158,25 +154,34 @@ def _by_classes(p, b, corners, scores, marks, chosen, best, count):  # type: ign
             number = min(number + 1, kept)
     for n in range(number):
         box = load_i32(best, n) // classes
-        _put(p, b, corners, n, box, load_i32(best, n) - box * classes, load_f32(values, n))
+        _put(results, corners, n, box, load_i32(best, n) - box * classes, load_f32(values, n))
     return number
 
 
-@device
-def post_process(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(POST_PROCESS)
+def post_process(
+    encodings, scores, anchors, boxes, classes, best, found, work, count, columns, class_count, kept, per_box,
+    per_class, regular, score_threshold: np.float32, iou_threshold: np.float32, y_scale, x_scale, h_scale, w_scale, tid,
+):  # fmt: skip
     """Decode boxes, drop overlapping ones and write the best."""
     if tid != 0:
         return
-    count, room = word(p, _WORDS.count), word(p, _WORDS.kept) * word(p, _WORDS.per_box)
-    corners = address(p, b, _WORDS.work)
-    scores = corners + 16 * count
-    marks, chosen, best = scores + 4 * count, scores + 8 * count, scores + 12 * count
-    _decode(p, address(p, b, _WORDS.encodings), address(p, b, _WORDS.anchors), corners, count)
-    fill_bytes(address(p, b, _WORDS.boxes), 0, 16 * room)
-    fill_bytes(address(p, b, _WORDS.classes), 0, 4 * room)
-    fill_bytes(address(p, b, _WORDS.best), 0, 4 * room)
-    if word(p, _WORDS.regular) != 0:
-        number = _by_classes(p, b, corners, scores, marks, chosen, best, count)
+    room = kept * per_box
+    own_scores = work + 16 * count
+    marks, chosen, listed = own_scores + 4 * count, own_scores + 8 * count, own_scores + 12 * count
+    _decode(encodings, anchors, work, count, y_scale, x_scale, h_scale, w_scale)
+    fill_bytes(boxes, 0, 16 * room)
+    fill_bytes(classes, 0, 4 * room)
+    fill_bytes(best, 0, 4 * room)
+    results, all_scores = (boxes, classes, best), scores + 4 * (columns - class_count)
+    if regular != 0:
+        number = _by_classes(
+            results, all_scores, columns, class_count, work, own_scores, marks, chosen, listed, count, kept, per_class,
+            score_threshold, iou_threshold,
+        )  # fmt: skip
     else:
-        number = _by_boxes(p, b, corners, scores, marks, chosen, count)
-    store_f32(address(p, b, _WORDS.found), 0, np.float32(number))
+        number = _by_boxes(
+            results, all_scores, columns, class_count, work, own_scores, marks, chosen, count, kept, per_box,
+            score_threshold, iou_threshold,
+        )  # fmt: skip
+    store_f32(found, 0, np.float32(number))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels import base, mathematics
-from isthmus.engine.native.kernels.base import accessor, address, device, generated, real, share, word
+from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share, word
 from isthmus.engine.native.kernels.conversions import converter
 from isthmus.engine.native.kernels.integer_functions import (
     BINARY_INTEGER,
@@ -58,7 +58,6 @@ def span(total, tid, nt):  # type: ignore[no-untyped-def]
 @generated
 def unary(target: Target, variant: str) -> Any:
     """Apply a function to each element. Variant: ``function_kind``."""
-    words = UNARY.place
     name, _, kind = variant.rpartition("_")
     of_kind = {"f64": UNARY_F64, **dict.fromkeys(FLOATS, UNARY_F32)}.get(kind, {})
     function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **of_kind}[name]
@@ -66,48 +65,42 @@ def unary(target: Target, variant: str) -> Any:
     read, write = reader(kind, target), writer(result, target)
     size, out_size = SIZES[kind], SIZES[result]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        output, x = address(p, b, words.output) + begin * out_size, address(p, b, words.x) + begin * size
-        first, second = f32(real(p, words.first)), f32(real(p, words.second))
+    @kernel(UNARY)
+    def execute(output, x, elements, first: f32, second: f32, tid, nt):
+        begin, end = span(elements, tid, nt)
+        output, x = output + begin * out_size, x + begin * size
         for i in range(end - begin):
             write(output, i, function(read(x, i), first, second))
 
-    return kernel
+    return execute
 
 
 @generated
 def trigonometric(target: Target, variant: str) -> Any:
     """Compute sines or cosines. Variant: ``sin_kind`` or ``cos_kind``."""
-    words = TRIGONOMETRIC.place
     name, _, kind = variant.partition("_")
     phase = np.int32({"sin": 0, "cos": 1}[name])
     # For large arguments, by the C library.
     exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[name]
     read, write, size = reader(kind, target), writer(kind, target), SIZES[kind]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
+    @kernel(TRIGONOMETRIC)
+    def execute(output, x, elements, tid, nt):
+        begin, end = span(elements, tid, nt)
         while begin < end:
-            output, x, count = (
-                address(p, b, words.output) + begin * size,
-                address(p, b, words.x) + begin * size,
-                min(end - begin, _BLOCK),
-            )
+            goal, source, count = output + begin * size, x + begin * size, min(end - begin, _BLOCK)
             large = 0
             for i in range(count):
-                large |= np.int32(not mathematics.absolute(read(x, i)) <= mathematics.MAX_ANGLE)
+                large |= np.int32(not mathematics.absolute(read(source, i)) <= mathematics.MAX_ANGLE)
             if large:
                 for i in range(count):
-                    write(output, i, exact(read(x, i)))
+                    write(goal, i, exact(read(source, i)))
             else:
                 for i in range(count):
-                    write(output, i, mathematics.sine(read(x, i), phase))
+                    write(goal, i, mathematics.sine(read(source, i), phase))
             begin += count
 
-    return kernel
+    return execute
 
 
 BOTH_ADVANCE, LEFT_FIXED, RIGHT_FIXED = 0, 1, 2
@@ -115,18 +108,18 @@ BOTH_ADVANCE, LEFT_FIXED, RIGHT_FIXED = 0, 1, 2
 
 
 @device
-def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
-    """Return the offset of the `row`-th combination of outer indices; `dims` and `strides` are the words of two lists.
+def outer_offset(dims, rank, row, strides):
+    """Return the offset of the `row`-th combination of outer indices; `dims` and `strides` are addresses of lists.
 
     Both lists begin with the innermost dimension; the index of the outermost one is `row` divided by all other sizes.
     """
     offset = 0
     for d in range(rank - 1):
-        size = word(p, dims + d)
+        size = word(dims, d)
         quotient = row // size
-        offset += (row - quotient * size) * word(p, strides + d)
+        offset += (row - quotient * size) * word(strides, d)
         row = quotient
-    return offset + row * word(p, strides + rank - 1) if rank else offset
+    return offset + row * word(strides, rank - 1) if rank else offset
 
 
 @generated
@@ -136,7 +129,6 @@ def binary(target: Target, variant: str) -> Any:
     Outer dimensions are listed innermost first; strides are in bytes. Results of f32 arithmetic are limited to [low,
     high].
     """
-    words = BINARY.place
     name, _, kind = variant.rpartition("_")
     to_bool = name in BINARY_TO_BOOL
     of_kind = {"f64": BINARY_F64, "u64": BINARY_U64, **dict.fromkeys(FLOATS, BINARY_F32)}
@@ -149,35 +141,36 @@ def binary(target: Target, variant: str) -> Any:
     else:
         compute = device(lambda a, b, low, high: function(a, b))
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        inner, mode, rank = word(p, words.inner), word(p, words.mode), word(p, words.rank)
-        low, high = f32(real(p, words.low)), f32(real(p, words.high))
+    @kernel(BINARY)
+    def execute(
+        output, left, right, elements, inner, mode, low: f32, high: f32, rank, dims, left_strides, right_strides, tid,
+        nt,
+    ):  # fmt: skip
+        begin, end = span(elements, tid, nt)
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            output = address(p, b, words.output) + begin * out_size
-            left = address(p, b, words.left) + outer_offset(p, words.dims, rank, row, words.dims + rank)
-            right = address(p, b, words.right) + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
+            goal = output + begin * out_size
+            one = left + outer_offset(dims, rank, row, left_strides)
+            other = right + outer_offset(dims, rank, row, right_strides)
             if mode == BOTH_ADVANCE:
-                left, right = left + column * size, right + column * size
+                one, other = one + column * size, other + column * size
                 for i in range(count):
-                    write(output, i, compute(read(left, i), read(right, i), low, high))
+                    write(goal, i, compute(read(one, i), read(other, i), low, high))
             elif mode == RIGHT_FIXED:
-                left, fixed = left + column * size, read(right, 0)
+                one, fixed = one + column * size, read(other, 0)
                 for i in range(count):
-                    write(output, i, compute(read(left, i), fixed, low, high))
+                    write(goal, i, compute(read(one, i), fixed, low, high))
             else:
-                right, fixed = right + column * size, read(left, 0)
+                other, fixed = other + column * size, read(one, 0)
                 for i in range(count):
-                    write(output, i, compute(fixed, read(right, i), low, high))
+                    write(goal, i, compute(fixed, read(other, i), low, high))
             begin += count
             row += 1
             column = 0
 
-    return kernel
+    return execute
 
 
 @generated
@@ -186,76 +179,62 @@ def choose(target: Target, variant: str) -> Any:
 
     The steps are how far each operand advances per element of a row: 0 or 1.
     """
-    words = CHOOSE.place
     kind = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[int(variant)]
     read, write, size = reader(kind, target), writer(kind, target), int(variant)
     read_flag = base.read_u8
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        inner, rank = word(p, words.inner), word(p, words.rank)
-        steps = words.dims + 4 * rank
-        flag_step, yes_step, no_step = word(p, steps), word(p, steps + 1), word(p, steps + 2)
+    @kernel(CHOOSE)
+    def execute(
+        output, condition, yes, no, elements, inner, rank, dims, condition_strides, yes_strides, no_strides,
+        condition_step, yes_step, no_step, tid, nt,
+    ):  # fmt: skip
+        begin, end = span(elements, tid, nt)
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            output = address(p, b, words.output) + begin * size
-            flag = (
-                address(p, b, words.condition)
-                + outer_offset(p, words.dims, rank, row, words.dims + rank)
-                + column * flag_step
-            )
-            yes = (
-                address(p, b, words.yes)
-                + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
-                + column * yes_step * size
-            )
-            no = (
-                address(p, b, words.no)
-                + outer_offset(p, words.dims, rank, row, words.dims + 3 * rank)
-                + column * no_step * size
-            )
-            if flag_step == 1 and yes_step == 1 and no_step == 1:
+            goal = output + begin * size
+            flag = condition + outer_offset(dims, rank, row, condition_strides) + column * condition_step
+            yes_row = yes + outer_offset(dims, rank, row, yes_strides) + column * yes_step * size
+            no_row = no + outer_offset(dims, rank, row, no_strides) + column * no_step * size
+            if condition_step == 1 and yes_step == 1 and no_step == 1:
                 for i in range(count):
-                    taken, other = read(yes, i), read(no, i)
-                    write(output, i, taken if read_flag(flag, i) != 0 else other)
-            elif flag_step == 1 and yes_step == 1:
-                other = read(no, 0)
+                    taken, other = read(yes_row, i), read(no_row, i)
+                    write(goal, i, taken if read_flag(flag, i) != 0 else other)
+            elif condition_step == 1 and yes_step == 1:
+                other = read(no_row, 0)
                 for i in range(count):
-                    taken = read(yes, i)
-                    write(output, i, taken if read_flag(flag, i) != 0 else other)
-            elif flag_step == 1 and no_step == 1:
-                taken = read(yes, 0)
+                    taken = read(yes_row, i)
+                    write(goal, i, taken if read_flag(flag, i) != 0 else other)
+            elif condition_step == 1 and no_step == 1:
+                taken = read(yes_row, 0)
                 for i in range(count):
-                    other = read(no, i)
-                    write(output, i, taken if read_flag(flag, i) != 0 else other)
+                    other = read(no_row, i)
+                    write(goal, i, taken if read_flag(flag, i) != 0 else other)
             else:
                 for i in range(count):
-                    taken, other = read(yes, i * yes_step), read(no, i * no_step)
-                    write(output, i, taken if read_flag(flag, i * flag_step) != 0 else other)
+                    taken, other = read(yes_row, i * yes_step), read(no_row, i * no_step)
+                    write(goal, i, taken if read_flag(flag, i * condition_step) != 0 else other)
             begin += count
             row += 1
             column = 0
 
-    return kernel
+    return execute
 
 
 @generated
 def cast(target: Target, variant: str) -> Any:
     """Convert elements to another kind. Variant: ``source_goal``, two kinds."""
-    words = CAST.place
     source, _, goal = variant.partition("_")
     convert = converter(*("f32" if kind in FLOATS else kind for kind in (source, goal)))
     read, write = reader(source, target), writer(goal, target)
     in_size, out_size = SIZES[source], SIZES[goal]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        output, x = address(p, b, words.output) + begin * out_size, address(p, b, words.x) + begin * in_size
+    @kernel(CAST)
+    def execute(output, x, elements, tid, nt):
+        begin, end = span(elements, tid, nt)
+        output, x = output + begin * out_size, x + begin * in_size
         for i in range(end - begin):
             write(output, i, convert(read(x, i)))
 
-    return kernel
+    return execute

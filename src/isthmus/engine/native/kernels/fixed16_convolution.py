@@ -27,26 +27,25 @@ from isthmus.engine.native.kernels.base import (
     I16,
     I32,
     I64,
-    address,
     copy_bytes,
     device,
     generated,
+    kernel,
     load_i64,
     load_u8,
     load_u16,
     read_u16,
-    real,
     share,
     store_f64,
     store_i16,
-    word,
     write_u16,
 )
-from isthmus.engine.native.kernels.gemm import divide_work
 from isthmus.engine.native.kernels.quantized_gemm import accumulate_pairs
+from isthmus.engine.native.kernels.segments import segments_kernel
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.fixed16_convolution import (
     CONVOLVE,
+    CONVOLVE_DEPTHWISE,
     DEPTHWISE_ROWS,
     GROUP_BYTES,
     HEAD_BYTES,
@@ -54,9 +53,6 @@ from isthmus.engine.native.signatures.fixed16_convolution import (
 )
 from isthmus.engine.native.target import Target
 
-# Both kernels have the same words.
-_WORDS = CONVOLVE.place
-_MULTIPLY = MULTIPLY.place
 _ARGUMENTS = 15
 """The number of arguments of a tile."""
 
@@ -214,14 +210,13 @@ def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
 def _tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
     """Return a micro-kernel for `rows` rows of results of one panel; only rows present are stored.
 
-    Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, taps in a block,
-    blocks, groups per tap, panel, result, bytes between result rows, rows present, columns present; zero point, least
-    and most of the result. Rows that are not present are read nevertheless.
+    Arguments: those of `segments_kernel`; then taps in a block, blocks, zero point, least and most of the result. Rows
+    that are not present are read nevertheless.
     """
 
     def emit(
-        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, block: Any, blocks: Any, groups: Any,
-        panel: Any, result: Any, stride: Any, present: Any, wanted: Any, *limits: Any,
+        code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
+        wanted: Any, taps: Any, groups: Any, block: Any, blocks: Any, *limits: Any,
     ) -> None:  # fmt: skip
         parts = _Panel(code, panel, width, vectors)
 
@@ -277,8 +272,8 @@ def _depthwise_tile(target: Target, width: str) -> Callable:
     rows, vectors = DEPTHWISE_ROWS, 2
 
     def emit(
-        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, block: Any, blocks: Any, groups: Any,
-        panel: Any, result: Any, stride: Any, present: Any, wanted: Any, *limits: Any,
+        code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
+        wanted: Any, taps: Any, groups: Any, block: Any, blocks: Any, *limits: Any,
     ) -> None:  # fmt: skip
         builder, kind = code.builder, vector_type(I16, 2 * code.lanes)
         parts = _Panel(code, panel, width, vectors)
@@ -318,14 +313,14 @@ def _depthwise_tile(target: Target, width: str) -> Callable:
 
 
 @device
-def _fill(target, value, count):  # type: ignore[no-untyped-def]
-    """Set `count` 16-bit numbers to a value."""
-    for i in range(count):
-        write_u16(target, i, value)
+def _fill(target, value, nbytes):
+    """Set 16-bit numbers to a value."""
+    for i in range(nbytes >> 1):
+        write_u16(target, i, np.uint16(value))
 
 
 @device
-def _copy(form, target, source, count):  # type: ignore[no-untyped-def]
+def _copy(form, target, source, count, zero):
     """Copy `count` bytes of 16-bit numbers; form 2 flips their sign bits. Return the address after the last one."""
     if form == 1:
         copy_bytes(target, source, count)
@@ -335,38 +330,7 @@ def _copy(form, target, source, count):  # type: ignore[no-untyped-def]
     return target + count
 
 
-@device
-def _stage(p, image, target, top, left, count):  # type: ignore[no-untyped-def]
-    """Copy the input rows under `count` results, whose first window begins at row `top` and column `left`.
-
-    Elements outside the image become the number `padding`.
-    """
-    height, width, pixel, channels = (
-        word(p, _WORDS.height),
-        word(p, _WORDS.width_in),
-        word(p, _WORDS.pixel),
-        word(p, _WORDS.channels),
-    )
-    form, pitch, padding = word(p, _WORDS.staged), word(p, _WORDS.pitch), np.uint16(word(p, _WORDS.padding))
-    needed = (count - 1) * word(p, _WORDS.stride_w) + word(p, _WORDS.span)
-    before = min(max(-left, 0), needed)
-    inside = max(min(width, left + needed) - max(left, 0), 0)
-    numbers = channels >> 1
-    for i in range(word(p, _WORDS.kernel_h)):
-        row = top + i * word(p, _WORDS.dilation_h)
-        if row < 0 or row >= height:
-            _fill(target, padding, needed * numbers)
-        else:
-            _fill(target, padding, before * numbers)
-            place = target + before * channels
-            source = image + (row * width + max(left, 0)) * pixel
-            if pixel == channels:
-                place = _copy(form, place, source, inside * channels)
-            else:
-                for column in range(inside):
-                    place = _copy(form, place, source + column * pixel, channels)
-            _fill(place, padding, (needed - before - inside) * numbers)
-        target += pitch
+_rest = device(lambda zero, least, most, flip, block, blocks, _, __, ___: (block, blocks, zero, least, most))
 
 
 @generated
@@ -374,24 +338,24 @@ def convolve(target: Target, variant: str) -> Any:
     """Convolve with the width of weights and the tile named by the variant, ``WIDTH_ROWSxVECTORS``."""
     width, _, tile = variant.partition("_")
     rows, vectors = (int(n) for n in tile.split("x"))
-    # The last panel may have fewer vectors than the others; it has tiles of its own.
-    return _kernel([_tile(target, width, rows, v) for v in range(1, vectors + 1)], rows, target.lanes, False)
+    tiles = [_tile(target, width, rows, v) for v in range(1, vectors + 1)]
+    return segments_kernel(CONVOLVE, tiles, rows, target.lanes, 2, _fill, _copy, _rest)
 
 
 @generated
 def convolve_depthwise(target: Target, variant: str) -> Any:
     """Convolve depth-wise with one filter for each channel. The variant is the width of weights."""
-    return _kernel([_depthwise_tile(target, variant)], DEPTHWISE_ROWS, 2 * target.lanes, True)
+    tiles, lanes = [_depthwise_tile(target, variant)], 2 * target.lanes
+    return segments_kernel(CONVOLVE_DEPTHWISE, tiles, DEPTHWISE_ROWS, lanes, 2, _fill, _copy, _rest, depthwise=True)
 
 
 @device
-def _pack(p, right, panel, wanted, width):  # type: ignore[no-untyped-def]
-    """Pack `wanted` columns of a matrix into a panel of `width` columns, with 16-bit weights."""
-    depth, row, column = word(p, _MULTIPLY.depth), word(p, _MULTIPLY.right_row), word(p, _MULTIPLY.right_column)
-    size, flip = word(p, _MULTIPLY.right_size), np.int32(word(p, _MULTIPLY.right_flip))
-    zero, left_zero = word(p, _MULTIPLY.right_zero), word(p, _MULTIPLY.left_zero)
-    scale = real(p, _MULTIPLY.scale)
-    groups = word(p, _MULTIPLY.chunks) * word(p, _MULTIPLY.groups)
+def _pack(matrix, right, panel, wanted, width):
+    """Pack `wanted` columns of a matrix into a panel of `width` columns, with 16-bit weights.
+
+    `matrix` has the words about it, the left zero point, the scale and the groups of the depth.
+    """
+    depth, row, column, size, flip, zero, left_zero, scale, groups = matrix
     body = panel + 24 * width
     low = (-zero + 128) % 256 - 128
     high = (-zero - low) >> 8
@@ -421,157 +385,46 @@ def _pack(p, right, panel, wanted, width):  # type: ignore[no-untyped-def]
 @generated
 def multiply(target: Target, variant: str) -> Any:
     """Multiply matrices that are both known at run time, with the tile named by the variant, ``ROWSxVECTORS``."""
-    words = _MULTIPLY
-    rows, vectors = (int(n) for n in variant.split("x"))
+    tile_rows, vectors = (int(n) for n in variant.split("x"))
     width = vectors * target.lanes
-    tile = _tile(target, "w16", rows, vectors)
+    tile = _tile(target, "w16", tile_rows, vectors)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        left, right, y = address(p, b, words.left), address(p, b, words.right), address(p, b, words.y)
-        batches, offsets = address(p, b, words.batches), address(p, b, words.offsets)
-        count, depth, columns = word(p, words.rows), word(p, words.depth), word(p, words.columns)
-        chunks, groups = word(p, words.chunks), word(p, words.groups)
+    @kernel(MULTIPLY)
+    def execute(
+        left, right, y, batches, batch_count, rows, depth, columns, left_row, left_column, right_row, right_column,
+        right_size, left_zero, left_flip: np.uint16, right_zero, right_flip: np.int32, work, work_bytes, offsets,
+        chunks, groups, scale, out_zero, out_flip, least, most, tid, nt,
+    ):  # fmt: skip
         pitch = 4 * chunks * groups
-        panel = address(p, b, words.work) + tid * word(p, words.work_bytes)
+        panel = work + tid * work_bytes
         staged = panel + width * (24 + pitch)
-        flip, row_step, column_step = (
-            np.uint16(word(p, words.left_flip)),
-            word(p, words.left_row),
-            word(p, words.left_column),
-        )
-        zero, least, most = (
-            word(p, words.out_zero) + word(p, words.out_flip),
-            word(p, words.least) + word(p, words.out_flip),
-            word(p, words.most) + word(p, words.out_flip),
-        )
+        weights = (
+            depth, right_row, right_column, right_size, right_flip, right_zero, left_zero, scale, chunks * groups
+        )  # fmt: skip
         panels = (columns + width - 1) // width
-        first, last = share(word(p, words.batch_count) * panels, tid, nt)
+        first, last = share(batch_count * panels, tid, nt)
         for unit in range(first, last):
             batch, column = unit // panels, unit % panels * width
             wanted = min(width, columns - column)
             matrix = right + load_i64(batches, 2 * batch + 1)
-            _pack(p, matrix + column * word(p, words.right_column), panel, wanted, width)
+            _pack(weights, matrix + column * right_column, panel, wanted, width)
             source = left + load_i64(batches, 2 * batch)
-            result = y + (batch * count * columns + column) * 2
-            for begin in range(0, count, rows):
-                present = min(rows, count - begin)
+            result = y + (batch * rows * columns + column) * 2
+            for begin in range(0, rows, tile_rows):
+                present = min(tile_rows, rows - begin)
                 for r in range(present):
-                    place, target_row = source + (begin + r) * row_step, staged + r * pitch
-                    if column_step == 2:
+                    place, target_row = source + (begin + r) * left_row, staged + r * pitch
+                    if left_column == 2:
                         for k in range(depth):
-                            write_u16(target_row, k, np.uint16(read_u16(place, k) ^ flip))
+                            write_u16(target_row, k, np.uint16(read_u16(place, k) ^ left_flip))
                     else:
                         for k in range(depth):
-                            write_u16(target_row, k, np.uint16(read_u16(place + k * column_step, 0) ^ flip))
+                            write_u16(target_row, k, np.uint16(read_u16(place + k * left_column, 0) ^ left_flip))
                     for k in range(depth, 2 * chunks * groups):
                         write_u16(target_row, k, np.uint16(0))
                 tile(
-                    staged, pitch, offsets, chunks, 1, chunks, groups, panel, result + begin * columns * 2, columns * 2,
-                    present, wanted, zero, least, most,
+                    staged, pitch, offsets, panel, result + begin * columns * 2, columns * 2, present, wanted, chunks,
+                    groups, 1, chunks, out_zero + out_flip, least + out_flip, most + out_flip,
                 )  # fmt: skip
 
-    return kernel
-
-
-def _kernel(tiles: list[Any], rows: int, lanes: int, depthwise: bool) -> Any:
-    """Return the kernel that computes segments of rows by tiles.
-
-    `tiles` have 1, 2 ... times `lanes` columns. In a depthwise convolution, a tile reads only the channels that are its
-    columns.
-    """
-    columns = len(tiles) * lanes
-    widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
-
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, y, weights, offsets = (
-            address(p, b, _WORDS.x),
-            address(p, b, _WORDS.y),
-            address(p, b, _WORDS.weights),
-            address(p, b, _WORDS.offsets),
-        )
-        work = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
-        out_height, out_width, out_pixel = (
-            word(p, _WORDS.out_height),
-            word(p, _WORDS.out_width),
-            word(p, _WORDS.out_pixel),
-        )
-        wanted, taps, groups, panel_bytes = (
-            word(p, _WORDS.columns),
-            word(p, _WORDS.taps),
-            word(p, _WORDS.groups),
-            word(p, _WORDS.panel_bytes),
-        )
-        segment, staged, distance = word(p, _WORDS.segment), word(p, _WORDS.staged), word(p, _WORDS.distance)
-        zero, least, most = word(p, _WORDS.zero), word(p, _WORDS.least), word(p, _WORDS.most)
-        block, blocks = word(p, _WORDS.block), word(p, _WORDS.blocks)
-        segments, panels = (out_width + segment - 1) // segment, (wanted + columns - 1) // columns
-        first_unit, last_unit, first_panel, last_panel = divide_work(
-            word(p, _WORDS.rows) * segments, panels, word(p, _WORDS.few_rows), tid, nt
-        )
-        if first_panel == last_panel:
-            return
-        # A unit is one segment of a row of results.
-        for unit in range(first_unit, last_unit):
-            row = unit // segments
-            begin = (unit - row * segments) * segment
-            count = min(segment, out_width - begin)
-            n = row // out_height
-            image = x + n * word(p, _WORDS.height) * word(p, _WORDS.width_in) * word(p, _WORDS.pixel)
-            top = (row - n * out_height) * word(p, _WORDS.stride_h) - word(p, _WORDS.top)
-            left = begin * word(p, _WORDS.stride_w) - word(p, _WORDS.left)
-            source = work
-            if staged != 0:
-                _stage(p, image, work, top, left, count)
-            else:
-                source = image + (top * word(p, _WORDS.width_in) + left) * word(p, _WORDS.pixel)
-            result = y + row * word(p, _WORDS.out_row) + begin * out_pixel
-            for panel in range(first_panel, last_panel):
-                column = panel * columns
-                place, packed = result + column * 2, weights + panel * panel_bytes
-                first = source + column * 2 if depthwise else source
-                done = 0
-                while done < count:
-                    present = min(rows, count - done)
-                    if staged == 0 and present < rows:
-                        # There are no rows after the last: repeat some before it.
-                        done, present = count - rows, rows
-                    if wanted - column > columns - lanes:
-                        widest(
-                            first + done * distance, distance, offsets, taps, block, blocks, groups, packed,
-                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most,
-                        )  # fmt: skip
-                    else:
-                        narrow(
-                            first + done * distance, distance, offsets, taps, block, blocks, groups, packed,
-                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most,
-                        )  # fmt: skip
-                    done += rows
-
-    return kernel
-
-
-def _narrow(tiles: list[Any], lanes: int) -> Any:
-    """Return a function that calls the tile of 1, 2 ... vectors that holds the wanted columns.
-
-    `tiles` are those of 1, 2 ... vectors, which all have the same parameters.
-    """
-    if not tiles:
-
-        @device
-        def none(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most):  # type: ignore[no-untyped-def]
-            """Do nothing: this is never called, since some tile always holds the columns."""
-            return None
-
-        return none
-    widest, narrower, least_wanted = tiles[-1], _narrow(tiles[:-1], lanes), (len(tiles) - 1) * lanes
-
-    @device
-    def narrow(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most):  # type: ignore[no-untyped-def]
-        if wanted > least_wanted:
-            widest(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most)
-        else:
-            narrower(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most)
-
-    return narrow
+    return execute

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels.base import (
-    address,
     device,
     generated,
+    kernel,
     read_u8,
     read_u16,
-    real,
-    word,
     write_u8,
     write_u16,
 )
@@ -86,48 +84,45 @@ def convert(target: Target, variant: str) -> Any:
 
     Variant: the bytes of operands and of results, and how halves are rounded.
     """
-    words = CONVERT.place
     sizes, ties = without_ties(variant)
     source, _, goal = sizes.partition("_")
     (read, steps_of, _, _), (_, _, write, rounding) = _BY_SIZE[source], _BY_SIZE[goal]
     rounded = rounding(ties)
     size, out_size = int(source), int(goal)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        output, x = address(p, b, words.output) + begin * out_size, address(p, b, words.x) + begin * size
-        factor, below = real(p, words.factor), real(p, words.factor_below)
-        in_zero, in_flip = np.int32(word(p, words.in_zero)), np.uint16(word(p, words.in_flip))
-        zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
-        least, most = f64(word(p, words.least)), f64(word(p, words.most))
+    @kernel(CONVERT)
+    def execute(
+        output, x, elements, factor, factor_below, in_zero: np.int32, in_flip: np.uint16, out_zero: f64,
+        out_flip: np.uint16, least: f64, most: f64, tid, nt,
+    ):  # fmt: skip
+        begin, end = span(elements, tid, nt)
+        output, x = output + begin * out_size, x + begin * size
         for i in range(end - begin):
             steps = steps_of(read(x, i), in_flip, in_zero)
-            write(output, i, rounded(steps * (below if steps < _ZERO else factor), zero, least, most, flip))
+            write(
+                output, i, rounded(steps * (factor_below if steps < _ZERO else factor), out_zero, least, most, out_flip)
+            )
 
-    return kernel
+    return execute
 
 
 @generated
 def unary(target: Target, variant: str) -> Any:
     """Apply a function of float32 to each real. Variant: the function."""
-    words = UNARY.place
     function = UNARY_F32[variant]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        output, x = address(p, b, words.output) + begin * 2, address(p, b, words.x) + begin * 2
-        first, second = f32(real(p, words.first)), f32(real(p, words.second))
-        scale, inverse = real(p, words.scale), real(p, words.inverse)
-        in_zero, in_flip = np.int32(word(p, words.in_zero)), np.uint16(word(p, words.in_flip))
-        zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
-        least, most = f64(word(p, words.least)), f64(word(p, words.most))
+    @kernel(UNARY)
+    def execute(
+        output, x, elements, first: f32, second: f32, scale, inverse, in_zero: np.int32, in_flip: np.uint16,
+        out_zero: f64, out_flip: np.uint16, least: f64, most: f64, tid, nt,
+    ):  # fmt: skip
+        begin, end = span(elements, tid, nt)
+        output, x = output + begin * 2, x + begin * 2
         for i in range(end - begin):
             value = function(f32(centred(read_u16(x, i), in_flip, in_zero) * scale), first, second)
-            write_u16(output, i, nearest(f64(value) * inverse, zero, least, most, flip))
+            write_u16(output, i, nearest(f64(value) * inverse, out_zero, least, most, out_flip))
 
-    return kernel
+    return execute
 
 
 _ARITHMETIC: dict[str, Callable] = {
@@ -150,7 +145,6 @@ def binary(target: Target, variant: str) -> Any:
 
     Outer dimensions are listed innermost first; strides are in bytes.
     """
-    words = BINARY.place
     name, ties = without_ties(variant)
     to_bool = name in BINARY_TO_BOOL
     function = BINARY_TO_BOOL[name] if to_bool else _ARITHMETIC[name]
@@ -164,46 +158,40 @@ def binary(target: Target, variant: str) -> Any:
             lambda value, factor, zero, least, most, flip: rounded(value * factor, zero, least, most, flip)
         )
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, words.elements), tid, nt)
-        inner, mode, rank = word(p, words.inner), word(p, words.mode), word(p, words.rank)
-        left_factor, right_factor, factor = (
-            real(p, words.left_factor),
-            real(p, words.right_factor),
-            real(p, words.factor),
-        )
-        left_zero, left_flip = np.int32(word(p, words.left_zero)), np.uint16(word(p, words.left_flip))
-        right_zero, right_flip = np.int32(word(p, words.right_zero)), np.uint16(word(p, words.right_flip))
-        zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
-        least, most = f64(word(p, words.least)), f64(word(p, words.most))
+    @kernel(BINARY)
+    def execute(
+        output, left, right, elements, inner, mode, left_factor, right_factor, factor, left_zero: np.int32,
+        left_flip: np.uint16, right_zero: np.int32, right_flip: np.uint16, out_zero: f64, out_flip: np.uint16,
+        least: f64, most: f64, rank, dims, left_strides, right_strides, tid, nt,
+    ):  # fmt: skip
+        begin, end = span(elements, tid, nt)
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            output = address(p, b, words.output) + begin * out_size
-            left = address(p, b, words.left) + outer_offset(p, words.dims, rank, row, words.dims + rank)
-            right = address(p, b, words.right) + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
+            goal = output + begin * out_size
+            left_row = left + outer_offset(dims, rank, row, left_strides)
+            right_row = right + outer_offset(dims, rank, row, right_strides)
             if mode == BOTH_ADVANCE:
-                left, right = left + column * 2, right + column * 2
+                left_row, right_row = left_row + column * 2, right_row + column * 2
                 for i in range(count):
-                    one = centred(read_u16(left, i), left_flip, left_zero) * left_factor
-                    other = centred(read_u16(right, i), right_flip, right_zero) * right_factor
-                    write(output, i, result_of(function(one, other), factor, zero, least, most, flip))
+                    one = centred(read_u16(left_row, i), left_flip, left_zero) * left_factor
+                    other = centred(read_u16(right_row, i), right_flip, right_zero) * right_factor
+                    write(goal, i, result_of(function(one, other), factor, out_zero, least, most, out_flip))
             elif mode == RIGHT_FIXED:
-                left = left + column * 2
-                other = centred(read_u16(right, 0), right_flip, right_zero) * right_factor
+                left_row = left_row + column * 2
+                other = centred(read_u16(right_row, 0), right_flip, right_zero) * right_factor
                 for i in range(count):
-                    one = centred(read_u16(left, i), left_flip, left_zero) * left_factor
-                    write(output, i, result_of(function(one, other), factor, zero, least, most, flip))
+                    one = centred(read_u16(left_row, i), left_flip, left_zero) * left_factor
+                    write(goal, i, result_of(function(one, other), factor, out_zero, least, most, out_flip))
             else:
-                right = right + column * 2
-                one = centred(read_u16(left, 0), left_flip, left_zero) * left_factor
+                right_row = right_row + column * 2
+                one = centred(read_u16(left_row, 0), left_flip, left_zero) * left_factor
                 for i in range(count):
-                    other = centred(read_u16(right, i), right_flip, right_zero) * right_factor
-                    write(output, i, result_of(function(one, other), factor, zero, least, most, flip))
+                    other = centred(read_u16(right_row, i), right_flip, right_zero) * right_factor
+                    write(goal, i, result_of(function(one, other), factor, out_zero, least, most, out_flip))
             begin += count
             row += 1
             column = 0
 
-    return kernel
+    return execute

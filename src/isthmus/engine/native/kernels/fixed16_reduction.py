@@ -11,18 +11,16 @@ import numpy as np
 
 from isthmus.engine.native.kernels import mathematics
 from isthmus.engine.native.kernels.base import (
-    address,
     device,
     fill_bytes,
     generated,
+    kernel,
     load_f32,
     load_f64,
     read_u16,
-    real,
     share,
     store_f32,
     store_f64,
-    word,
     write_u16,
 )
 from isthmus.engine.native.kernels.fixed16_elementwise import centred, f64, nearest, nearest_of
@@ -31,7 +29,6 @@ from isthmus.engine.native.signatures.fixed16_reduction import AVERAGE_POOL, SOF
 from isthmus.engine.native.target import Target
 
 _HALF = f64(0.5)
-_SUM, _POOL, _SOFTMAX = SUM.place, AVERAGE_POOL.place, SOFTMAX.place
 
 
 @device
@@ -46,16 +43,13 @@ def reduce_sum(target: Target, variant: str) -> Any:
     """Add up two of five axes, and divide by a number. Variant: how halves are rounded."""
     nearest = nearest_of(variant)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, y, count, inner = address(p, b, _SUM.x), address(p, b, _SUM.y), word(p, _SUM.count), word(p, _SUM.inner)
-        kept, inner_count = word(p, _SUM.kept), word(p, _SUM.inner_count)
-        sums = address(p, b, _SUM.work) + tid * inner * 8
-        in_zero, in_flip = np.int32(word(p, _SUM.in_zero)), np.uint16(word(p, _SUM.in_flip))
-        zero, flip = f64(word(p, _SUM.out_zero)), np.uint16(word(p, _SUM.out_flip))
-        least, most = f64(word(p, _SUM.least)), f64(word(p, _SUM.most))
-        ratio, divisor = real(p, _SUM.ratio), f64(word(p, _SUM.divisor))
-        low, high = share(word(p, _SUM.outer_count) * kept, tid, nt)
+    @kernel(SUM)
+    def execute(
+        x, y, outer_count, count, kept, inner_count, inner, work, divisor: f64, ratio, in_zero: np.int32,
+        in_flip: np.uint16, out_zero: f64, out_flip: np.uint16, least: f64, most: f64, tid, nt,
+    ):  # fmt: skip
+        sums = work + tid * inner * 8
+        low, high = share(outer_count * kept, tid, nt)
         for row in range(low, high):
             fill_bytes(sums, 0, inner * 8)
             for k in range(count):
@@ -71,9 +65,9 @@ def reduce_sum(target: Target, variant: str) -> Any:
                         _add(sums, source + i * inner * 2, inner, in_flip, in_zero)
             result = y + row * inner * 2
             for i in range(inner):
-                write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, zero, least, most, flip))
+                write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, out_zero, least, most, out_flip))
 
-    return kernel
+    return execute
 
 
 @generated
@@ -81,28 +75,14 @@ def average_pool(target: Target, variant: str) -> Any:
     """Average-pool, NHWC. Variant: how halves are rounded."""
     nearest = nearest_of(variant)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, y = address(p, b, _POOL.x), address(p, b, _POOL.y)
-        height, width, channels, out_height, out_width = (
-            word(p, _POOL.height),
-            word(p, _POOL.width),
-            word(p, _POOL.channels),
-            word(p, _POOL.out_height),
-            word(p, _POOL.out_width),
-        )
-        kernel_h, kernel_w, stride_h, stride_w = (
-            word(p, _POOL.kernel_h),
-            word(p, _POOL.kernel_w),
-            word(p, _POOL.stride_h),
-            word(p, _POOL.stride_w),
-        )
-        top, left, bottom, right = word(p, _POOL.top), word(p, _POOL.left), word(p, _POOL.bottom), word(p, _POOL.right)
-        sums = address(p, b, _POOL.work) + tid * channels * 8
-        in_zero, in_flip = np.int32(word(p, _POOL.in_zero)), np.uint16(word(p, _POOL.in_flip))
-        zero, flip = f64(word(p, _POOL.out_zero)), np.uint16(word(p, _POOL.out_flip))
-        least, most, ratio = f64(word(p, _POOL.least)), f64(word(p, _POOL.most)), real(p, _POOL.ratio)
-        low, high = share(word(p, _POOL.batch) * out_height, tid, nt)
+    @kernel(AVERAGE_POOL)
+    def execute(
+        x, y, batch, height, width, channels, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, top, left,
+        bottom, right, padding_counts, ties_away, work, ratio, in_zero: np.int32, in_flip: np.uint16, out_zero: f64,
+        out_flip: np.uint16, least: f64, most: f64, tid, nt,
+    ):  # fmt: skip
+        sums = work + tid * channels * 8
+        low, high = share(batch * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
             for ow in range(out_width):
@@ -110,34 +90,35 @@ def average_pool(target: Target, variant: str) -> Any:
                 # The rows and columns of the window that are inside the input.
                 ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
                 count = (hb - ha) * (wb - wa)
-                if word(p, _POOL.padding_counts) != 0:
+                if padding_counts != 0:
                     count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
                 fill_bytes(sums, 0, channels * 8)
                 for h in range(ha, hb):
                     for w in range(wa, wb):
                         _add(sums, x + ((n * height + h) * width + w) * channels * 2, channels, in_flip, in_zero)
                 result, divisor = y + (row * out_width + ow) * channels * 2, f64(count)
-                if word(p, _POOL.ties_away) != 0:
+                if ties_away != 0:
                     for c in range(channels):
                         mean = load_f64(sums, c) / divisor
                         mean = np.trunc(mean + (_HALF if mean >= 0 else -_HALF))
-                        write_u16(result, c, nearest(mean, zero, least, most, flip))
+                        write_u16(result, c, nearest(mean, out_zero, least, most, out_flip))
                 else:
                     for c in range(channels):
-                        write_u16(result, c, nearest(load_f64(sums, c) * ratio / divisor, zero, least, most, flip))
+                        write_u16(
+                            result, c, nearest(load_f64(sums, c) * ratio / divisor, out_zero, least, most, out_flip)
+                        )
 
-    return kernel
+    return execute
 
 
-@device
-def softmax(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(SOFTMAX)
+def softmax(
+    x, y, rows, length, work, scale, inverse, in_flip: np.uint16, out_zero: f64, out_flip: np.uint16, least: f64,
+    most: f64, tid, nt,
+):  # fmt: skip
     """Compute softmax over the last axis: exponentials in float32, their sum in float64."""
-    x, y, length = address(p, b, _SOFTMAX.x), address(p, b, _SOFTMAX.y), word(p, _SOFTMAX.length)
-    powers = address(p, b, _SOFTMAX.work) + tid * length * 4
-    scale, inverse, in_flip = real(p, _SOFTMAX.scale), real(p, _SOFTMAX.inverse), np.uint16(word(p, _SOFTMAX.in_flip))
-    zero, flip = f64(word(p, _SOFTMAX.out_zero)), np.uint16(word(p, _SOFTMAX.out_flip))
-    least, most = f64(word(p, _SOFTMAX.least)), f64(word(p, _SOFTMAX.most))
-    low, high = share(word(p, _SOFTMAX.rows), tid, nt)
+    powers = work + tid * length * 4
+    low, high = share(rows, tid, nt)
     for row in range(low, high):
         source, result = x + row * length * 2, y + row * length * 2
         top = np.int32(np.int16(read_u16(source, 0) ^ in_flip))
@@ -150,4 +131,4 @@ def softmax(p, b, tid, nt):  # type: ignore[no-untyped-def]
             total += f64(load_f32(powers, i))
         factor = inverse / total
         for i in range(length):
-            write_u16(result, i, nearest(f64(load_f32(powers, i)) * factor, zero, least, most, flip))
+            write_u16(result, i, nearest(f64(load_f32(powers, i)) * factor, out_zero, least, most, out_flip))

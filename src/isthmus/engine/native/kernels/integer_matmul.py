@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels.base import (
-    address,
-    device,
     generated,
+    kernel,
     load_i8,
     load_i32,
     load_u8,
@@ -17,7 +16,6 @@ from isthmus.engine.native.kernels.base import (
     read_u8,
     share,
     store_i32,
-    word,
 )
 from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.integer_matmul import PRODUCT
@@ -30,54 +28,51 @@ _BLOCK = 256
 @generated
 def product(target: Target, variant: str) -> Any:
     """Multiply matrices after subtracting their zero points. Variant: ``left_right``, each i8 or u8."""
-    words = PRODUCT.place
     left_kind, _, right_kind = variant.partition("_")
     load_left = {"i8": load_i8, "u8": load_u8}[left_kind]
     read_right, load_right = {"i8": (read_i8, load_i8), "u8": (read_u8, load_u8)}[right_kind]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rows, inner, columns, rank = (
-            word(p, words.rows),
-            word(p, words.inner),
-            word(p, words.columns),
-            word(p, words.rank),
-        )
+    @kernel(PRODUCT)
+    def execute(
+        output, left, right, left_zeros, right_zeros, left_step, right_step, rows, inner, columns, batches, rank, dims,
+        left_strides, right_strides, tid, nt,
+    ):  # fmt: skip
         blocks = (columns + _BLOCK - 1) // _BLOCK
-        first, last = share(word(p, words.batches) * rows * blocks, tid, nt)
+        first, last = share(batches * rows * blocks, tid, nt)
         for piece in range(first, last):
             line = piece // blocks
             start = (piece - line * blocks) * _BLOCK
             count = min(_BLOCK, columns - start)
             batch = line // rows
             row = line - batch * rows
-            left = address(p, b, words.left) + outer_offset(p, words.dims, rank, batch, words.dims + rank) + row * inner
-            right = address(p, b, words.right) + outer_offset(p, words.dims, rank, batch, words.dims + 2 * rank) + start
-            out = address(p, b, words.output) + (line * columns + start) * 4
-            zero = np.int32(load_left(address(p, b, words.left_zeros), row * word(p, words.left_step)))
+            left_row = left + outer_offset(dims, rank, batch, left_strides) + row * inner
+            right_block = right + outer_offset(dims, rank, batch, right_strides) + start
+            out = output + (line * columns + start) * 4
+            zero = np.int32(load_left(left_zeros, row * left_step))
             # The sum of the left row; times a column's zero point it is subtracted at the end.
             total = np.int32(0)
             for i in range(count):
                 store_i32(out, i, np.int32(0))
             whole = inner - inner % 4
             for k in range(0, whole, 4):
-                w0, w1 = np.int32(load_left(left, k) - zero), np.int32(load_left(left, k + 1) - zero)
-                w2, w3 = np.int32(load_left(left, k + 2) - zero), np.int32(load_left(left, k + 3) - zero)
+                w0, w1 = np.int32(load_left(left_row, k) - zero), np.int32(load_left(left_row, k + 1) - zero)
+                w2, w3 = np.int32(load_left(left_row, k + 2) - zero), np.int32(load_left(left_row, k + 3) - zero)
                 total = np.int32(total + w0 + w1 + w2 + w3)
-                x0 = right + k * columns
+                x0 = right_block + k * columns
                 x1, x2, x3 = x0 + columns, x0 + 2 * columns, x0 + 3 * columns
                 for i in range(count):
                     pair = np.int32(w0 * read_right(x0, i) + w1 * read_right(x1, i))
                     other = np.int32(w2 * read_right(x2, i) + w3 * read_right(x3, i))
                     store_i32(out, i, np.int32(load_i32(out, i) + pair + other))
             for k in range(whole, inner):
-                w0 = np.int32(load_left(left, k) - zero)
+                w0 = np.int32(load_left(left_row, k) - zero)
                 total = np.int32(total + w0)
-                x0 = right + k * columns
+                x0 = right_block + k * columns
                 for i in range(count):
                     store_i32(out, i, np.int32(load_i32(out, i) + w0 * read_right(x0, i)))
-            zeros, step = address(p, b, words.right_zeros), word(p, words.right_step)
             for i in range(count):
-                store_i32(out, i, np.int32(load_i32(out, i) - total * load_right(zeros, (start + i) * step)))
+                store_i32(
+                    out, i, np.int32(load_i32(out, i) - total * load_right(right_zeros, (start + i) * right_step))
+                )
 
-    return kernel
+    return execute

@@ -17,20 +17,25 @@ from isthmus.engine.native.kernels.base import (
     I16,
     I32,
     accessor,
-    address,
-    device,
     generated,
+    kernel,
     load_i64,
-    real,
     share,
     store_f32,
-    word,
 )
 from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, kind_of, shape_of, single_row, staging
 from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, nibble_row, unpacker
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.elementwise import SIZES
-from isthmus.engine.native.signatures.matmul import PACK, PACKED_NIBBLES, VECTOR_HALF, VECTOR_NIBBLES
+from isthmus.engine.native.signatures.matmul import (
+    PACK,
+    PACKED,
+    PACKED_HALF,
+    PACKED_NIBBLES,
+    VECTOR,
+    VECTOR_HALF,
+    VECTOR_NIBBLES,
+)
 from isthmus.engine.native.target import Target
 
 _CHAINS = 4
@@ -58,62 +63,43 @@ def packed_nibbles(target: Target, variant: str) -> Any:
 
 def _packed(target: Target, variant: str, nibbles: bool) -> Any:
     """Return the kernel for panels of elements like those of the left operand, or of 4-bit weights."""
-    # The operands of all kernels are at the same positions; those that `packed` does not need are at the end.
-    words = PACKED_NIBBLES.place
     shape, kind = kind_of(variant)
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
     width = vectors * target.lanes
     tile, half_tile = dense_tile(target, height, vectors, kind), dense_tile(target, half, vectors, kind)
     size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
-    dequantize, needs_work = unpacker(target, vectors), staged or nibbles
+    dequantize = unpacker(target, vectors)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        a_base, panel_base, c_base = address(p, b, words.a), address(p, b, words.panels), address(p, b, words.c)
-        table, batches, m, n, depth = (
-            address(p, b, words.table),
-            word(p, words.batches),
-            word(p, words.rows),
-            word(p, words.columns),
-            word(p, words.depth),
-        )
-        a_row, a_column, c_row, block, depth_block = (
-            word(p, words.a_row),
-            word(p, words.a_column),
-            word(p, words.c_row),
-            word(p, words.tile_block),
-            word(p, words.depth_block),
-        )
-        least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
-        tiles, panels = (m + height - 1) // height, (n + width - 1) // width
-        panel_bytes = (4 + depth * size) * width
-        scale_block, work = 8, 0
-        if needs_work:
-            # Left rows, or a part of the weights, as float32.
-            work = address(p, b, words.work) + tid * word(p, words.work_bytes)
-        if nibbles:
-            scale_block = word(p, words.block)
-            panel_bytes = nibble_panel_bytes(depth, scale_block, width)
-        first, last, first_panel, last_panel = divide_work(batches * tiles, panels, n > m * batches, tid, nt)
+    @kernel(PACKED_NIBBLES if nibbles else PACKED_HALF if staged else PACKED)
+    def execute(
+        a, panels, c, table, batches, rows, columns, depth, a_row, a_column, c_row, tile_block, depth_block,
+        least: np.float32, most: np.float32, tid, nt, work=0, work_bytes=0, block=8,
+    ):  # fmt: skip
+        tiles, panel_count = (rows + height - 1) // height, (columns + width - 1) // width
+        panel_bytes = nibble_panel_bytes(depth, block, width) if nibbles else (4 + depth * size) * width
+        # Left rows, or a part of the weights, as float32.
+        own_work = work + tid * work_bytes
+        by_columns = columns > rows * batches
+        first, last, first_panel, last_panel = divide_work(batches * tiles, panel_count, by_columns, tid, nt)
         while first < last:
             batch = first // tiles
             begin = first - batch * tiles
-            end = min(begin + block, min(tiles, begin + last - first))
-            a, panel, c = a_base, panel_base, c_base
+            end = min(begin + tile_block, min(tiles, begin + last - first))
+            left, panel, goal = a, panels, c
             if table != 0:
-                a += load_i64(table, 3 * batch)
+                left += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
-                c += load_i64(table, 3 * batch + 2)
-            left, left_row, left_column = a + begin * height * a_row, a_row, a_column
+                goal += load_i64(table, 3 * batch + 2)
+            left, left_row, left_column = left + begin * height * a_row, a_row, a_column
             if staged:
-                count = min(m, end * height) - begin * height
+                count = min(rows, end * height) - begin * height
                 if a_column == size and a_row == depth * size:
-                    stage(left, size, work, count * depth)
+                    stage(left, size, own_work, count * depth)
                 else:
                     for i in range(count):
-                        stage(left + i * a_row, a_column, work + i * depth * 4, depth)
-                left, left_row, left_column = work, depth * 4, 4
+                        stage(left + i * a_row, a_column, own_work + i * depth * 4, depth)
+                left, left_row, left_column = own_work, depth * 4, 4
             # The depth is summed in parts. Sums wait in the result, so only the last part is clamped.
             done = 0
             while done < depth:
@@ -122,26 +108,26 @@ def _packed(target: Target, variant: str, nibbles: bool) -> Any:
                 if done + part == depth:
                     low, high = least, most
                 for j in range(first_panel, last_panel):
-                    bias, columns = panel + j * panel_bytes, n - j * width
+                    bias, present = panel + j * panel_bytes, columns - j * width
                     right = bias + (4 + done * size) * width
                     if nibbles:
-                        right = dequantize(bias, depth, scale_block, done, done + part, work)
+                        right = dequantize(bias, depth, block, done, done + part, own_work)
                     if done > 0:
                         bias = 0
                     for i in range(begin, end):
                         row = i * height
                         x = left + (i - begin) * height * left_row + done * left_column
-                        y = c + row * c_row + j * width * size
-                        if m - row > half:
-                            tile(x, left_row, left_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                        y = goal + row * c_row + j * width * size
+                        if rows - row > half:
+                            tile(x, left_row, left_column, part, bias, right, y, c_row, rows - row, present, low, high)
                         else:
                             half_tile(
-                                x, left_row, left_column, part, bias, right, y, c_row, m - row, columns, low, high
+                                x, left_row, left_column, part, bias, right, y, c_row, rows - row, present, low, high
                             )
                 done += part
             first += end - begin
 
-    return kernel
+    return execute
 
 
 @generated
@@ -161,84 +147,68 @@ def vector_half(target: Target, variant: str) -> Any:
 
 def _vector(target: Target, variant: str) -> Any:
     """Return the kernel of `vector` or `vector_half`."""
-    # The operands of both kernels are at the same positions; those of work space, for a left row, are at the end.
-    words = VECTOR_HALF.place
     shape, kind = kind_of(variant)
     vectors = int(shape)
     width = vectors * target.lanes
     tile = single_row(target, vectors, _CHAINS, kind)
     size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        a_base, panel_base, c_base = address(p, b, words.a), address(p, b, words.panels), address(p, b, words.c)
-        table, batches, n, depth, a_column = (
-            address(p, b, words.table),
-            word(p, words.batches),
-            word(p, words.columns),
-            word(p, words.depth),
-            word(p, words.a_column),
-        )
-        least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
-        panels = (n + width - 1) // width
-        first, last = share(batches * panels, tid, nt)
+    @kernel(VECTOR_HALF if staged else VECTOR)
+    def execute(
+        a, panels, c, table, batches, columns, depth, a_column, least: np.float32, most: np.float32, tid, nt, work=0,
+        work_bytes=0,
+    ):  # fmt: skip
+        panel_count = (columns + width - 1) // width
+        first, last = share(batches * panel_count, tid, nt)
         for i in range(first, last):
-            batch = i // panels
-            j = i - batch * panels
-            a, panel, c = a_base, panel_base + j * (4 + depth * size) * width, c_base + j * width * size
+            batch = i // panel_count
+            j = i - batch * panel_count
+            left, panel, goal = a, panels + j * (4 + depth * size) * width, c + j * width * size
             if table != 0:
-                a += load_i64(table, 3 * batch)
+                left += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
-                c += load_i64(table, 3 * batch + 2)
+                goal += load_i64(table, 3 * batch + 2)
             if staged:
-                row = address(p, b, words.work) + tid * word(p, words.work_bytes)
+                row = work + tid * work_bytes
                 if i == first or j == 0:
-                    stage(a, a_column, row, depth)
-                tile(row, 4, depth, panel, c, n - j * width, least, most)
+                    stage(left, a_column, row, depth)
+                tile(row, 4, depth, panel, goal, columns - j * width, least, most)
             else:
-                tile(a, a_column, depth, panel, c, n - j * width, least, most)
+                tile(left, a_column, depth, panel, goal, columns - j * width, least, most)
 
-    return kernel
+    return execute
 
 
 @generated
 def vector_nibbles(target: Target, variant: str) -> Any:
     """Compute the same for floats and panels of 4-bit weights, dequantized in registers."""
-    words = VECTOR_NIBBLES.place
     vectors = int(variant)
     width = vectors * target.lanes
     tile = nibble_row(target, vectors)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        a_base, panel_base, c_base = address(p, b, words.a), address(p, b, words.panels), address(p, b, words.c)
-        table, batches, n, depth, a_column, block = (
-            address(p, b, words.table),
-            word(p, words.batches),
-            word(p, words.columns),
-            word(p, words.depth),
-            word(p, words.a_column),
-            word(p, words.block),
-        )
-        least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
+    @kernel(VECTOR_NIBBLES)
+    def execute(
+        a, panels, c, table, batches, columns, depth, a_column, least: np.float32, most: np.float32, block, tid, nt
+    ):
         panel_bytes, block_words = nibble_panel_bytes(depth, block, width), block // 8
         blocks = ((depth + 7) // 8 + block_words - 1) // block_words
-        panels = (n + width - 1) // width
-        first, last = share(batches * panels, tid, nt)
+        panel_count = (columns + width - 1) // width
+        first, last = share(batches * panel_count, tid, nt)
         for i in range(first, last):
-            batch = i // panels
-            j = i - batch * panels
-            a, panel, c = a_base, panel_base + j * panel_bytes, c_base + j * width * 4
+            batch = i // panel_count
+            j = i - batch * panel_count
+            left, panel, goal = a, panels + j * panel_bytes, c + j * width * 4
             if table != 0:
-                a += load_i64(table, 3 * batch)
+                left += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
-                c += load_i64(table, 3 * batch + 2)
+                goal += load_i64(table, 3 * batch + 2)
             zeros = panel + (1 + blocks) * width * 4
             tile(
-                a, a_column, depth, block_words, panel, zeros, zeros + blocks * width, c, n - j * width, least, most
+                left, a_column, depth, block_words, panel, zeros, zeros + blocks * width, goal, columns - j * width,
+                least, most,
             )  # fmt: skip
 
-    return kernel
+    return execute
 
 
 def _transposed_square(target: Target, element: ir.Type) -> Callable:
@@ -277,7 +247,6 @@ def pack(target: Target, variant: str) -> Any:
 
     Rows (`column` is an element) are copied; columns (`row` is an element) are transposed in squares.
     """
-    words = PACK.place
     lanes = target.lanes
     vectors, kind = kind_of(variant)
     width, size = int(vectors) * lanes, SIZES[kind]
@@ -287,46 +256,33 @@ def pack(target: Target, variant: str) -> Any:
     load, store, load_bias = accessor("load", moved), accessor("store", moved), accessor("load", kind, target)
     zero = np.float32(0) if kind == "f32" else np.uint16(0)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        source_base, bias, goal_base, table = (
-            address(p, b, words.b),
-            address(p, b, words.bias),
-            address(p, b, words.panels),
-            address(p, b, words.table),
-        )
-        batches, n, depth, row, column = (
-            word(p, words.batches),
-            word(p, words.columns),
-            word(p, words.depth),
-            word(p, words.row),
-            word(p, words.column),
-        )
-        panels = (n + width - 1) // width
-        first, last = share(batches * panels, tid, nt)
+    @kernel(PACK)
+    def execute(b, bias, panels, table, batches, columns, depth, row, column, tid, nt):
+        panel_count = (columns + width - 1) // width
+        first, last = share(batches * panel_count, tid, nt)
         for i in range(first, last):
-            batch = i // panels
-            j = i - batch * panels
-            source = source_base + load_i64(table, 2 * batch) + j * width * column
-            goal = goal_base + load_i64(table, 2 * batch + 1) + j * (4 + depth * size) * width
-            columns = min(n - j * width, width)
+            batch = i // panel_count
+            j = i - batch * panel_count
+            source = b + load_i64(table, 2 * batch) + j * width * column
+            goal = panels + load_i64(table, 2 * batch + 1) + j * (4 + depth * size) * width
+            present = min(columns - j * width, width)
             for c in range(width):
                 value = np.float32(0)
-                if bias != 0 and c < columns:
+                if bias != 0 and c < present:
                     value = load_bias(bias, j * width + c)
                 store_f32(goal, c, value)
             goal += width * 4
             if column == size:
                 for k in range(depth):
-                    for c in range(columns):
+                    for c in range(present):
                         store(goal + k * width * size, c, load(source + k * row, c))
-                    for c in range(columns, width):
+                    for c in range(present, width):
                         store(goal + k * width * size, c, zero)
                 continue
             done = 0
             square_depth = depth // lanes * lanes
             if row == size:
-                while done + lanes <= columns:
+                while done + lanes <= present:
                     for s in range(square_depth // lanes):
                         k = s * lanes
                         corner = goal + (k * width + done) * size
@@ -336,9 +292,9 @@ def pack(target: Target, variant: str) -> Any:
                             store(goal, k * width + c, load(source + c * column, k))
                     done += lanes
             for k in range(depth):
-                for c in range(done, columns):
+                for c in range(done, present):
                     store(goal, k * width + c, load(source + c * column + k * row, 0))
-                for c in range(columns, width):
+                for c in range(present, width):
                     store(goal, k * width + c, zero)
 
-    return kernel
+    return execute

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from isthmus.engine.native.kernels import base
-from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, load_i64, share, word
+from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, kernel, load_i64, share, word
 from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.movement import COPY, FILL, JOIN, PAD, REMAP, TRANSPOSE
 from isthmus.engine.native.target import Target
@@ -42,45 +42,32 @@ def _span(total, unit, tid, nt):  # type: ignore[no-untyped-def]
 @generated
 def copy(target: Target, variant: str) -> Any:
     """Copy with strides, row by row. Variant: bytes of an element."""
-    words = COPY.place
     size = int(variant)
     move, unit = mover(size), _UNIT_BYTES // size
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = _span(word(p, words.elements), unit, tid, nt)
-        inner, to_step, from_step, rank = (
-            word(p, words.inner),
-            word(p, words.to_step),
-            word(p, words.from_step),
-            word(p, words.rank),
-        )
+    @kernel(COPY)
+    def execute(
+        destination, source, elements, inner, to_step, from_step, rank, dims, to_strides, from_strides, tid, nt
+    ):
+        begin, end = _span(elements, unit, tid, nt)
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            goal = (
-                address(p, b, words.destination)
-                + outer_offset(p, words.dims, rank, row, words.dims + rank)
-                + column * to_step
-            )
-            source = (
-                address(p, b, words.source)
-                + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
-                + column * from_step
-            )
+            goal = destination + outer_offset(dims, rank, row, to_strides) + column * to_step
+            start = source + outer_offset(dims, rank, row, from_strides) + column * from_step
             if to_step == size and from_step == size:
                 # They are the same if a client's output is in the memory of the input that it updates.
-                if goal != source:
-                    copy_bytes(goal, source, count * size)
+                if goal != start:
+                    copy_bytes(goal, start, count * size)
             else:
                 for i in range(count):
-                    move(goal + i * to_step, source + i * from_step)
+                    move(goal + i * to_step, start + i * from_step)
             begin += count
             row += 1
             column = 0
 
-    return kernel
+    return execute
 
 
 def _tile_edge(target: Target, size: int) -> int:
@@ -125,23 +112,17 @@ def transpose(target: Target, variant: str) -> Any:
 
     Rows and columns are the destination's; its columns and the source's rows are dense.
     """
-    words = TRANSPOSE.place
     size = int(variant)
     edge = _tile_edge(target, size)
     tile, move = _transpose_tile(size, edge), mover(size)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rows, columns, to_stride, from_stride, rank = (
-            word(p, words.rows),
-            word(p, words.columns),
-            word(p, words.to_stride),
-            word(p, words.from_stride),
-            word(p, words.rank),
-        )
+    @kernel(TRANSPOSE)
+    def execute(
+        destination, source, rows, columns, to_stride, from_stride, rank, dims, to_strides, from_strides, tid, nt
+    ):
         outer = 1
         for d in range(rank):
-            outer *= word(p, words.dims + d)
+            outer *= word(dims, d)
         # Threads divide bands of `edge` rows. Columns up to `full` are transposed by tiles, the others one by one.
         bands = (rows + edge - 1) // edge
         full = columns - columns % edge
@@ -150,26 +131,18 @@ def transpose(target: Target, variant: str) -> Any:
             batch = piece // bands
             row = (piece - batch * bands) * edge
             height = min(edge, rows - row)
-            goal = (
-                address(p, b, words.destination)
-                + outer_offset(p, words.dims, rank, batch, words.dims + rank)
-                + row * to_stride
-            )
-            source = (
-                address(p, b, words.source)
-                + outer_offset(p, words.dims, rank, batch, words.dims + 2 * rank)
-                + row * size
-            )
+            goal = destination + outer_offset(dims, rank, batch, to_strides) + row * to_stride
+            origin = source + outer_offset(dims, rank, batch, from_strides) + row * size
             start = 0
             if height == edge:
                 while start < full:
-                    tile(goal + start * size, to_stride, source + start * from_stride, from_stride)
+                    tile(goal + start * size, to_stride, origin + start * from_stride, from_stride)
                     start += edge
             for r in range(height):
                 for c in range(start, columns):
-                    move(goal + r * to_stride + c * size, source + c * from_stride + r * size)
+                    move(goal + r * to_stride + c * size, origin + c * from_stride + r * size)
 
-    return kernel
+    return execute
 
 
 def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
@@ -192,7 +165,6 @@ def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
 @generated
 def interleave(target: Target, variant: str) -> Any:
     """Interleave rows or separate them. Variant: ``join_size_parts`` or ``part_size_parts``, 2 to 4 parts."""
-    words = JOIN.place
     direction, size_text, parts_text = variant.split("_")
     size, parts = int(size_text), int(parts_text)
     loop = _interleave_loop(size, parts, direction == "join")
@@ -204,19 +176,18 @@ def interleave(target: Target, variant: str) -> Any:
     }
     run, unit = calls[parts], _BLOCK_BYTES // size
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        count, stride, outer = word(p, words.count), word(p, words.stride), word(p, words.batches)
+    @kernel(JOIN)
+    def execute(dense, rows, count, stride, batches, dense_stride, rows_stride, tid, nt):
         pieces = (count + unit - 1) // unit
-        first, last = share(outer * pieces, tid, nt)
+        first, last = share(batches * pieces, tid, nt)
         for piece in range(first, last):
             batch = piece // pieces
             begin = (piece - batch * pieces) * unit
-            dense = address(p, b, words.dense) + batch * word(p, words.dense_stride) + begin * size * parts
-            row = address(p, b, words.rows) + batch * word(p, words.rows_stride) + begin * size
-            run(dense, min(unit, count - begin), row, stride)
+            dense_piece = dense + batch * dense_stride + begin * size * parts
+            row = rows + batch * rows_stride + begin * size
+            run(dense_piece, min(unit, count - begin), row, stride)
 
-    return kernel
+    return execute
 
 
 def _filler(size: int) -> Callable:
@@ -234,16 +205,15 @@ def _filler(size: int) -> Callable:
 @generated
 def fill(target: Target, variant: str) -> Any:
     """Write one value everywhere. Variant: bytes of an element."""
-    words = FILL.place
     size = int(variant)
     put, unit = _filler(size), _UNIT_BYTES // size
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = _span(word(p, words.elements), unit, tid, nt)
-        put(address(p, b, words.destination) + begin * size, word(p, words.value), end - begin)
+    @kernel(FILL)
+    def execute(destination, elements, value, tid, nt):
+        begin, end = _span(elements, unit, tid, nt)
+        put(destination + begin * size, value, end - begin)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -253,30 +223,22 @@ def pad(target: Target, variant: str) -> Any:
     The lists contain, for each outer dimension: its size, the number of elements before the input's, the input's size,
     and the input's stride.
     """
-    words = PAD.place
     size = int(variant)
     put = _filler(size)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        value, inner, before, kept, rank = (
-            word(p, words.value),
-            word(p, words.inner),
-            word(p, words.before),
-            word(p, words.kept),
-            word(p, words.rank),
-        )
-        first, last = share(word(p, words.rows), tid, nt)
-        for row in range(first, last):
-            goal, source = address(p, b, words.output) + row * inner * size, address(p, b, words.x)
+    @kernel(PAD)
+    def execute(output, x, value, rows, inner, before, kept, rank, dims, first, lengths, strides, tid, nt):
+        begin, end = share(rows, tid, nt)
+        for row in range(begin, end):
+            goal, source = output + row * inner * size, x
             # The row's index along each outer dimension, relative to the input, which may be outside it.
             remaining, inside = row, True
             for d in range(rank):
-                length = word(p, words.dims + d)
-                index = remaining % length - word(p, words.dims + rank + d)
+                length = word(dims, d)
+                index = remaining % length - word(first, d)
                 remaining //= length
-                inside = inside and 0 <= index < word(p, words.dims + 2 * rank + d)
-                source += index * word(p, words.dims + 3 * rank + d)
+                inside = inside and 0 <= index < word(lengths, d)
+                source += index * word(strides, d)
             if inside:
                 put(goal, value, before)
                 copy_bytes(goal + before * size, source, kept * size)
@@ -284,7 +246,7 @@ def pad(target: Target, variant: str) -> Any:
             else:
                 put(goal, value, inner)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -293,21 +255,18 @@ def remap(target: Target, variant: str) -> Any:
 
     Variant: bytes of an element, or ``run`` for elements of any number of bytes.
     """
-    words = REMAP.place
     sized = variant != "run"
     size = int(variant) if sized else 0
     move = mover(size) if sized else copy_bytes
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        inner, table, rank = word(p, words.inner), address(p, b, words.table), word(p, words.rank)
-        length = word(p, words.length)
-        first, last = share(word(p, words.rows), tid, nt)
+    @kernel(REMAP)
+    def execute(output, x, rows, inner, table, length, rank, counts, tables, bases, tid, nt):
+        first, last = share(rows, tid, nt)
         for row in range(first, last):
-            goal, source, remaining = address(p, b, words.output) + row * inner * length, address(p, b, words.x), row
+            goal, source, remaining = output + row * inner * length, x, row
             for d in range(rank):
-                count = word(p, words.counts + d)
-                source += load_i64(address(p, b, words.counts + rank + d), remaining % count)
+                count = word(counts, d)
+                source += load_i64(address(tables, bases, d), remaining % count)
                 remaining //= count
             for i in range(inner):
                 if sized:
@@ -315,4 +274,4 @@ def remap(target: Target, variant: str) -> Any:
                 else:
                     copy_bytes(goal + i * length, source + load_i64(table, i), length)
 
-    return kernel
+    return execute

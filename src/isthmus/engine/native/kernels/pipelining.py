@@ -23,23 +23,14 @@ from isthmus.engine.native.control import (
     ROW_WORDS,
 )
 from isthmus.engine.native.kernels.atomics import architecture, pause_of
-from isthmus.engine.native.kernels.base import device, generated, load_i64, store_i64, word
+from isthmus.engine.native.kernels.base import generated, kernel, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import SPINS_BEFORE_YIELD, call_kernel
+from isthmus.engine.native.kernels.tiles import point_cursors
 from isthmus.engine.native.signatures.tiles import PIPELINE
 from isthmus.engine.native.target import Target
 from isthmus.prepare.schedule import Pool
 
-_WORDS = PIPELINE.place
 _SCRATCH = int(Pool.SCRATCH)
-
-
-@device
-def _point(p, b, iteration):  # type: ignore[no-untyped-def]
-    """Point the cursors of a thread at their positions in an iteration."""
-    first, cursors = word(p, _WORDS.first_cursor) + 1, word(p, _WORDS.cursors)
-    for i in range(cursors):
-        pool, stride = word(p, _WORDS.pools + i), word(p, _WORDS.pools + cursors + i)
-        store_i64(b, first + i, load_i64(b, pool) + iteration * stride)
 
 
 @generated
@@ -47,20 +38,18 @@ def take(target: Target, variant: str) -> Any:
     """Take iterations until none is left. With one thread, only point the cursors at the first one (for profiles)."""
     pause, yield_number = pause_of(target), YIELD[architecture(target)]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        instructions, times, lead = word(p, _WORDS.instructions), word(p, _WORDS.times), word(p, _WORDS.lead)
-        arena = word(p, _WORDS.first_cursor)
+    @kernel(PIPELINE)
+    def execute(instructions, times, first_cursor, arena_bytes, lead, cursors, pools, strides, bases, tid, nt):
         # The base table of this thread: a copy of the first thread's, except for arena and cursors.
-        own = b + 8 * tid * load_i64(b, BASE_WORDS)
+        own = bases + 8 * tid * load_i64(bases, BASE_WORDS)
         if tid > 0:
-            for i in range(-HEADER_WORDS, arena):
-                store_i64(own, i, load_i64(b, i))
-        store_i64(own, arena, load_i64(own, _SCRATCH) + tid * word(p, _WORDS.arena_bytes))
+            for i in range(-HEADER_WORDS, first_cursor):
+                store_i64(own, i, load_i64(bases, i))
+        store_i64(own, first_cursor, load_i64(own, _SCRATCH) + tid * arena_bytes)
         if nt == 1:
-            _point(p, own, 0)
+            point_cursors(own, first_cursor + 1, cursors, pools, strides, 0)
             return
-        control = load_i64(b, CONTROL)
+        control = load_i64(bases, CONTROL)
         body, abort, number = (
             load_i64(control + BODY, 0),
             load_i64(control + ABORT, 0),
@@ -70,7 +59,7 @@ def take(target: Target, variant: str) -> Any:
             iteration = atomic_add(control + NEXT_ITERATION, 1)
             if iteration >= times:
                 return
-            _point(p, own, iteration)
+            point_cursors(own, first_cursor + 1, cursors, pools, strides, iteration)
             # The word is reused by an iteration that cannot begin before this one has ended.
             progress = control + PROGRESS + LINE * (iteration % nt)
             progress_before = control + PROGRESS + LINE * ((iteration + nt - 1) % nt)
@@ -94,4 +83,4 @@ def take(target: Target, variant: str) -> Any:
                     call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
                 atomic_store(progress, iteration * instructions + i + 1)
 
-    return kernel
+    return execute

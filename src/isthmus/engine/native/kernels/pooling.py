@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels.base import accessor, address, device, generated, share, word
+from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32, select, square_root
 from isthmus.engine.native.signatures.elementwise import FLOATS
@@ -45,21 +45,18 @@ def _next(w, h, d, across, down):  # type: ignore[no-untyped-def]
 
 
 @device
-def _window(p, axis, out):  # type: ignore[no-untyped-def]
-    """Return the first input index of window `out`, and how many of its positions are inside the input.
-
-    `axis` is the first word of an axis in the instruction.
-    """
-    start = out * word(p, axis + _STRIDE) - word(p, axis + _BEFORE)
+def _window(axis, out):
+    """Return the first input index of window `out` along an axis, and how many of its positions are inside."""
+    start = out * axis[_STRIDE] - axis[_BEFORE]
     first = max(start, 0)
-    return first, min(start + word(p, axis + _WINDOW), word(p, axis + _INPUT)) - first
+    return first, min(start + axis[_WINDOW], axis[_INPUT]) - first
 
 
 @device
-def _counted(p, axis, out):  # type: ignore[no-untyped-def]
-    """Return how many positions of window `out` are inside the padded input; `axis` as for `_window`."""
-    start = out * word(p, axis + _STRIDE) - word(p, axis + _BEFORE)
-    return min(start + word(p, axis + _WINDOW), word(p, axis + _INPUT) + word(p, axis + _AFTER)) - start
+def _counted(axis, out):
+    """Return how many positions of window `out` along an axis are inside the padded input."""
+    start = out * axis[_STRIDE] - axis[_BEFORE]
+    return min(start + axis[_WINDOW], axis[_INPUT] + axis[_AFTER]) - start
 
 
 @generated
@@ -68,7 +65,6 @@ def pool(target: Target, variant: str) -> Any:
 
     Results of avg and l2 are float32.
     """
-    words = POOL.place
     name, _, kind = variant.partition("_")
     single, combine, finish = _functions(name, kind)
     scaled = name != "max"
@@ -76,13 +72,11 @@ def pool(target: Target, variant: str) -> Any:
     read, write, size, out_size = reader(kind, target), writer(result, target), SIZES[kind], SIZES[result]
     load, store = accessor("load", result, target), accessor("store", result, target)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, channels = word(p, words.batch), word(p, words.channels)
-        padding_counts = word(p, words.padding_counts)
-        in_d, out_d = word(p, words.depth + _INPUT), word(p, words.depth + _OUTPUT)
-        in_h, out_h = word(p, words.height + _INPUT), word(p, words.height + _OUTPUT)
-        in_w, out_w = word(p, words.width + _INPUT), word(p, words.width + _OUTPUT)
+    @kernel(POOL)
+    def execute(output, x, batch, channels, padding_counts, depth, height, width, tid, nt):
+        in_d, out_d = depth[_INPUT], depth[_OUTPUT]
+        in_h, out_h = height[_INPUT], height[_OUTPUT]
+        in_w, out_w = width[_INPUT], width[_OUTPUT]
         pixels = batch * out_d * out_h * out_w
         first, last = share((pixels + _PIXELS - 1) // _PIXELS, tid, nt)
         first, last = first * _PIXELS, min(last * _PIXELS, pixels)
@@ -96,29 +90,29 @@ def pool(target: Target, variant: str) -> Any:
             y0, rest = line % out_h, line // out_h
             z0 = rest % out_d
             # Along each axis, where the window begins and how long it is inside the input.
-            z, deep = _window(p, words.depth, z0)
-            y, down = _window(p, words.height, y0)
-            corner = address(p, b, words.x) + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
+            z, deep = _window(depth, z0)
+            y, down = _window(height, y0)
+            corner = x + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
             # The rows of the padded input in the window, for means that count padding.
-            lines = _counted(p, words.depth, z0) * _counted(p, words.height, y0)
+            lines = _counted(depth, z0) * _counted(height, y0)
             for x0 in range(column, end):
-                at, across = _window(p, words.width, x0)
+                at, across = _window(width, x0)
                 taps = deep * down * across
-                counted = lines * _counted(p, words.width, x0)
+                counted = lines * _counted(width, x0)
                 factor = f32(1) / f32(counted if padding_counts else taps)
-                x = corner + at * pixel_bytes
-                out = address(p, b, words.output) + (line * out_w + x0) * channels * out_size
+                window = corner + at * pixel_bytes
+                out = output + (line * out_w + x0) * channels * out_size
                 w, h, d = 0, 0, 0
                 done = 0
                 # Four positions at a time; the first four need no earlier result.
                 while taps - done >= 4:
-                    p0 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    p0 = window + d * plane_bytes + h * row_bytes + w * pixel_bytes
                     w, h, d = _next(w, h, d, across, down)
-                    p1 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    p1 = window + d * plane_bytes + h * row_bytes + w * pixel_bytes
                     w, h, d = _next(w, h, d, across, down)
-                    p2 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    p2 = window + d * plane_bytes + h * row_bytes + w * pixel_bytes
                     w, h, d = _next(w, h, d, across, down)
-                    p3 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    p3 = window + d * plane_bytes + h * row_bytes + w * pixel_bytes
                     w, h, d = _next(w, h, d, across, down)
                     if done == 0:
                         for c in range(channels):
@@ -130,7 +124,7 @@ def pool(target: Target, variant: str) -> Any:
                             store(out, c, combine(load(out, c), combine(a, combine(e, single(read(p3, c))))))
                     done += 4
                 while done < taps:
-                    p0 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    p0 = window + d * plane_bytes + h * row_bytes + w * pixel_bytes
                     w, h, d = _next(w, h, d, across, down)
                     if done == 0:
                         for c in range(channels):
@@ -144,4 +138,4 @@ def pool(target: Target, variant: str) -> Any:
                         store(out, c, finish(load(out, c), factor))
             first += end - column
 
-    return kernel
+    return execute

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels.base import F32, I8, I32, address, device, generated, load_i32, real, share, word
+from isthmus.engine.native.kernels.base import (
+    F32,
+    I8,
+    I32,
+    generated,
+    kernel,
+    load_i32,
+    share,
+)
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_binary import ADD, MULTIPLY
@@ -116,82 +124,50 @@ def add(target: Target, variant: str) -> Any:
 
     The variant is the type of stored elements.
     """
-    words = ADD.place
     along, fixed = (_weighted(target, variant == "s8", f) for f in (False, True))
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        left, right, y = address(p, b, words.a), address(p, b, words.b), address(p, b, words.y)
-        rows, inner, left_rows, right_rows = (
-            word(p, words.rows),
-            word(p, words.inner),
-            address(p, b, words.a_offsets),
-            address(p, b, words.b_offsets),
-        )
-        b_fixed, zero, least, most, flip = (
-            word(p, words.b_fixed),
-            word(p, words.zero),
-            word(p, words.least),
-            word(p, words.most),
-            word(p, words.flip),
-        )
-        fa, fb, bias, shift = (
-            word(p, words.a_factor),
-            word(p, words.b_factor),
-            word(p, words.bias),
-            word(p, words.shift),
-        )
+    @kernel(ADD)
+    def execute(
+        a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, zero, least, most, flip, a_factor, b_factor, bias, shift,
+        tid, nt,
+    ):  # fmt: skip
         first, last = share(rows * inner, tid, nt)
         while first < last:
             row = first // inner
             column = first - row * inner
             count = min(inner - column, last - first)
-            u = left + load_i32(left_rows, row) + column
-            v = right + load_i32(right_rows, row)
+            u = a + load_i32(a_offsets, row) + column
+            v = b + load_i32(b_offsets, row)
             if b_fixed != 0:
-                fixed(u, v, y + first, count, fa, fb, bias, shift, zero, least, most, flip)
+                fixed(u, v, y + first, count, a_factor, b_factor, bias, shift, zero, least, most, flip)
             else:
-                along(u, v + column, y + first, count, fa, fb, bias, shift, zero, least, most, flip)
+                along(u, v + column, y + first, count, a_factor, b_factor, bias, shift, zero, least, most, flip)
             first += count
 
-    return kernel
+    return execute
 
 
 @generated
 def multiply(target: Target, variant: str) -> Any:
     """Multiply, scale in float and round. The variant is the type of stored elements and how halves are rounded."""
-    words = MULTIPLY.place
     kind, ties = without_ties(variant)
     along, fixed = (_product(target, kind == "s8", f, ties) for f in (False, True))
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        left, right, y = address(p, b, words.a), address(p, b, words.b), address(p, b, words.y)
-        rows, inner, left_rows, right_rows = (
-            word(p, words.rows),
-            word(p, words.inner),
-            address(p, b, words.a_offsets),
-            address(p, b, words.b_offsets),
-        )
-        b_fixed, zero, least, most, flip = (
-            word(p, words.b_fixed),
-            word(p, words.zero),
-            word(p, words.least),
-            word(p, words.most),
-            word(p, words.flip),
-        )
-        za, zb, scale = word(p, words.a_zero), word(p, words.b_zero), real(p, words.scale)
+    @kernel(MULTIPLY)
+    def execute(
+        a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, zero, least, most, flip, a_zero, b_zero, scale, tid, nt
+    ):
         first, last = share(rows * inner, tid, nt)
         while first < last:
             row = first // inner
             column = first - row * inner
             count = min(inner - column, last - first)
-            u = left + load_i32(left_rows, row) + column
-            v = right + load_i32(right_rows, row)
+            u = a + load_i32(a_offsets, row) + column
+            v = b + load_i32(b_offsets, row)
             if b_fixed != 0:
-                fixed(u, v, y + first, count, za, zb, zero, least, most, flip, scale)
+                fixed(u, v, y + first, count, a_zero, b_zero, zero, least, most, flip, scale)
             else:
-                along(u, v + column, y + first, count, za, zb, zero, least, most, flip, scale)
+                along(u, v + column, y + first, count, a_zero, b_zero, zero, least, most, flip, scale)
             first += count
 
-    return kernel
+    return execute

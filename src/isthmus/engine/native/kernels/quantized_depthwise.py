@@ -13,7 +13,17 @@ from typing import Any
 
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import I8, I16, I32, I64, address, device, generated, load_i64, share, word
+from isthmus.engine.native.kernels.base import (
+    I8,
+    I16,
+    I32,
+    I64,
+    device,
+    generated,
+    kernel,
+    load_i64,
+    share,
+)
 from isthmus.engine.native.kernels.nibbles import NibbleForm
 from isthmus.engine.native.kernels.quantized_gemm import accumulate
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, store_rows
@@ -155,24 +165,23 @@ def _kernel(target: Target, form: NibbleForm | None, ties: str) -> Any:
     group_rows = 2 if target.dot == "none" else 4
     first_width = widths[0]
     last_kind = len(widths) - 1
-    words = CONVOLVE.place
     word_groups = 1 if form is None else form.groups
 
     @device
-    def stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted):  # type: ignore[no-untyped-def]
+    def stage_rows(windows, image, blank, work, kind, column_bytes, row, left, count, wanted):
         """Copy the groups under `count` results.
 
-        `image` is the address of the block's first channel; the first window begins at (row, left). `wanted` is the
-        number of channels present. Rows and columns outside the image come from `blank`.
+        `windows` has the words about windows, `image` is the address of the block's first channel; the first window
+        begins at (row, left). `wanted` is the number of channels present. Rows and columns outside the image come from
+        `blank`.
         """
-        height, width, channels = word(p, words.height), word(p, words.width), word(p, words.channels)
-        needed_rows, dilation, flip = word(p, words.needed_rows), word(p, words.dilation_h), word(p, words.input_flip)
-        needed = (count - 1) * word(p, words.stride_w) + word(p, words.span)
+        height, width, channels, needed_rows, dilation, flip, stride, span, row_groups, pitch = windows
+        needed = (count - 1) * stride + span
         before = min(max(-left, 0), needed)
         inside = max(min(width, left + needed) - max(left, 0), 0)
         after = needed - before - inside
-        for g in range(word(p, words.row_groups)):
-            place = work + g * word(p, words.pitch) * column_bytes
+        for g in range(row_groups):
+            place = work + g * pitch * column_bytes
             # The rows of the group, and the bytes from one column of each to the next.
             a0, a1, a2, a3 = blank, blank, blank, blank
             s0, s1, s2, s3 = 0, 0, 0, 0
@@ -197,26 +206,18 @@ def _kernel(target: Target, form: NibbleForm | None, ties: str) -> Any:
                 place += (before + inside) * column_bytes
                 stage(kind, blank, 0, blank, 0, blank, 0, blank, 0, after, place, flip, wanted)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, y, weights, blocks = (
-            address(p, b, words.x),
-            address(p, b, words.y),
-            address(p, b, words.weights),
-            address(p, b, words.blocks),
-        )
-        offsets, blank = address(p, b, words.offsets), address(p, b, words.blank)
-        work = address(p, b, words.work) + tid * word(p, words.work_bytes)
-        channels, out_height, out_width = word(p, words.channels), word(p, words.out_height), word(p, words.out_width)
-        together, segment, steps, block_count = (
-            word(p, words.together),
-            word(p, words.segment),
-            word(p, words.steps),
-            word(p, words.block_count),
-        )
-        zero, least, most, flip = word(p, words.zero), word(p, words.least), word(p, words.most), word(p, words.flip)
+    @kernel(CONVOLVE)
+    def execute(
+        x, y, weights, blocks, offsets, blank, work, work_bytes, batch, height, width, channels, out_height, out_width,
+        together, stride_h, stride_w, top, left, segment, steps, block_count, zero, least, most, flip, needed_rows,
+        dilation_h, input_flip, span, row_groups, pitch, tid, nt,
+    ):  # fmt: skip
+        work = work + tid * work_bytes
+        windows = (
+            height, width, channels, needed_rows, dilation_h, input_flip, stride_w, span, row_groups, pitch
+        )  # fmt: skip
         bands, segments = (out_height + together - 1) // together, (out_width + segment - 1) // segment
-        first, last = share(word(p, words.batch) * bands * segments * block_count, tid, nt)
+        first, last = share(batch * bands * segments * block_count, tid, nt)
         # A unit is one block of channels of one segment of one band: output rows that share groups.
         for unit in range(first, last):
             block, rest = unit % block_count, unit // block_count
@@ -227,11 +228,11 @@ def _kernel(target: Target, form: NibbleForm | None, ties: str) -> Any:
             column_bytes = (4 * first_width) >> min(kind, last_kind)
             wanted = min(channels - start, column_bytes >> 2)
             count = min(segment, out_width - begin)
-            image = x + n * word(p, words.height) * word(p, words.width) * channels + start
-            row = band * word(p, words.stride_h) - word(p, words.top)
-            left = begin * word(p, words.stride_w) - word(p, words.left)
-            stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted)
-            distance = word(p, words.stride_w) * column_bytes
+            image = x + n * height * width * channels + start
+            row = band * stride_h - top
+            first_column = begin * stride_w - left
+            stage_rows(windows, image, blank, work, kind, column_bytes, row, first_column, count, wanted)
+            distance = stride_w * column_bytes
             for u in range(min(together, out_height - band)):
                 factors = head + 2 * column_bytes + u * steps * (column_bytes // word_groups)
                 result = y + ((n * out_height + band + u) * out_width + begin) * channels + start
@@ -244,4 +245,4 @@ def _kernel(target: Target, form: NibbleForm | None, ties: str) -> Any:
                     )  # fmt: skip
                     done += outputs
 
-    return kernel
+    return execute

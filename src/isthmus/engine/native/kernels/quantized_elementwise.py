@@ -9,9 +9,9 @@ from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import (
     I8,
-    address,
     device,
     generated,
+    kernel,
     load_f32,
     load_i32,
     read_f32,
@@ -21,7 +21,6 @@ from isthmus.engine.native.kernels.base import (
     read_u8,
     read_u16,
     share,
-    word,
     write_f32,
     write_i8,
     write_i16,
@@ -46,29 +45,26 @@ SIZE = {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4}
 @generated
 def dequantize(target: Target, variant: str) -> Any:
     """Convert stored integers to reals, with one scale for each index of a middle axis. Variant: the stored type."""
-    words = DEQUANTIZE.place
     read, size = READ[variant], SIZE[variant]
     # Small integers are exact in float, where the subtraction is cheaper.
     number = np.int32 if variant == "s32" else np.float32
 
-    @device
-    def kernel(p, b, tid, nt):
-        x, y, inner, axis = address(p, b, words.x), address(p, b, words.y), word(p, words.inner), word(p, words.axis)
-        scales, zeros = address(p, b, words.scales), address(p, b, words.zeros)
+    @kernel(DEQUANTIZE)
+    def execute(x, y, outer_count, axis, inner, scales, zeros, tid, nt):
         if axis == 1:
             scale, zero = load_f32(scales, 0), number(load_i32(zeros, 0))
-            low, high = share(word(p, words.outer_count) * inner, tid, nt)
+            low, high = share(outer_count * inner, tid, nt)
             for i in range(low, high):
                 write_f32(y, i, np.float32(number(read(x, i)) - zero) * scale)
             return
-        low, high = share(word(p, words.outer_count) * axis, tid, nt)
+        low, high = share(outer_count * axis, tid, nt)
         for row in range(low, high):
             scale, zero = load_f32(scales, row % axis), number(load_i32(zeros, row % axis))
             source, result = x + row * inner * size, y + row * inner * 4
             for i in range(inner):
                 write_f32(result, i, np.float32(number(read(source, i)) - zero) * scale)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -78,7 +74,6 @@ def quantize(target: Target, variant: str) -> Any:
     A real is divided by the divisor, or, if that is 1, multiplied by the factor. Variant: the stored type, and
     how halves are rounded.
     """
-    words = QUANTIZE.place
     kind, ties = without_ties(variant)
     write, size, stored, nearest = WRITE[kind], SIZE[kind], STORED[kind], NEAREST[ties]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
@@ -96,16 +91,10 @@ def quantize(target: Target, variant: str) -> Any:
         def limited(value):
             return stored(np.int32(min(max(value, least), most)))
 
-    @device
-    def kernel(p, b, tid, nt):
-        x, y, inner, axis = address(p, b, words.x), address(p, b, words.y), word(p, words.inner), word(p, words.axis)
-        divisors, factors, zeros = (
-            address(p, b, words.divisors),
-            address(p, b, words.factors),
-            address(p, b, words.zeros),
-        )
+    @kernel(QUANTIZE)
+    def execute(x, y, outer_count, axis, inner, divisors, factors, zeros, tid, nt):
         # With one scale for all, threads divide the elements.
-        rows, length = word(p, words.outer_count) * axis, inner
+        rows, length = outer_count * axis, inner
         first, last = share(rows * length, tid, nt)
         while first < last:
             row = first // length
@@ -123,7 +112,7 @@ def quantize(target: Target, variant: str) -> Any:
                     write(result, i, limited(value))
             first += count
 
-    return kernel
+    return execute
 
 
 def _permuted(target: Target) -> Any:
@@ -158,19 +147,17 @@ def _permuted(target: Target) -> Any:
 @generated
 def lookup(target: Target, variant: str) -> Any:
     """Replace each byte by its entry in a table of 256."""
-    words = LOOKUP.place
     # The lookup in registers needs an instruction (VBMI) that only this target uses.
     permuted = _permuted(target) if target.name == "avx512-vnni" else None
 
-    @device
-    def by_register(p, b, tid, nt):
-        low, high = share(word(p, words.count), tid, nt)
-        permuted(address(p, b, words.x) + low, address(p, b, words.y) + low, high - low, address(p, b, words.table))
+    @kernel(LOOKUP)
+    def by_register(x, y, count, table, tid, nt):
+        low, high = share(count, tid, nt)
+        permuted(x + low, y + low, high - low, table)
 
-    @device
-    def by_memory(p, b, tid, nt):
-        x, y, table = address(p, b, words.x), address(p, b, words.y), address(p, b, words.table)
-        low, high = share(word(p, words.count), tid, nt)
+    @kernel(LOOKUP)
+    def by_memory(x, y, count, table, tid, nt):
+        low, high = share(count, tid, nt)
         for i in range(low, high):
             write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
 

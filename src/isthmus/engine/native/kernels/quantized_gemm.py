@@ -119,17 +119,15 @@ def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
 def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None, ties: str = "") -> Callable:
     """Return a micro-kernel for `rows` rows of byte results of one panel; only rows present are stored.
 
-    Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups per tap, panel,
-    result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result
-    (see `Requantizer`, also for `ties`). Rows that are not present are read nevertheless. `form` is that of 4-bit
-    weights.
+    Arguments: those of `segments_kernel`; then zero point, least, most and flip of the result (see `Requantizer`, also
+    for `ties`). Rows that are not present are read nevertheless. `form` is that of 4-bit weights.
     """
     lanes = target.lanes
     columns = vectors * lanes
 
     def emit(
-        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
-        stride: Any, present: Any, wanted: Any, *limits: Any,
+        code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
+        wanted: Any, taps: Any, groups: Any, *limits: Any,
     ) -> None:  # fmt: skip
         bias = [code.load(panel, code.ints, v * lanes * 4) for v in range(vectors)]
         body = code.plus(panel, 8 * columns)
@@ -150,15 +148,15 @@ def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None
 def float_tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None) -> Callable:
     """Return a micro-kernel for float results from rows quantized at run time, each with its own scale and origin.
 
-    Arguments: those of `tile` up to the columns present; then the first row's scale (f32) and origin (i32), bytes to
-    the next row's, the address of least and most (f64 each), and an unused one.
+    Arguments: those of `tile` up to the groups; then the first row's scale (f32) and origin (i32), bytes to the next
+    row's, the address of least and most (f64 each), and an unused one.
     """
     lanes = target.lanes
     columns = vectors * lanes
 
     def emit(
-        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
-        stride: Any, present: Any, wanted: Any, scaling: Any, scaling_step: Any, limits: Any, unused: Any,
+        code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
+        wanted: Any, taps: Any, groups: Any, scaling: Any, scaling_step: Any, limits: Any, unused: Any,
     ) -> None:  # fmt: skip
         builder = code.builder
         zeros = [ir.Constant(code.ints, None)] * vectors

@@ -11,14 +11,12 @@ from llvmlite import ir
 from isthmus.engine.native.kernels.base import (
     I16,
     I32,
-    address,
-    device,
     generated,
+    kernel,
     load_f32,
     share,
     store_f32,
     store_i32,
-    word,
 )
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, type_suffix, vector_type
@@ -119,34 +117,27 @@ def quantize_rows(target: Target, variant: str) -> Any:
     The variant is the form of results: ``u8``, ``s8``, or ``s16`` minus the zero point. For each row, its scale and the
     result that means 0 are stored at `scaling`.
     """
-    words = QUANTIZE_ROWS.place
     find, quantize = _range(target), _quantized(target, variant)
     bias = {"u8": 128, "s8": 0, "s16": 0}[variant]
     centred = variant == "s16"
     steps, one, lowest, highest = np.float32(255), np.float32(1), np.float32(-128), np.float32(127)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, length, y, pitch = (
-            address(p, b, words.x),
-            word(p, words.length),
-            address(p, b, words.y),
-            word(p, words.pitch),
-        )
-        first, last = share(word(p, words.rows), tid, nt)
+    @kernel(QUANTIZE_ROWS)
+    def execute(x, rows, length, y, pitch, scaling, tid, nt):
+        first, last = share(rows, tid, nt)
         for row in range(first, last):
-            scaling = address(p, b, words.scaling) + 8 * row
+            own_scaling = scaling + 8 * row
             # The range is stored there first, then replaced.
-            find(x + row * length * 4, length, scaling)
-            low, high = load_f32(scaling, 0), load_f32(scaling, 1)
+            find(x + row * length * 4, length, own_scaling)
+            low, high = load_f32(own_scaling, 0), load_f32(own_scaling, 1)
             span = high - low
             factor = steps / span if span > np.float32(0) else one
             # The end of the range with the smaller rounding error determines the zero point.
             down, up = low * factor, high * factor
             zero_real = lowest - down if (lowest + down) + (highest + up) > np.float32(0) else highest - up
             zero = np.int64(np.rint(min(max(zero_real, lowest), highest)))
-            store_f32(scaling, 0, one / factor)
-            store_i32(scaling, 1, np.int32(0 if centred else zero + bias))
+            store_f32(own_scaling, 0, one / factor)
+            store_i32(own_scaling, 1, np.int32(0 if centred else zero + bias))
             quantize(x + row * length * 4, length, y + row * pitch, zero, factor)
 
-    return kernel
+    return execute

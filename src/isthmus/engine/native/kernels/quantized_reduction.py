@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels.base import (
-    address,
+    REASSOCIATED,
     device,
-    device_reassociated,
     fill_bytes,
     generated,
+    kernel,
     load_f32,
     load_i32,
-    real,
     share,
     store_f32,
     store_i32,
-    word,
 )
 from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
 from isthmus.engine.native.kernels.rounding import NEAREST
@@ -39,25 +37,17 @@ def mean(target: Target, variant: str) -> Any:
 
     Variant: the stored type, and how halves are rounded.
     """
-    words = MEAN.place
     kind, ties = without_ties(variant)
     read, write, stored, nearest = READ[kind], WRITE[kind], STORED[kind], NEAREST[ties]
 
-    @device
-    def kernel(p, b, tid, nt):
-        x, y, count, inner = address(p, b, words.x), address(p, b, words.y), word(p, words.count), word(p, words.inner)
-        sums = address(p, b, words.work) + tid * inner * 4
-        scale, offset, bias = (
-            np.float32(real(p, words.scale)),
-            np.int32(word(p, words.offset)),
-            np.float32(real(p, words.bias)),
-        )
-        zero, least, most = (
-            np.int32(word(p, words.zero)),
-            np.float32(word(p, words.least) - word(p, words.zero)),
-            np.float32(word(p, words.most) - word(p, words.zero)),
-        )
-        low, high = share(word(p, words.outer_count), tid, nt)
+    @kernel(MEAN)
+    def execute(
+        x, y, outer_count, count, inner, work, scale: np.float32, offset: np.int32, bias: np.float32, zero, least, most,
+        tid, nt,
+    ):  # fmt: skip
+        sums = work + tid * inner * 4
+        zero, least, most = np.int32(zero), np.float32(least - zero), np.float32(most - zero)
+        low, high = share(outer_count, tid, nt)
         for row in range(low, high):
             fill_bytes(sums, 0, inner * 4)
             for k in range(count):
@@ -69,7 +59,7 @@ def mean(target: Target, variant: str) -> Any:
                 value = np.float32(load_i32(sums, i) - offset) * scale + bias
                 write(result, i, stored(np.int32(nearest(min(max(value, least), most))) + zero))
 
-    return kernel
+    return execute
 
 
 @generated
@@ -77,38 +67,18 @@ def average_pool(target: Target, variant: str) -> Any:
     """Average-pool, NHWC. If `ties_away`, means of stored values are rounded half away from zero; else means of
     reals are rounded as the variant says, which is the stored type and how halves are rounded.
     """
-    words = AVERAGE_POOL.place
     kind, ties = without_ties(variant)
     read, write, stored, nearest = READ[kind], WRITE[kind], STORED[kind], NEAREST[ties]
 
-    @device
-    def kernel(p, b, tid, nt):
-        x, y = address(p, b, words.x), address(p, b, words.y)
-        height, width, channels, out_height, out_width = (
-            word(p, words.height),
-            word(p, words.width),
-            word(p, words.channels),
-            word(p, words.out_height),
-            word(p, words.out_width),
-        )
-        kernel_h, kernel_w, stride_h, stride_w = (
-            word(p, words.kernel_h),
-            word(p, words.kernel_w),
-            word(p, words.stride_h),
-            word(p, words.stride_w),
-        )
-        top, left, count_padding = word(p, words.top), word(p, words.left), word(p, words.padding_counts)
-        sums = address(p, b, words.work) + tid * channels * 4
-        ties_away, scale_in, scale_out = (
-            word(p, words.ties_away),
-            np.float32(real(p, words.scale_in)),
-            np.float32(real(p, words.scale_out)),
-        )
-        zero_in, zero_out = np.int32(word(p, words.zero_in)), np.float32(word(p, words.zero_out))
-        least, most = np.int32(word(p, words.least)), np.int32(word(p, words.most))
+    @kernel(AVERAGE_POOL)
+    def execute(
+        x, y, batch, height, width, channels, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, top, left,
+        padding_counts, work, ties_away, scale_in: np.float32, scale_out: np.float32, zero_in: np.int32,
+        zero_out: np.float32, least: np.int32, most: np.int32, bottom, right, tid, nt,
+    ):  # fmt: skip
+        sums = work + tid * channels * 4
         low_real, high_real = np.float32(least), np.float32(most)
-        bottom, right = word(p, words.bottom), word(p, words.right)
-        low, high = share(word(p, words.batch) * out_height, tid, nt)
+        low, high = share(batch * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
             for ow in range(out_width):
@@ -117,7 +87,7 @@ def average_pool(target: Target, variant: str) -> Any:
                 ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
                 inside = (hb - ha) * (wb - wa)
                 count = inside
-                if count_padding != 0:
+                if padding_counts != 0:
                     count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
                 result = y + (row * out_width + ow) * channels
                 fill_bytes(sums, 0, channels * 4)
@@ -146,7 +116,7 @@ def average_pool(target: Target, variant: str) -> Any:
                         value_real = nearest(mean_real / scale_out) + zero_out
                         write(result, c, stored(np.int32(min(max(value_real, low_real), high_real))))
 
-    return kernel
+    return execute
 
 
 @device
@@ -162,20 +132,13 @@ def softmax(target: Target, variant: str) -> Any:
     """Compute softmax over the last axis, with a table of exponentials of the distance from the largest stored
     value.
     """
-    words = SOFTMAX.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
-    @device_reassociated
-    def kernel(p, b, tid, nt):
-        x, y, length, table = (
-            address(p, b, words.x),
-            address(p, b, words.y),
-            word(p, words.length),
-            address(p, b, words.table),
-        )
-        inverse, zero = np.float32(real(p, words.inverse)), np.float32(word(p, words.zero))
-        least, most = np.float32(word(p, words.least)), np.float32(word(p, words.most))
-        low, high = share(word(p, words.rows), tid, nt)
+    @kernel(SOFTMAX, REASSOCIATED)
+    def execute(
+        x, y, rows, length, table, inverse: np.float32, zero: np.float32, least: np.float32, most: np.float32, tid, nt
+    ):
+        low, high = share(rows, tid, nt)
         for row in range(low, high):
             source, result = x + row * length, y + row * length
             top = np.int32(read(source, 0))
@@ -189,30 +152,17 @@ def softmax(target: Target, variant: str) -> Any:
                 value = np.rint(load_f32(table, _below(top, read(source, i))) * factor) + zero
                 write(result, i, stored(np.int32(min(max(value, least), most))))
 
-    return kernel
+    return execute
 
 
 @generated
 def softmax_of_integers(target: Target, variant: str) -> Any:
     """Compute softmax over the last axis in integers: exponentials from a table, quotients rounded half up."""
-    words = SOFTMAX_OF_INTEGERS.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
-    @device
-    def kernel(p, b, tid, nt):
-        x, y, length, table = (
-            address(p, b, words.x),
-            address(p, b, words.y),
-            word(p, words.length),
-            address(p, b, words.table),
-        )
-        factor, zero, least, most = (
-            word(p, words.factor),
-            word(p, words.zero),
-            word(p, words.least),
-            word(p, words.most),
-        )
-        low, high = share(word(p, words.rows), tid, nt)
+    @kernel(SOFTMAX_OF_INTEGERS)
+    def execute(x, y, rows, length, table, factor, zero, least, most, tid, nt):
+        low, high = share(rows, tid, nt)
         for row in range(low, high):
             source, result = x + row * length, y + row * length
             top = np.int32(read(source, 0))
@@ -226,31 +176,17 @@ def softmax_of_integers(target: Target, variant: str) -> Any:
                 value = (power * factor + (total >> 1)) // total + zero
                 write(result, i, stored(min(max(value, least), most)))
 
-    return kernel
+    return execute
 
 
 @generated
 def resize_bilinear(target: Target, variant: str) -> Any:
     """Resize bilinearly, NHWC, with weights of 11 fractional bits, rounded half up."""
-    words = RESIZE_BILINEAR.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
-    @device
-    def kernel(p, b, tid, nt):
-        x, y, height, width, channels = (
-            address(p, b, words.x),
-            address(p, b, words.y),
-            word(p, words.height),
-            word(p, words.width),
-            word(p, words.channels),
-        )
-        out_height, out_width, rows, columns = (
-            word(p, words.out_height),
-            word(p, words.out_width),
-            address(p, b, words.rows),
-            address(p, b, words.columns),
-        )
-        low, high = share(word(p, words.batch) * out_height, tid, nt)
+    @kernel(RESIZE_BILINEAR)
+    def execute(x, y, batch, height, width, channels, out_height, out_width, rows, columns, tid, nt):
+        low, high = share(batch * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
             above = x + (n * height + np.int64(load_i32(rows, 3 * oh))) * width * channels
@@ -267,4 +203,4 @@ def resize_bilinear(target: Target, variant: str) -> Any:
                     second = (d << 11) + (np.int32(read(below + right, c)) - d) * across
                     write(result, c, stored(((first << 11) + (second - first) * down + (1 << 21)) >> 22))
 
-    return kernel
+    return execute

@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import address, device, generated, load_u32, real, share, store_f32, word
+from isthmus.engine.native.kernels.base import (
+    device,
+    generated,
+    kernel,
+    load_u32,
+    share,
+    store_f32,
+)
 from isthmus.engine.native.signatures.random import NUMBERS
 from isthmus.engine.native.target import Target
 from isthmus.graph.evaluation.random import (
@@ -28,7 +35,6 @@ from isthmus.graph.evaluation.random import (
     TAIL_ENDS,
 )
 
-_WORDS = NUMBERS.place
 _MASK = 0xFFFFFFFF
 
 
@@ -101,12 +107,10 @@ def numbers(target: Target, variant: str) -> Any:
     """Write random numbers. Variant: their distribution."""
     of_bits = _OF_BITS[variant]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        seed = np.int64(load_u32(address(p, b, _WORDS.seed), 0))
-        execution = np.int64(load_u32(address(p, b, _WORDS.execution), 0))
-        output, elements, stream = address(p, b, _WORDS.output), word(p, _WORDS.elements), word(p, _WORDS.stream)
-        factor, summand = real(p, _WORDS.factor), real(p, _WORDS.summand)
+    @kernel(NUMBERS)
+    def execute(output, seed, execution, stream, elements, factor, summand, tid, nt):
+        seed = np.int64(load_u32(seed, 0))
+        execution = np.int64(load_u32(execution, 0))
         first, last = share((elements + 3) // 4, tid, nt)
         for block in range(first, last):
             bits = _block(block, execution, seed, stream)
@@ -114,4 +118,4 @@ def numbers(target: Target, variant: str) -> Any:
                 if 4 * block + k < elements:
                     store_f32(output, 4 * block + k, np.float32(of_bits(bits[k]) * factor + summand))
 
-    return kernel
+    return execute

@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import address, device, generated, read_f32, real, share, word, write_f32
+from isthmus.engine.native.kernels.base import (
+    device,
+    generated,
+    kernel,
+    read_f32,
+    share,
+    write_f32,
+)
 from isthmus.engine.native.kernels.gemm import dense_tile, single_row
 from isthmus.engine.native.kernels.mathematics import clamp, multiply_add, sigmoid, tanh
 from isthmus.engine.native.signatures.recurrent import GRU, LSTM
@@ -21,9 +28,6 @@ f32 = np.float32
 _INFINITY = np.float32(np.inf)
 _SUMS_IN_FLIGHT = 8
 """The number of independent sums that keep the processor busy while it reads a panel."""
-
-# Operands that both layers share are at the same positions.
-_LSTM, _GRU = LSTM.place, GRU.place
 
 
 def _product(target: Target, vectors: int) -> Any:
@@ -54,32 +58,30 @@ def _product(target: Target, vectors: int) -> Any:
 
 
 @device
-def _time(p, step):  # type: ignore[no-untyped-def]
+def _time(steps, reverse, step):
     """Return the position of a step in the sequence."""
-    return word(p, _LSTM.steps) - 1 - step if word(p, _LSTM.reverse) != 0 else step
+    return steps - 1 - step if reverse != 0 else step
 
 
 @device
-def _take_part(p, tid, nt):  # type: ignore[no-untyped-def]
+def _take_part(count, phases, tid, nt):
     """Return the number of threads that divide the instruction, or 0 if this thread takes no part in it.
 
     Threads divide only an instruction for one phase of one step, since they synchronise only between instructions.
     """
-    if word(p, _LSTM.count) == 1 and word(p, _LSTM.phases) != 3:
+    if count == 1 and phases != 3:
         return nt
     return 1 if tid == 0 else 0
 
 
 @device
-def _before(p, b, step, features):  # type: ignore[no-untyped-def]
+def _before(initial, out, steps, reverse, step, step_bytes):
     """Return the address of the hidden states that a step starts from: the initial ones, or the previous output."""
-    if step == 0:
-        return address(p, b, _LSTM.initial)
-    return address(p, b, _LSTM.out) + _time(p, step - 1) * word(p, _LSTM.batch) * features * 4
+    return initial if step == 0 else out + _time(steps, reverse, step - 1) * step_bytes
 
 
 @device
-def _lstm_cells(p, x, gates, old, cell, hidden, peepholes, padded, begin, end):  # type: ignore[no-untyped-def]
+def _lstm_cells(x, gates, old, cell, hidden, peepholes, padded, begin, end, units, coupled, limit):
     """Compute the cells and hidden states of units `begin` to `end`; gates are forget, new, output, input.
 
     Parameters
@@ -91,7 +93,6 @@ def _lstm_cells(p, x, gates, old, cell, hidden, peepholes, padded, begin, end): 
     peepholes
         Weights of the cell for the input, forget and output gates, or 0.
     """
-    coupled, limit, units = word(p, _LSTM.coupled) != 0, np.float32(real(p, _LSTM.cell_clip)), word(p, _LSTM.units)
     for u in range(begin, end):
         c = read_f32(old, u)
         forget_sum, enter_sum = read_f32(x, u) + read_f32(gates, u), f32(0)
@@ -128,61 +129,56 @@ def lstm(target: Target, variant: str) -> Any:
     width = vectors * target.lanes
     product = _product(target, vectors)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, units, steps, projected = (
-            word(p, _LSTM.batch),
-            word(p, _LSTM.units),
-            word(p, _LSTM.steps),
-            word(p, _LSTM.projected),
-        )
+    @kernel(LSTM)
+    def execute(
+        input_gates, panels, initial, gates, out, last, steps, batch, units, first, count, reverse, phases,
+        initial_cell, cell, last_cell, peepholes, coupled, cell_clip: np.float32, hidden, projected, projection,
+        out_clip: np.float32, tid, nt,
+    ):  # fmt: skip
         features = projected if projected != 0 else units
         unit_panels = (units + width - 1) // width
         padded = unit_panels * width
-        gates = address(p, b, _LSTM.gates)
-        gate_count = 3 if word(p, _LSTM.coupled) != 0 else 4
+        gate_count = 3 if coupled != 0 else 4
         gate_bytes = gate_count * padded * 4
-        parts = _take_part(p, tid, nt)
+        parts = _take_part(count, phases, tid, nt)
         if parts == 0:
             return
         first_panel, last_panel = share(unit_panels, tid, parts)
         begin, end = first_panel * width, min(last_panel * width, units)
-        for step in range(word(p, _LSTM.first), word(p, _LSTM.first) + word(p, _LSTM.count)):
-            time = _time(p, step)
-            out = address(p, b, _LSTM.out) + time * batch * features * 4
-            hidden = address(p, b, _LSTM.hidden) if projected != 0 else out
-            last = step == steps - 1
-            if word(p, _LSTM.phases) & 1:
+        for step in range(first, first + count):
+            time, is_last = _time(steps, reverse, step), step == steps - 1
+            result = out + time * batch * features * 4
+            states = hidden if projected != 0 else result
+            if phases & 1:
+                before = _before(initial, out, steps, reverse, step, batch * features * 4)
                 for g in range(gate_count):
                     product(
-                        _before(p, b, step, features), features * 4, batch, features, address(p, b, _LSTM.panels),
-                        gates, gate_bytes, g * unit_panels + first_panel, g * unit_panels + last_panel,
-                        gate_count * padded, _INFINITY,
+                        before, features * 4, batch, features, panels, gates, gate_bytes,
+                        g * unit_panels + first_panel, g * unit_panels + last_panel, gate_count * padded, _INFINITY,
                     )  # fmt: skip
                 for i in range(batch):
-                    cell = address(p, b, _LSTM.cell) + i * units * 4
-                    old = address(p, b, _LSTM.initial_cell) + i * units * 4 if step == 0 else cell
-                    x = address(p, b, _LSTM.input_gates) + (time * batch + i) * gate_bytes
+                    new_cell = cell + i * units * 4
+                    old = initial_cell + i * units * 4 if step == 0 else new_cell
+                    x = input_gates + (time * batch + i) * gate_bytes
                     _lstm_cells(
-                        p, x, gates + i * gate_bytes, old, cell, hidden + i * units * 4, address(p, b, _LSTM.peepholes),
-                        padded, begin, end,
+                        x, gates + i * gate_bytes, old, new_cell, states + i * units * 4, peepholes, padded, begin,
+                        end, units, coupled != 0, cell_clip,
                     )  # fmt: skip
-                    if last and address(p, b, _LSTM.last_cell) != 0:
-                        _copy_range(cell, address(p, b, _LSTM.last_cell) + i * units * 4, begin, end)
-                    if last and projected == 0 and address(p, b, _LSTM.last) != 0:
-                        _copy_range(out + i * units * 4, address(p, b, _LSTM.last) + i * units * 4, begin, end)
-            if projected != 0 and word(p, _LSTM.phases) & 2:
+                    if is_last and last_cell != 0:
+                        _copy_range(new_cell, last_cell + i * units * 4, begin, end)
+                    if is_last and projected == 0 and last != 0:
+                        _copy_range(result + i * units * 4, last + i * units * 4, begin, end)
+            if projected != 0 and phases & 2:
                 low, high = share((projected + width - 1) // width, tid, parts)
                 product(
-                    hidden, units * 4, batch, units, address(p, b, _LSTM.projection), out, projected * 4, low, high,
-                    projected, np.float32(real(p, _LSTM.out_clip)),
+                    states, units * 4, batch, units, projection, result, projected * 4, low, high, projected, out_clip
                 )  # fmt: skip
-                if last and address(p, b, _LSTM.last) != 0:
+                if is_last and last != 0:
                     for i in range(batch):
-                        row, goal = out + i * projected * 4, address(p, b, _LSTM.last) + i * projected * 4
+                        row, goal = result + i * projected * 4, last + i * projected * 4
                         _copy_range(row, goal, low * width, min(high * width, projected))
 
-    return kernel
+    return execute
 
 
 @device
@@ -207,35 +203,32 @@ def gru(target: Target, variant: str) -> Any:
     product = _product(target, vectors)
     direct_gates = 3 if linear else 2
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, units, steps, phases = (
-            word(p, _GRU.batch),
-            word(p, _GRU.units),
-            word(p, _GRU.steps),
-            word(p, _GRU.phases),
-        )
+    @kernel(GRU)
+    def execute(
+        input_gates, panels, initial, gates, out, last, steps, batch, units, first, count, reverse, phases,
+        reset_hidden, new_panels, tid, nt,
+    ):  # fmt: skip
         unit_panels = (units + width - 1) // width
         padded = unit_panels * width
-        gates, reset_hidden = address(p, b, _GRU.gates), address(p, b, _GRU.reset_hidden)
-        parts = _take_part(p, tid, nt)
+        parts = _take_part(count, phases, tid, nt)
         if parts == 0:
             return
         first_panel, last_panel = share(unit_panels, tid, parts)
         begin, end = first_panel * width, min(last_panel * width, units)
-        for step in range(word(p, _GRU.first), word(p, _GRU.first) + word(p, _GRU.count)):
-            time, before = _time(p, step), _before(p, b, step, units)
-            out = address(p, b, _GRU.out) + time * batch * units * 4
-            inputs = address(p, b, _GRU.input_gates) + time * batch * padded * 12
+        for step in range(first, first + count):
+            time = _time(steps, reverse, step)
+            before = _before(initial, out, steps, reverse, step, batch * units * 4)
+            result = out + time * batch * units * 4
+            inputs = input_gates + time * batch * padded * 12
             if phases & 1:
                 for g in range(direct_gates):
                     product(
-                        before, units * 4, batch, units, address(p, b, _GRU.panels), gates, padded * 12,
+                        before, units * 4, batch, units, panels, gates, padded * 12,
                         g * unit_panels + first_panel, g * unit_panels + last_panel, direct_gates * padded, _INFINITY,
                     )  # fmt: skip
                 for i in range(batch):
                     x, sums = inputs + i * padded * 12, gates + i * padded * 12
-                    old, goal = before + i * units * 4, out + i * units * 4
+                    old, goal = before + i * units * 4, result + i * units * 4
                     if linear:
                         for u in range(begin, end):
                             reset = sigmoid(read_f32(x, padded + u) + read_f32(sums, padded + u))
@@ -247,17 +240,17 @@ def gru(target: Target, variant: str) -> Any:
                             write_f32(reset_hidden + i * units * 4, u, reset * read_f32(old, u))
             if not linear and phases & 2:
                 product(
-                    reset_hidden, units * 4, batch, units, address(p, b, _GRU.new_panels), gates + padded * 8,
+                    reset_hidden, units * 4, batch, units, new_panels, gates + padded * 8,
                     padded * 12, first_panel, last_panel, padded, _INFINITY,
                 )  # fmt: skip
                 for i in range(batch):
                     x, sums = inputs + i * padded * 12, gates + i * padded * 12
-                    old, goal = before + i * units * 4, out + i * units * 4
+                    old, goal = before + i * units * 4, result + i * units * 4
                     for u in range(begin, end):
                         new = read_f32(x, 2 * padded + u) + read_f32(sums, 2 * padded + u)
                         _gru_update(read_f32(x, u) + read_f32(sums, u), new, old, goal, u)
-            if step == steps - 1 and address(p, b, _GRU.last) != 0 and (linear or phases & 2):
+            if step == steps - 1 and last != 0 and (linear or phases & 2):
                 for i in range(batch):
-                    _copy_range(out + i * units * 4, address(p, b, _GRU.last) + i * units * 4, begin, end)
+                    _copy_range(result + i * units * 4, last + i * units * 4, begin, end)
 
-    return kernel
+    return execute

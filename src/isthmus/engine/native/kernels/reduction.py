@@ -15,13 +15,11 @@ import numpy as np
 from isthmus.engine.native.kernels import mathematics
 from isthmus.engine.native.kernels.base import (
     accessor,
-    address,
     device,
     device_reassociated,
     generated,
-    real,
+    kernel,
     share,
-    word,
 )
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32
@@ -69,7 +67,6 @@ def _combination(name: str, kind: str) -> tuple[Callable, Any]:
 @generated
 def rows(target: Target, variant: str) -> Any:
     """Reduce dense runs to each output. Variant: ``function_kind``. Float results are multiplied by the factor."""
-    words = ROWS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
     read, write, size, is_float = reader(kind, target), writer(kind, target), SIZES[kind], kind in (*FLOATS, "f64")
@@ -82,35 +79,29 @@ def rows(target: Target, variant: str) -> Any:
             total = convert(combine(total, read(x, i)))
         return total
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        run, runs, kept, reduced = (
-            word(p, words.run),
-            word(p, words.runs),
-            word(p, words.kept_rank),
-            word(p, words.reduced_rank),
-        )
-        factor = in_kind(real(p, words.factor))
-        # The lists of the reduced axes follow those of the kept ones.
-        lists = words.kept + 2 * kept
-        first, last = share(word(p, words.outputs), tid, nt)
+    @kernel(ROWS)
+    def execute(
+        output, x, outputs, run, runs, factor, kept_rank, reduced_rank, kept, kept_strides, reduced, reduced_strides,
+        tid, nt,
+    ):  # fmt: skip
+        factor = in_kind(factor)
+        first, last = share(outputs, tid, nt)
         for out in range(first, last):
-            x = address(p, b, words.x) + outer_offset(p, words.kept, kept, out, words.kept + kept)
-            total = reduce_run(x, run, neutral)
+            source = x + outer_offset(kept, kept_rank, out, kept_strides)
+            total = reduce_run(source, run, neutral)
             for r in range(1, runs):
-                part = reduce_run(x + outer_offset(p, lists, reduced, r, lists + reduced), run, neutral)
+                part = reduce_run(source + outer_offset(reduced, reduced_rank, r, reduced_strides), run, neutral)
                 total = convert(combine(total, part))
             if is_float:
                 total = total * factor
-            write(address(p, b, words.output) + out * size, 0, total)
+            write(output + out * size, 0, total)
 
-    return kernel
+    return execute
 
 
 @generated
 def columns(target: Target, variant: str) -> Any:
     """Reduce rows to rows of outputs. The variant is that of `rows`; see `sums_in_float32` for floats of 16 bits."""
-    words = COLUMNS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
     result = "f32" if sums_in_float32(name, kind) else kind
@@ -118,41 +109,36 @@ def columns(target: Target, variant: str) -> Any:
     load, store, out_size = accessor("load", result, target), accessor("store", result, target), SIZES[result]
     in_kind = _NUMPY[kind] if is_float else f32
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        inner, reduced_count, kept, reduced = (
-            word(p, words.inner),
-            word(p, words.elements),
-            word(p, words.kept_rank),
-            word(p, words.reduced_rank),
-        )
-        factor = in_kind(real(p, words.factor))
-        # The lists of the reduced axes follow those of the kept ones.
-        lists = words.kept + 2 * kept
+    @kernel(COLUMNS)
+    def execute(
+        output, x, outer_outputs, inner, elements, factor, kept_rank, reduced_rank, kept, kept_strides, reduced,
+        reduced_strides, tid, nt,
+    ):  # fmt: skip
+        factor = in_kind(factor)
         blocks = (inner + _BLOCK - 1) // _BLOCK
-        first, last = share(word(p, words.outer_outputs) * blocks, tid, nt)
+        first, last = share(outer_outputs * blocks, tid, nt)
         for piece in range(first, last):
             out = piece // blocks
             column = (piece - out * blocks) * _BLOCK
             count = min(_BLOCK, inner - column)
-            y = address(p, b, words.output) + (out * inner + column) * out_size
-            x = address(p, b, words.x) + outer_offset(p, words.kept, kept, out, words.kept + kept) + column * size
+            y = output + (out * inner + column) * out_size
+            source = x + outer_offset(kept, kept_rank, out, kept_strides) + column * size
             for i in range(count):
                 write(y, i, neutral)
             # Four rows at a time: the sums are loaded and stored once for all of them.
-            whole = reduced_count - reduced_count % 4
+            whole = elements - elements % 4
             r = 0
             while r < whole:
-                x0 = x + outer_offset(p, lists, reduced, r, lists + reduced)
-                x1 = x + outer_offset(p, lists, reduced, r + 1, lists + reduced)
-                x2 = x + outer_offset(p, lists, reduced, r + 2, lists + reduced)
-                x3 = x + outer_offset(p, lists, reduced, r + 3, lists + reduced)
+                x0 = source + outer_offset(reduced, reduced_rank, r, reduced_strides)
+                x1 = source + outer_offset(reduced, reduced_rank, r + 1, reduced_strides)
+                x2 = source + outer_offset(reduced, reduced_rank, r + 2, reduced_strides)
+                x3 = source + outer_offset(reduced, reduced_rank, r + 3, reduced_strides)
                 for i in range(count):
                     four = combine(combine(read(x0, i), read(x1, i)), combine(read(x2, i), read(x3, i)))
                     store(y, i, combine(load(y, i), four))
                 r += 4
-            while r < reduced_count:
-                x0 = x + outer_offset(p, lists, reduced, r, lists + reduced)
+            while r < elements:
+                x0 = source + outer_offset(reduced, reduced_rank, r, reduced_strides)
                 for i in range(count):
                     store(y, i, combine(load(y, i), read(x0, i)))
                 r += 1
@@ -160,7 +146,7 @@ def columns(target: Target, variant: str) -> Any:
                 for i in range(count):
                     store(y, i, load(y, i) * factor)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -169,26 +155,24 @@ def running_sum(target: Target, variant: str) -> Any:
 
     Each of the `inner` elements after that axis has its own sums; `exclusive` ones leave out the element itself.
     """
-    words = RUNNING_SUM.place
     load, store, size = accessor("load", variant, target), accessor("store", variant, target), SIZES[variant]
     zero, convert = _NUMPY[variant](0), _NUMPY[variant]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, inner, exclusive = word(p, words.length), word(p, words.inner), word(p, words.exclusive)
-        first, last = share(word(p, words.outer_count) * inner, tid, nt)
+    @kernel(RUNNING_SUM)
+    def execute(output, x, outer_count, length, inner, exclusive, reverse, tid, nt):
+        first, last = share(outer_count * inner, tid, nt)
         for line in range(first, last):
             outer = line // inner
             start = (outer * length * inner + line - outer * inner) * size
             step = inner * size
-            if word(p, words.reverse):
+            if reverse:
                 start, step = start + (length - 1) * step, -step
-            x, y = address(p, b, words.x) + start, address(p, b, words.output) + start
+            source, y = x + start, output + start
             total = zero
             for i in range(length):
-                value = load(x + i * step, 0)
+                value = load(source + i * step, 0)
                 after = convert(total + value)
                 store(y + i * step, 0, total if exclusive else after)
                 total = after
 
-    return kernel
+    return execute

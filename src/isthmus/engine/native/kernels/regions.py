@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import address, device, load_f32, load_i32, real, share, store_f32, word
+from isthmus.engine.native.kernels.base import device, kernel, load_f32, load_i32, share, store_f32
 from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.signatures.regions import ROI_ALIGN
 
-_WORDS = ROI_ALIGN.place
 _MAX_SAMPLES = 1 << 12
 """The most samples along an axis of a pixel whose region says how many there are."""
 
@@ -55,41 +54,36 @@ def _gather(out, image, height, width, channels, y, x, largest):  # type: ignore
         store_f32(out, k, max(before, value) if largest else before + value)
 
 
-@device
-def roi_align(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(ROI_ALIGN)
+def roi_align(
+    output, x, regions, indices, batch, height, width, channels, count, out_height, out_width, samples_y, samples_x,
+    aligned, largest, ratio_y, ratio_x, bases, instruction, tid, nt,
+):  # fmt: skip
     """Write the mean, or the largest, of samples of an image for each pixel of each region."""
-    batch, height, width, channels = (
-        word(p, _WORDS.batch),
-        word(p, _WORDS.height),
-        word(p, _WORDS.width),
-        word(p, _WORDS.channels),
-    )
-    out_height, out_width = word(p, _WORDS.out_height), word(p, _WORDS.out_width)
-    aligned, largest = word(p, _WORDS.aligned), word(p, _WORDS.largest)
     pixels = out_height * out_width
-    first, last = share(word(p, _WORDS.count) * pixels, tid, nt)
+    first, last = share(count * pixels, tid, nt)
     outside = 0
     for pixel in range(first, last):
         index = pixel // pixels
         row, column = (pixel - index * pixels) // out_width, pixel % out_width
-        region = address(p, b, _WORDS.regions) + 16 * index
+        region = regions + 16 * index
         left, top, right, bottom = load_f32(region, 0), load_f32(region, 1), load_f32(region, 2), load_f32(region, 3)
-        start_y, cell_y = _cell(top, bottom, real(p, _WORDS.ratio_y), out_height, aligned)
-        start_x, cell_x = _cell(left, right, real(p, _WORDS.ratio_x), out_width, aligned)
-        count_y, count_x = _samples(word(p, _WORDS.samples_y), cell_y), _samples(word(p, _WORDS.samples_x), cell_x)
-        wanted = np.int64(load_i32(address(p, b, _WORDS.indices), index))
+        start_y, cell_y = _cell(top, bottom, ratio_y, out_height, aligned)
+        start_x, cell_x = _cell(left, right, ratio_x, out_width, aligned)
+        count_y, count_x = _samples(samples_y, cell_y), _samples(samples_x, cell_x)
+        wanted = np.int64(load_i32(indices, index))
         own = max(0, min(wanted, batch - 1))
         outside |= own ^ wanted
-        image = address(p, b, _WORDS.x) + own * height * width * channels * 4
-        out = address(p, b, _WORDS.output) + pixel * channels * 4
+        image = x + own * height * width * channels * 4
+        out = output + pixel * channels * 4
         for k in range(channels):
             store_f32(out, k, np.float32(-np.inf) if largest else np.float32(0))
         for i in range(count_y):
             y = start_y + (row * count_y + i + 0.5) / count_y * cell_y
             for j in range(count_x):
-                x = start_x + (column * count_x + j + 0.5) / count_x * cell_x
-                _gather(out, image, height, width, channels, y, x, largest)
+                place_x = start_x + (column * count_x + j + 0.5) / count_x * cell_x
+                _gather(out, image, height, width, channels, y, place_x, largest)
         if not largest:
             for k in range(channels):
                 store_f32(out, k, load_f32(out, k) / np.float32(count_y * count_x))
-    report_outside(p, b, outside)
+    report_outside(instruction, bases, outside)

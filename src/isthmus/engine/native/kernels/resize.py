@@ -8,17 +8,15 @@ from typing import Any
 
 from isthmus.engine.native.kernels import mathematics
 from isthmus.engine.native.kernels.base import (
-    address,
     device,
     generated,
+    kernel,
     load_f32,
     load_i32,
     load_i64,
     read_f32,
-    real,
     share,
     store_f32,
-    word,
     write_f32,
 )
 from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
@@ -26,8 +24,6 @@ from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
 from isthmus.engine.native.signatures.resize import ALONG_AXIS, BILINEAR, CROP_AND_RESIZE, GRID_SAMPLE
 from isthmus.engine.native.target import Target
-
-_ALONG_AXIS, _GRID_SAMPLE = ALONG_AXIS.place, GRID_SAMPLE.place
 
 _ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
 
@@ -38,30 +34,21 @@ def bilinear(target: Target, variant: str) -> Any:
 
     Variant: the kind of the pixels.
     """
-    words = BILINEAR.place
     read, write, size = reader(variant, target), writer(variant, target), SIZES[variant]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        height, width, channels = word(p, words.height), word(p, words.width), word(p, words.channels)
-        upper, lower, row_weights = (
-            address(p, b, words.upper),
-            address(p, b, words.lower),
-            address(p, b, words.row_weights),
-        )
-        left, right, pixel_weights = (
-            address(p, b, words.left),
-            address(p, b, words.right),
-            address(p, b, words.pixel_weights),
-        )
-        first, last = share(word(p, words.batch) * height, tid, nt)
+    @kernel(BILINEAR)
+    def execute(
+        output, x, batch, image_bytes, height, width, channels, upper, lower, row_weights, left, right, pixel_weights,
+        tid, nt,
+    ):  # fmt: skip
+        first, last = share(batch * height, tid, nt)
         for line in range(first, last):
             image = line // height
             row = line - image * height
-            start = address(p, b, words.x) + image * word(p, words.image_bytes)
+            start = x + image * image_bytes
             above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
             for column in range(width):
-                out = address(p, b, words.output) + (line * width + column) * channels * size
+                out = output + (line * width + column) * channels * size
                 # The pixels above on the left and right, then those below.
                 a, c = above + load_i64(left, column), above + load_i64(right, column)
                 d, e = below + load_i64(left, column), below + load_i64(right, column)
@@ -71,32 +58,22 @@ def bilinear(target: Target, variant: str) -> Any:
                     bottom = multiply_add(read(e, k) - read(d, k), along, read(d, k))
                     write(out, k, multiply_add(bottom - top, down, top))
 
-    return kernel
+    return execute
 
 
-@device
-def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(ALONG_AXIS)
+def along_axis(output, x, outer_count, size, count, inner, taps, places, weights, tid, nt):
     """Resize one axis: an element of the result is a weighted sum of `taps` elements, whose indices are in a table."""
-    size, count, inner, taps = (
-        word(p, _ALONG_AXIS.size),
-        word(p, _ALONG_AXIS.count),
-        word(p, _ALONG_AXIS.inner),
-        word(p, _ALONG_AXIS.taps),
-    )
-    places, weights = address(p, b, _ALONG_AXIS.places), address(p, b, _ALONG_AXIS.weights)
-    first, last = share(word(p, _ALONG_AXIS.outer_count) * count, tid, nt)
+    first, last = share(outer_count * count, tid, nt)
     for line in range(first, last):
         outer = line // count
         entry = (line - outer * count) * taps
-        out, x = (
-            address(p, b, _ALONG_AXIS.output) + line * inner * 4,
-            address(p, b, _ALONG_AXIS.x) + outer * size * inner * 4,
-        )
-        source, weight = x + load_i64(places, entry) * inner * 4, load_f32(weights, entry)
+        out, line_start = output + line * inner * 4, x + outer * size * inner * 4
+        source, weight = line_start + load_i64(places, entry) * inner * 4, load_f32(weights, entry)
         for i in range(inner):
             write_f32(out, i, read_f32(source, i) * weight)
         for t in range(1, taps):
-            source, weight = x + load_i64(places, entry + t) * inner * 4, load_f32(weights, entry + t)
+            source, weight = line_start + load_i64(places, entry + t) * inner * 4, load_f32(weights, entry + t)
             for i in range(inner):
                 store_f32(out, i, multiply_add(read_f32(source, i), weight, load_f32(out, i)))
 
@@ -179,30 +156,19 @@ def _grid_place(at, size, corners, nearest, padding):  # type: ignore[no-untyped
     return at
 
 
-@device
-def grid_sample(p, b, tid, nt):  # type: ignore[no-untyped-def]
+@kernel(GRID_SAMPLE)
+def grid_sample(output, x, grid, batch, height, width, channels, pixels, corners, nearest, padding, tid, nt):
     """Sample images at positions given by another tensor, from -1 to 1."""
-    height, width, channels, pixels = (
-        word(p, _GRID_SAMPLE.height),
-        word(p, _GRID_SAMPLE.width),
-        word(p, _GRID_SAMPLE.channels),
-        word(p, _GRID_SAMPLE.pixels),
-    )
-    corners, nearest, padding = (
-        word(p, _GRID_SAMPLE.corners),
-        word(p, _GRID_SAMPLE.nearest),
-        word(p, _GRID_SAMPLE.padding),
-    )
-    first, last = share(word(p, _GRID_SAMPLE.batch) * pixels, tid, nt)
+    first, last = share(batch * pixels, tid, nt)
     for pixel in range(first, last):
-        x = _grid_place(read_f32(address(p, b, _GRID_SAMPLE.grid), 2 * pixel), width, corners, nearest, padding)
-        y = _grid_place(read_f32(address(p, b, _GRID_SAMPLE.grid), 2 * pixel + 1), height, corners, nearest, padding)
-        image = address(p, b, _GRID_SAMPLE.x) + pixel // pixels * height * width * channels * 4
-        out = address(p, b, _GRID_SAMPLE.output) + pixel * channels * 4
+        place_x = _grid_place(read_f32(grid, 2 * pixel), width, corners, nearest, padding)
+        y = _grid_place(read_f32(grid, 2 * pixel + 1), height, corners, nearest, padding)
+        image = x + pixel // pixels * height * width * channels * 4
+        out = output + pixel * channels * 4
         if nearest:
-            _pick(out, image, height, width, channels, y, x, padding == 0)
+            _pick(out, image, height, width, channels, y, place_x, padding == 0)
         else:
-            _blend(out, image, height, width, channels, y, x, padding == 0)
+            _blend(out, image, height, width, channels, y, place_x, padding == 0)
 
 
 @device
@@ -218,46 +184,36 @@ def crop_and_resize(target: Target, variant: str) -> Any:
 
     Samples outside the image have the value `outside`.
     """
-    words = CROP_AND_RESIZE.place
     load_index = load_i64 if variant == "i64" else load_i32
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, height, width, channels = (
-            word(p, words.batch),
-            word(p, words.height),
-            word(p, words.width),
-            word(p, words.channels),
-        )
-        out_height, out_width, nearest, outside = (
-            word(p, words.out_height),
-            word(p, words.out_width),
-            word(p, words.nearest),
-            f32(real(p, words.outside)),
-        )
+    @kernel(CROP_AND_RESIZE)
+    def execute(
+        output, x, boxes, indices, count, batch, height, width, channels, out_height, out_width, nearest, outside: f32,
+        bases, instruction, tid, nt,
+    ):  # fmt: skip
         pixels = out_height * out_width
-        first, last = share(word(p, words.count) * pixels, tid, nt)
+        first, last = share(count * pixels, tid, nt)
         wrong = 0
         for pixel in range(first, last):
             box = pixel // pixels
             row = (pixel - box * pixels) // out_width
             column = pixel % out_width
-            corners = address(p, b, words.boxes) + box * 16
+            corners = boxes + box * 16
             y = _crop_place(read_f32(corners, 0), read_f32(corners, 2), row, out_height, height)
-            x = _crop_place(read_f32(corners, 1), read_f32(corners, 3), column, out_width, width)
-            index = load_index(address(p, b, words.indices), box)
+            place_x = _crop_place(read_f32(corners, 1), read_f32(corners, 3), column, out_width, width)
+            index = load_index(indices, box)
             wanted = index + batch if index < 0 else index
             index = max(0, min(wanted, batch - 1))
             wrong |= index ^ wanted
-            image = address(p, b, words.x) + index * height * width * channels * 4
-            out = address(p, b, words.output) + pixel * channels * 4
-            if not (_inside(y, height) and _inside(x, width)):
+            image = x + index * height * width * channels * 4
+            out = output + pixel * channels * 4
+            if not (_inside(y, height) and _inside(place_x, width)):
                 for k in range(channels):
                     write_f32(out, k, outside)
             elif nearest:
-                _pick(out, image, height, width, channels, round_even(y), round_even(x), False)
+                _pick(out, image, height, width, channels, round_even(y), round_even(place_x), False)
             else:
-                _blend(out, image, height, width, channels, y, x, False)
-        report_outside(p, b, wrong)
+                _blend(out, image, height, width, channels, y, place_x, False)
+        report_outside(instruction, bases, wrong)
 
-    return kernel
+    return execute

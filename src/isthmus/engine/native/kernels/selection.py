@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels import base
-from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, share, word
+from isthmus.engine.native.kernels.base import copy_bytes, device, generated, kernel, share, word
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset
 from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.kernels.movement import mover
@@ -56,32 +56,29 @@ def gather(target: Target, variant: str) -> Any:
 
     Variant: ``kind_size``, the kind of the indices and the bytes of a slice, or ``run`` for any number.
     """
-    words = GATHER.place
     kind, _, length_text = variant.partition("_")
     load_index, sized = getattr(base, f"load_{kind}"), length_text != "run"
     size = int(length_text) if sized else 0
     move = mover(size) if sized else device(lambda goal, source: None)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        count, axis_size, length = word(p, words.count), word(p, words.axis_size), word(p, words.length)
-        from_end = word(p, words.from_end)
-        first, last = share(word(p, words.outer_count) * count, tid, nt)
+    @kernel(GATHER)
+    def execute(output, x, indices, outer_count, count, axis_size, length, from_end, bases, instruction, tid, nt):
+        first, last = share(outer_count * count, tid, nt)
         outside = 0
         for piece in range(first, last):
             outer = piece // count
-            wanted = _counted(load_index(address(p, b, words.indices), piece - outer * count), axis_size, from_end)
+            wanted = _counted(load_index(indices, piece - outer * count), axis_size, from_end)
             index = _nearest(wanted, axis_size)
             outside |= index ^ wanted
-            goal = address(p, b, words.output) + piece * length
-            source = address(p, b, words.x) + (outer * axis_size + index) * length
+            goal = output + piece * length
+            source = x + (outer * axis_size + index) * length
             if sized:
                 move(goal, source)
             else:
                 copy_bytes(goal, source, length)
-        report_outside(p, b, outside)
+        report_outside(instruction, bases, outside)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -90,66 +87,60 @@ def gather_elements(target: Target, variant: str) -> Any:
 
     The strides are the input's, with 0 for the axis.
     """
-    words = GATHER_ELEMENTS.place
     kind, _, size_text = variant.partition("_")
     load_index, size = getattr(base, f"load_{kind}"), int(size_text)
     move = mover(size)
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rank, axis_size, from_end = word(p, words.rank), word(p, words.axis_size), word(p, words.from_end)
-        first, last = share(word(p, words.elements), tid, nt)
+    @kernel(GATHER_ELEMENTS)
+    def execute(
+        output, x, indices, elements, axis_size, axis_stride, from_end, rank, dims, strides, bases, instruction, tid, nt
+    ):
+        first, last = share(elements, tid, nt)
         outside = 0
         for i in range(first, last):
-            wanted = _counted(load_index(address(p, b, words.indices), i), axis_size, from_end)
+            wanted = _counted(load_index(indices, i), axis_size, from_end)
             index = _nearest(wanted, axis_size)
             outside |= index ^ wanted
-            source = (
-                address(p, b, words.x)
-                + outer_offset(p, words.dims, rank, i, words.dims + rank)
-                + index * word(p, words.axis_stride)
-            )
-            move(address(p, b, words.output) + i * size, source)
-        report_outside(p, b, outside)
+            source = x + outer_offset(dims, rank, i, strides) + index * axis_stride
+            move(output + i * size, source)
+        report_outside(instruction, bases, outside)
 
-    return kernel
+    return execute
 
 
 @device
-def _tuple_offset(p, load_index, indices, tuple_number, depth, lists, from_end):  # type: ignore[no-untyped-def]
-    """Return the byte offset of a tuple of `depth` indices, and bits that are nonzero if one is outside its axis.
-
-    Sizes and strides of the axes are listed at word `lists`.
-    """
+def _tuple_offset(load_index, indices, tuple_number, depth, sizes, strides, from_end):
+    """Return the byte offset of a tuple of `depth` indices, and bits that are nonzero if one is outside its axis."""
     offset = outside = 0
     for d in range(depth):
-        size = word(p, lists + d)
+        size = word(sizes, d)
         wanted = _counted(load_index(indices, tuple_number * depth + d), size, from_end)
         index = _nearest(wanted, size)
         outside |= index ^ wanted
-        offset += index * word(p, lists + depth + d)
+        offset += index * word(strides, d)
     return offset, outside
 
 
 @generated
 def gather_nd(target: Target, variant: str) -> Any:
     """Gather slices by tuples of indices. Variant: the kind of the indices."""
-    words = GATHER_ND.place
     load_index = getattr(base, f"load_{variant}")
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, depth, from_end = word(p, words.length), word(p, words.depth), word(p, words.from_end)
-        first, last = share(word(p, words.tuples), tid, nt)
+    @kernel(GATHER_ND)
+    def execute(
+        output, x, indices, tuples, batch_tuples, batch_bytes, length, from_end, depth, sizes, strides, bases,
+        instruction, tid, nt,
+    ):  # fmt: skip
+        first, last = share(tuples, tid, nt)
         outside = 0
         for i in range(first, last):
-            source = address(p, b, words.x) + i // word(p, words.batch_tuples) * word(p, words.batch_bytes)
-            offset, wrong = _tuple_offset(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
+            source = x + i // batch_tuples * batch_bytes
+            offset, wrong = _tuple_offset(load_index, indices, i, depth, sizes, strides, from_end)
             outside |= wrong
-            copy_bytes(address(p, b, words.output) + i * length, source + offset, length)
-        report_outside(p, b, outside)
+            copy_bytes(output + i * length, source + offset, length)
+        report_outside(instruction, bases, outside)
 
-    return kernel
+    return execute
 
 
 def _reductions(name: str, kind: str) -> Callable:
@@ -170,28 +161,26 @@ def scatter_nd(target: Target, variant: str) -> Any:
 
     The output already holds the input. Each thread processes its part of every slice, in the order of the indices.
     """
-    words = SCATTER_ND.place
     index, kind, name = variant.split("_")
     load_index, combine, size = getattr(base, f"load_{index}"), _reductions(name, kind), SIZES[kind]
     load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, depth, from_end = word(p, words.length), word(p, words.depth), word(p, words.from_end)
+    @kernel(SCATTER_ND)
+    def execute(output, indices, updates, tuples, length, from_end, depth, sizes, strides, bases, instruction, tid, nt):
         first, last = share(length, tid, nt)
         if first == last:
             return
         outside = 0
-        for i in range(word(p, words.tuples)):
-            offset, wrong = _tuple_offset(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
+        for i in range(tuples):
+            offset, wrong = _tuple_offset(load_index, indices, i, depth, sizes, strides, from_end)
             outside |= wrong
-            goal = address(p, b, words.output) + offset
-            source = address(p, b, words.updates) + i * length * size
+            goal = output + offset
+            source = updates + i * length * size
             for k in range(first, last):
                 store(goal, k, combine(load(goal, k), load(source, k)))
-        report_outside(p, b, outside)
+        report_outside(instruction, bases, outside)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -200,54 +189,48 @@ def scatter_elements(target: Target, variant: str) -> Any:
 
     The output already holds the input. One thread does all the work, in order.
     """
-    words = SCATTER_ELEMENTS.place
     index, kind, name = variant.split("_")
     load_index, combine = getattr(base, f"load_{index}"), _reductions(name, kind)
     load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rank, axis_size, from_end = word(p, words.rank), word(p, words.axis_size), word(p, words.from_end)
+    @kernel(SCATTER_ELEMENTS)
+    def execute(
+        output, indices, updates, elements, axis_size, axis_stride, from_end, rank, dims, strides, bases, instruction,
+        tid, nt,
+    ):  # fmt: skip
         if tid != 0:
             return
         outside = 0
-        for i in range(word(p, words.elements)):
-            wanted = _counted(load_index(address(p, b, words.indices), i), axis_size, from_end)
+        for i in range(elements):
+            wanted = _counted(load_index(indices, i), axis_size, from_end)
             position = _nearest(wanted, axis_size)
             outside |= position ^ wanted
-            goal = (
-                address(p, b, words.output)
-                + outer_offset(p, words.dims, rank, i, words.dims + rank)
-                + position * word(p, words.axis_stride)
-            )
-            store(goal, 0, combine(load(goal, 0), load(address(p, b, words.updates), i)))
-        report_outside(p, b, outside)
+            goal = output + outer_offset(dims, rank, i, strides) + position * axis_stride
+            store(goal, 0, combine(load(goal, 0), load(updates, i)))
+        report_outside(instruction, bases, outside)
 
-    return kernel
+    return execute
 
 
 @generated
 def one_hot(target: Target, variant: str) -> Any:
     """Write one of two values for each class. Variant: ``index_size``."""
-    words = ONE_HOT.place
     index, _, size_text = variant.partition("_")
     load_index, size = getattr(base, f"load_{index}"), int(size_text)
     store = getattr(base, f"store_{ {1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64'}[size] }")
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        depth, inner, on, off = word(p, words.depth), word(p, words.inner), word(p, words.on), word(p, words.off)
-        from_end = word(p, words.from_end)
-        first, last = share(word(p, words.outer_count) * depth, tid, nt)
+    @kernel(ONE_HOT)
+    def execute(output, indices, outer_count, depth, inner, on, off, from_end, tid, nt):
+        first, last = share(outer_count * depth, tid, nt)
         for line in range(first, last):
             outer = line // depth
             wanted = line - outer * depth
-            goal = address(p, b, words.output) + line * inner * size
+            goal = output + line * inner * size
             for i in range(inner):
-                hot = _counted(load_index(address(p, b, words.indices), outer * inner + i), depth, from_end)
+                hot = _counted(load_index(indices, outer * inner + i), depth, from_end)
                 store(goal, i, on if hot == wanted else off)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -257,38 +240,32 @@ def reverse_sequence(target: Target, variant: str) -> Any:
     The input is seen as [outer, first, middle, second, length], where first and second are the axes of batch and time,
     in either order.
     """
-    words = REVERSE_SEQUENCE.place
     load_index = getattr(base, f"load_{variant}")
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        first_size, middle, second_size, length, time_first = (
-            word(p, words.first),
-            word(p, words.middle),
-            word(p, words.second),
-            word(p, words.length),
-            word(p, words.time_first),
-        )
-        first, last = share(word(p, words.outer_count) * first_size * middle * second_size, tid, nt)
-        steps = first_size if time_first else second_size
+    @kernel(REVERSE_SEQUENCE)
+    def execute(
+        output, x, lengths, outer_count, first, middle, second, length, time_first, bases, instruction, tid, nt
+    ):
+        begin, end = share(outer_count * first * middle * second, tid, nt)
+        steps = first if time_first else second
         outside = 0
-        for line in range(first, last):
-            j, rest = line % second_size, line // second_size
+        for line in range(begin, end):
+            j, rest = line % second, line // second
             m = rest % middle
             rest //= middle
-            i, outer = rest % first_size, rest // first_size
+            i, outer = rest % first, rest // first
             time, batch = (i, j) if time_first else (j, i)
-            wanted = np.int64(load_index(address(p, b, words.lengths), batch))
+            wanted = np.int64(load_index(lengths, batch))
             count = max(0, min(wanted, steps))
             outside |= count ^ wanted
             time = count - 1 - time if time < count else time
             i, j = (time, j) if time_first else (i, time)
-            row = (outer * first_size + i) * middle + m
-            source = address(p, b, words.x) + (row * second_size + j) * length
-            copy_bytes(address(p, b, words.output) + line * length, source, length)
-        report_outside(p, b, outside)
+            row = (outer * first + i) * middle + m
+            source = x + (row * second + j) * length
+            copy_bytes(output + line * length, source, length)
+        report_outside(instruction, bases, outside)
 
-    return kernel
+    return execute
 
 
 def _better(largest: bool) -> Callable:
@@ -302,26 +279,24 @@ def argument(target: Target, variant: str) -> Any:
 
     The first of equal elements wins; NaN beats everything, as in numpy.
     """
-    words = ARGUMENT.place
     name, kind, index = variant.split("_")
     load, size, better = getattr(base, f"load_{kind}"), SIZES[kind], _better(name == "max")
     store, index_size = getattr(base, f"store_{index}"), SIZES[index]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, inner = word(p, words.length), word(p, words.inner)
-        first, last = share(word(p, words.outer_count) * inner, tid, nt)
+    @kernel(ARGUMENT)
+    def execute(output, x, outer_count, length, inner, tid, nt):
+        first, last = share(outer_count * inner, tid, nt)
         for line in range(first, last):
             outer = line // inner
-            x = address(p, b, words.x) + (outer * length * inner + line - outer * inner) * size
-            best, position = load(x, 0), 0
+            source = x + (outer * length * inner + line - outer * inner) * size
+            best, position = load(source, 0), 0
             for i in range(1, length):
-                value = load(x, i * inner)
+                value = load(source, i * inner)
                 if better(value, best) or (value != value and best == best):
                     best, position = value, i
-            store(address(p, b, words.output) + line * index_size, 0, position)
+            store(output + line * index_size, 0, position)
 
-    return kernel
+    return execute
 
 
 @generated
@@ -330,35 +305,30 @@ def top_k(target: Target, variant: str) -> Any:
 
     A sorted list of the best so far is kept in the outputs. Equal elements keep their order.
     """
-    words = TOP_K.place
     name, kind, index = variant.split("_")
     load, store, size, better = (
         getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}"), SIZES[kind], _better(name == "max")
     )  # fmt: skip
     load_index, store_index, index_size = getattr(base, f"load_{index}"), getattr(base, f"store_{index}"), SIZES[index]
 
-    @device
-    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, k = word(p, words.length), word(p, words.k)
-        first, last = share(word(p, words.rows), tid, nt)
+    @kernel(TOP_K)
+    def execute(values, indices, x, rows, length, k, tid, nt):
+        first, last = share(rows, tid, nt)
         for row in range(first, last):
-            values, indices = (
-                address(p, b, words.values) + row * k * size,
-                address(p, b, words.indices) + row * k * index_size,
-            )
-            x = address(p, b, words.x) + row * length * size
+            own_values, own_indices = values + row * k * size, indices + row * k * index_size
+            source = x + row * length * size
             count = 0
             for i in range(length):
-                value = load(x, i)
-                if count == k and not better(value, load(values, k - 1)):
+                value = load(source, i)
+                if count == k and not better(value, load(own_values, k - 1)):
                     continue
                 j = count if count < k else k - 1
-                while j > 0 and better(value, load(values, j - 1)):
-                    store(values, j, load(values, j - 1))
-                    store_index(indices, j, load_index(indices, j - 1))
+                while j > 0 and better(value, load(own_values, j - 1)):
+                    store(own_values, j, load(own_values, j - 1))
+                    store_index(own_indices, j, load_index(own_indices, j - 1))
                     j -= 1
-                store(values, j, value)
-                store_index(indices, j, i)
+                store(own_values, j, value)
+                store_index(own_indices, j, i)
                 count = min(count + 1, k)
 
-    return kernel
+    return execute

@@ -149,11 +149,11 @@ class Emitter:
         number, begin, _ = self.table[self._repeat]
         ends = [*self._first_instructions[1:], len(self.table)]
         signature, instructions = KERNELS[list(self.kernels)[number]], len(self.table) - self._repeat - 1
-        self.words[begin + signature.place.instructions] = instructions
+        self.words[begin + signature.at["instructions"]] = instructions
         if self._arena is not None:
             # A step waits until the iteration before has executed the last instruction of the step that it awaits.
             lead = max(ends[after] - 1 - self._first_instructions[step] for step, after in enumerate(repeat.awaited))
-            self.words[begin + signature.place.lead] = min(lead, instructions)
+            self.words[begin + signature.at["lead"]] = min(lead, instructions)
             self.threads = repeat.threads
         self._advances, self._cursors, self._arena = {}, {}, None
 
