@@ -17,13 +17,15 @@ from isthmus.engine.native.lowering.fixed_point import is_in_reals, pair, produc
 from isthmus.engine.native.lowering.quantized_product import (
     ProductBlocking,
     QuantizedProduct,
+    constant_weights,
+    covers_products,
     cut,
     geometry_words,
     in_bytes,
     matrix_of,
     offsets,
     product_of,
-    tiles_like,
+    tile_effort,
     tiles_of,
 )
 from isthmus.engine.native.signatures.fixed16_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
@@ -243,16 +245,9 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
-    """Return the cost of tiles: kernel tiles run along image rows, or along all pixels if windows are single pixels."""
+    """Return the cost of tiles (see `tile_effort`)."""
     product = _widened(step)
-    tiles = tiles_like(cut(product, _form(operand(step, 0)), target, 1).vectors, target)
-    if product.rows == 1:
-        along = product.out_width // step.outputs[0].dims[axis]
-    elif axis == step.outputs[0].rank - 2:
-        along = 1
-    else:
-        return None
-    return lambda rows: np.min([-(-rows * along // tile) * tile for tile in tiles], axis=0)
+    return tile_effort(product, cut(product, _form(operand(step, 0)), target, 1).vectors, step, axis, target)
 
 
 def _emit(step: Step, e: Emitter) -> None:
@@ -304,13 +299,8 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     """Return whether a step multiplies 16-bit numbers by constants, which have one scale or one along one of these
     axes.
     """
-    x, weights = step.inputs[0], step.inputs[1]
-    bias = step.inputs[2] if len(step.inputs) > 2 else None
-    if not all(t is not None and t.elements for t in (x, weights, *step.outputs)) or weights is None:
-        return False
-    if not (is_sixteen_bit(x) and is_sixteen_bit(step.outputs[0])) or not (bias is None or bias.is_static):
-        return False
-    if not weights.is_static or not weights.dtype.is_fixed_point or weights.dtype.itemsize > 2:
+    weights = constant_weights(step, is_sixteen_bit)
+    if weights is None or not weights.is_static or not weights.dtype.is_fixed_point or weights.dtype.itemsize > 2:
         return False
     limits, quantization = np.iinfo(weights.dtype.numpy), quantization_of(weights)
     inside = all(limits.min <= -offset <= limits.max for offset in quantization.offsets)
@@ -318,19 +308,8 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     return inside and quantization.axis in (None, *column_axes) and weights.elements // columns <= _MAX_DEPTH
 
 
-def _covers_convolution(step: Step) -> bool:
-    return _covers_weights(step, 3)
-
-
-def _covers_fully_connected(step: Step) -> bool:
-    return _covers_weights(step, 0)
-
-
-def _covers_matmul(step: Step) -> bool:
-    weights = operand(step, 1)
-    if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
-        return False
-    return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
+_COVERS = covers_products(_covers_weights)
+_covers_matmul = _COVERS["MatMul"]
 
 
 # -- two matrices known at run time ------------------------------------------------------------------------------------
@@ -558,12 +537,12 @@ def _covers_transposed(step: Step) -> bool:
 _DENSE = Lowering(_emit, _work, effort=_effort)
 FIXED16 = {
     "TransposeConv2d": (_covers_transposed, Lowering(_emit_transposed, _transposed_work)),
-    "Conv2d": (_covers_convolution, _DENSE),
-    "FullyConnected": (_covers_fully_connected, _DENSE),
+    "Conv2d": (_COVERS["Conv2d"], _DENSE),
+    "FullyConnected": (_COVERS["FullyConnected"], _DENSE),
     "MatMul": (
         lambda step: _covers_matmul(step) or _covers_multiplication(step),
         Lowering(_emit_matmul, _matmul_work, effort=_matmul_effort),
     ),
-    "DepthWiseConv2d": (_covers_convolution, Lowering(_emit_depthwise, _depthwise_work)),
+    "DepthWiseConv2d": (_COVERS["Conv2d"], Lowering(_emit_depthwise, _depthwise_work)),
 }
 """For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""

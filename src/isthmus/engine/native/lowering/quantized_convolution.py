@@ -6,8 +6,6 @@ of two bytes: each tap occurs twice at the same offset, once with each part of t
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
@@ -27,11 +25,13 @@ from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
     ProductBlocking,
     QuantizedProduct,
+    constant_weights,
+    covers_products,
     cut,
     geometry_words,
     matrix_of,
     product_of,
-    tiles_like,
+    tile_effort,
 )
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
@@ -74,17 +74,9 @@ def work_of(step: Step, target: Target, threads: int) -> int:
 
 
 def effort(step: Step, axis: int, target: Target) -> Effort | None:
-    """Return the cost of tiles: kernel tiles run along image rows, or along all pixels if windows are single pixels."""
+    """Return the cost of tiles (see `tile_effort`)."""
     product, plan, _ = _plan(step, target, 1)
-    tiles = tiles_like(plan.vectors, target)
-    # The results of a kernel tile's row that one row of the divided axis has.
-    if product.rows == 1:
-        along = product.out_width // step.outputs[0].dims[axis]
-    elif axis == step.outputs[0].rank - 2:
-        along = 1
-    else:
-        return None
-    return lambda rows: np.min([-(-rows * along // tile) * tile for tile in tiles], axis=0)
+    return tile_effort(product, plan.vectors, step, axis, target)
 
 
 def emit(step: Step, e: Emitter) -> None:
@@ -120,43 +112,15 @@ def emit(step: Step, e: Emitter) -> None:
 
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
-    """Return whether a step multiplies bytes by constant bytes, which have one scale or one along one of these axes.
-
-    Steps without elements are left to the lowering through float, which knows whether there is nothing to do.
-    """
-    x, weights = step.inputs[0], step.inputs[1]
-    bias = step.inputs[2] if len(step.inputs) > 2 else None
-    if not all(t is not None and t.elements for t in (x, weights, *step.outputs)):
-        return False
-    if not (is_eight_bit(x) and is_eight_bit(step.outputs[0])) or weights is None:
-        return False
-    if not has_byte_weights(weights) or not (bias is None or bias.is_static):
-        return False
-    if quantization_of(weights).axis not in (None, *column_axes):
+    """Return whether a step multiplies bytes by constant bytes, which have one scale or one along one of these axes."""
+    weights = constant_weights(step, is_eight_bit)
+    if weights is None or not has_byte_weights(weights) or quantization_of(weights).axis not in (None, *column_axes):
         return False
     columns = step.outputs[0].dims[-1]
     return bias_fits(step, columns) and sums_fit(step, columns, weights.elements // columns)
 
 
-def covers_convolution(step: Step) -> bool:
-    """Return whether a step convolves bytes with constant bytes scaled by tensor or by filter."""
-    return _covers_weights(step, 3)
-
-
-def _covers_fully_connected(step: Step) -> bool:
-    return _covers_weights(step, 0)
-
-
-def _covers_matmul(step: Step) -> bool:
-    weights = operand(step, 1)
-    if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
-        return False
-    return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
-
-
-QUANTIZED = {
-    "Conv2d": (covers_convolution, Lowering(emit, work_of, effort=effort)),
-    "FullyConnected": (_covers_fully_connected, Lowering(emit, work_of, effort=effort)),
-    "MatMul": (_covers_matmul, Lowering(emit, work_of, effort=effort)),
-}
+COVERS = covers_products(_covers_weights)
+"""For each operation, the test of whether a step multiplies bytes by constant bytes."""
+QUANTIZED = {op: (covers, Lowering(emit, work_of, effort=effort)) for op, covers in COVERS.items()}
 """For each operation, a test of which steps its 8-bit lowering covers, and that lowering."""

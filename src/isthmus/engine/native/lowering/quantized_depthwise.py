@@ -239,7 +239,7 @@ def _emit(step: Step, e: Emitter) -> None:
 def _covers(step: Step) -> bool:
     """Return whether the 8-bit kernels support a step."""
     few = operand(step, 0).dims[3] <= _MAX_GROUPS
-    return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
+    return quantized_convolution.COVERS["Conv2d"](step) and (few or not _multiplies_channels(step))
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from isthmus.engine.native.lowering.emitter import Effort
 from isthmus.engine.native.lowering.fixed_point import pair
 from isthmus.engine.native.target import Target
+from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.schedule import Step
 
@@ -162,6 +164,52 @@ class ProductBlocking:
     segment: int
     pitch: int
     work_bytes: int
+
+
+def tile_effort(product: QuantizedProduct, vectors: int, step: Step, axis: int, target: Target) -> Effort | None:
+    """Return the cost of tiles of a step: kernel tiles, of this many vectors, run along image rows, or along all pixels
+    if windows are single pixels.
+    """
+    tiles = tiles_like(vectors, target)
+    # The results of a kernel tile's row that one row of the divided axis has.
+    if product.rows == 1:
+        along = product.out_width // step.outputs[0].dims[axis]
+    elif axis == step.outputs[0].rank - 2:
+        along = 1
+    else:
+        return None
+    return lambda rows: np.min([-(-rows * along // tile) * tile for tile in tiles], axis=0)
+
+
+def constant_weights(step: Step, has_width: Callable[[Tensor | None], bool]) -> Tensor | None:
+    """Return the weights of a step whose input and result have a width and whose bias is constant, else None.
+
+    Steps without elements are left to the lowering through float, which knows whether there is nothing to do.
+    """
+    x, weights = step.inputs[0], step.inputs[1]
+    bias = step.inputs[2] if len(step.inputs) > 2 else None
+    if not all(t is not None and t.elements for t in (x, weights, *step.outputs)):
+        return None
+    return weights if has_width(x) and has_width(step.outputs[0]) and (bias is None or bias.is_static) else None
+
+
+def covers_products(covers_weights: Callable[..., bool]) -> dict[str, Callable[[Step], bool]]:
+    """Return, by operation, the test of which steps are covered.
+
+    `covers_weights` gets a step, and the axes along which weights may have a scale each.
+    """
+
+    def covers_matmul(step: Step) -> bool:
+        weights = operand(step, 1)
+        if step.params["transpose_in0"] or weights.rank < 2 or prod(weights.dims[:-2]) != 1:
+            return False
+        return covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
+
+    return {
+        "Conv2d": lambda step: covers_weights(step, 3),
+        "FullyConnected": lambda step: covers_weights(step, 0),
+        "MatMul": covers_matmul,
+    }
 
 
 def tiles_of(target: Target) -> tuple[tuple[int, int], ...]:
