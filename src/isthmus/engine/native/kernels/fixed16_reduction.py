@@ -1,4 +1,4 @@
-"""Kernels on 16-bit fixed point that combine many elements into one: sums, means, pools, softmax.
+"""Kernels on 16-bit fixed point that combine many elements into one: sums, means, softmax.
 
 Sums are kept in float64, which holds them exactly, and are rounded once.
 """
@@ -25,10 +25,8 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.fixed16_elementwise import centred, f64, nearest, nearest_of
 from isthmus.engine.native.kernels.mathematics import f32
-from isthmus.engine.native.signatures.fixed16_reduction import AVERAGE_POOL, SOFTMAX, SUM
+from isthmus.engine.native.signatures.fixed16_reduction import SOFTMAX, SUM
 from isthmus.engine.native.target import Target
-
-_HALF = f64(0.5)
 
 
 @device
@@ -66,47 +64,6 @@ def reduce_sum(target: Target, variant: str) -> Any:
             result = y + row * inner * 2
             for i in range(inner):
                 write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, out_zero, least, most, out_flip))
-
-    return execute
-
-
-@generated
-def average_pool(target: Target, variant: str) -> Any:
-    """Average-pool, NHWC. Variant: how halves are rounded."""
-    nearest = nearest_of(variant)
-
-    @kernel(AVERAGE_POOL)
-    def execute(
-        x, y, batch, height, width, channels, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, top, left,
-        bottom, right, padding_counts, ties_away, work, ratio, in_zero: np.int32, in_flip: np.uint16, out_zero: f64,
-        out_flip: np.uint16, least: f64, most: f64, tid, nt,
-    ):  # fmt: skip
-        sums = work + tid * channels * 8
-        low, high = share(batch * out_height, tid, nt)
-        for row in range(low, high):
-            n, oh = row // out_height, row % out_height
-            for ow in range(out_width):
-                h0, w0 = oh * stride_h - top, ow * stride_w - left
-                # The rows and columns of the window that are inside the input.
-                ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
-                count = (hb - ha) * (wb - wa)
-                if padding_counts != 0:
-                    count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
-                fill_bytes(sums, 0, channels * 8)
-                for h in range(ha, hb):
-                    for w in range(wa, wb):
-                        _add(sums, x + ((n * height + h) * width + w) * channels * 2, channels, in_flip, in_zero)
-                result, divisor = y + (row * out_width + ow) * channels * 2, f64(count)
-                if ties_away != 0:
-                    for c in range(channels):
-                        mean = load_f64(sums, c) / divisor
-                        mean = np.trunc(mean + (_HALF if mean >= 0 else -_HALF))
-                        write_u16(result, c, nearest(mean, out_zero, least, most, out_flip))
-                else:
-                    for c in range(channels):
-                        write_u16(
-                            result, c, nearest(load_f64(sums, c) * ratio / divisor, out_zero, least, most, out_flip)
-                        )
 
     return execute
 

@@ -1,4 +1,7 @@
-"""Kernels on 8-bit fixed-point tensors that combine many elements into one: means, pools, softmax, resizing."""
+"""Kernels on fixed-point tensors that combine many elements into one: means, pools, softmax, resizing.
+
+Pools take 8 and 16 bits, the others 8.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ from isthmus.engine.native.kernels.base import (
     generated,
     kernel,
     load_f32,
+    load_f64,
     load_i32,
     share,
     store_f32,
+    store_f64,
     store_i32,
 )
-from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
+from isthmus.engine.native.kernels.quantized_elementwise import READ, SIZE, STORED, WRITE
 from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.signatures.quantized_reduction import (
     AVERAGE_POOL,
@@ -62,22 +67,88 @@ def mean(target: Target, variant: str) -> Any:
     return execute
 
 
+def _byte_means(source: str, goal: str, ties: str) -> tuple[Any, Any]:
+    """Return the functions that add up bytes of a pixel, and that write means.
+
+    If `ties_away`, they are means of stored values, rounded half away from zero; else means of reals, in float32.
+    """
+    read, write, stored, nearest = READ[source], WRITE[goal], STORED[goal], NEAREST[ties]
+
+    @device
+    def add(sums, pixel, channels, ties_away, scale, zero):
+        if ties_away != 0:
+            for c in range(channels):
+                store_i32(sums, c, load_i32(sums, c) + np.int32(read(pixel, c)))
+        else:
+            for c in range(channels):
+                term = np.float32(np.int32(read(pixel, c)) - np.int32(zero)) * np.float32(scale)
+                store_f32(sums, c, load_f32(sums, c) + term)
+
+    @device
+    def write_means(result, sums, channels, ties_away, count, outside, scale, zero_in, zero_out, least, most):
+        if ties_away != 0:
+            half = np.int32(count // 2)
+            for c in range(channels):
+                total = load_i32(sums, c) + np.int32(outside) * np.int32(zero_in)
+                signed_half = half if total >= 0 else -half
+                # Division truncates towards zero, as in C.
+                value = np.int32(np.float64(total + signed_half) / np.float64(count))
+                write(result, c, stored(min(max(value, np.int32(least)), np.int32(most))))
+        else:
+            divisor, scale, zero = np.float32(count), np.float32(scale), np.float32(zero_out)
+            for c in range(channels):
+                value = nearest(load_f32(sums, c) / divisor / scale) + zero
+                write(result, c, stored(np.int32(min(max(value, np.float32(least)), np.float32(most)))))
+
+    return add, write_means
+
+
+def _wide_means(source: str, goal: str, ties: str) -> tuple[Any, Any]:
+    """Return the same functions for 16-bit numbers; sums are kept in float64, which holds them exactly."""
+    read, write, stored, nearest = READ[source], WRITE[goal], STORED[goal], NEAREST[ties]
+    half = np.float64(0.5)
+
+    @device
+    def rounded(steps, zero, least, most):
+        value = nearest(steps if steps == steps else np.float64(0)) + np.float64(zero)
+        return stored(np.int32(min(max(value, np.float64(least)), np.float64(most))))
+
+    @device
+    def add(sums, pixel, channels, ties_away, scale, zero):
+        for c in range(channels):
+            store_f64(sums, c, load_f64(sums, c) + np.float64(np.int32(read(pixel, c)) - np.int32(zero)))
+
+    @device
+    def write_means(result, sums, channels, ties_away, count, outside, scale, zero_in, zero_out, least, most):
+        divisor = np.float64(count)
+        if ties_away != 0:
+            for c in range(channels):
+                mean = load_f64(sums, c) / divisor
+                mean = np.trunc(mean + (half if mean >= 0 else -half))
+                write(result, c, rounded(mean, zero_out, least, most))
+        else:
+            for c in range(channels):
+                write(result, c, rounded(load_f64(sums, c) * scale / divisor, zero_out, least, most))
+
+    return add, write_means
+
+
 @generated
 def average_pool(target: Target, variant: str) -> Any:
-    """Average-pool, NHWC. If `ties_away`, means of stored values are rounded half away from zero; else means of
-    reals are rounded as the variant says, which is the stored type and how halves are rounded.
+    """Average-pool, NHWC. Variant: the stored types of input and result, or one for both, and how halves are rounded
+    unless `ties_away`.
     """
-    kind, ties = without_ties(variant)
-    read, write, stored, nearest = READ[kind], WRITE[kind], STORED[kind], NEAREST[ties]
+    name, ties = without_ties(variant)
+    source, goal = name.split("_")[0], name.split("_")[-1]
+    add, write_means = (_byte_means if SIZE[source] == 1 else _wide_means)(source, goal, ties)
+    size, sum_size = SIZE[source], 4 * SIZE[source]
 
     @kernel(AVERAGE_POOL)
     def execute(
         x, y, batch, height, width, channels, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, top, left,
-        padding_counts, work, ties_away, scale_in: np.float32, scale_out: np.float32, zero_in: np.int32,
-        zero_out: np.float32, least: np.int32, most: np.int32, bottom, right, tid, nt,
+        padding_counts, work, ties_away, scale_in, scale_out, zero_in, zero_out, least, most, bottom, right, tid, nt,
     ):  # fmt: skip
-        sums = work + tid * channels * 4
-        low_real, high_real = np.float32(least), np.float32(most)
+        sums = work + tid * channels * sum_size
         low, high = share(batch * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
@@ -89,32 +160,15 @@ def average_pool(target: Target, variant: str) -> Any:
                 count = inside
                 if padding_counts != 0:
                     count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
-                result = y + (row * out_width + ow) * channels
-                fill_bytes(sums, 0, channels * 4)
-                if ties_away != 0:
-                    for h in range(ha, hb):
-                        for w in range(wa, wb):
-                            source = x + ((n * height + h) * width + w) * channels
-                            for c in range(channels):
-                                store_i32(sums, c, load_i32(sums, c) + np.int32(read(source, c)))
-                    half = np.int32(count // 2)
-                    for c in range(channels):
-                        total = load_i32(sums, c) + np.int32(count - inside) * zero_in
-                        signed_half = half if total >= 0 else -half
-                        # Division truncates towards zero, as in C.
-                        value = np.int32(np.float64(total + signed_half) / np.float64(count))
-                        write(result, c, stored(min(max(value, least), most)))
-                else:
-                    for h in range(ha, hb):
-                        for w in range(wa, wb):
-                            source = x + ((n * height + h) * width + w) * channels
-                            for c in range(channels):
-                                term = np.float32(np.int32(read(source, c)) - zero_in) * scale_in
-                                store_f32(sums, c, load_f32(sums, c) + term)
-                    for c in range(channels):
-                        mean_real = load_f32(sums, c) / np.float32(count)
-                        value_real = nearest(mean_real / scale_out) + zero_out
-                        write(result, c, stored(np.int32(min(max(value_real, low_real), high_real))))
+                fill_bytes(sums, 0, channels * sum_size)
+                for h in range(ha, hb):
+                    for w in range(wa, wb):
+                        pixel = x + ((n * height + h) * width + w) * channels * size
+                        add(sums, pixel, channels, ties_away, scale_in, zero_in)
+                result = y + (row * out_width + ow) * channels * size
+                write_means(
+                    result, sums, channels, ties_away, count, count - inside, scale_out, zero_in, zero_out, least, most
+                )
 
     return execute
 

@@ -10,9 +10,9 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed16_elementwise import middle_of, operand_words, result_words, scale_of
 from isthmus.engine.native.lowering.fixed_point import rounding_kernel
+from isthmus.engine.native.lowering.quantized import AVERAGE_POOL
 from isthmus.engine.native.target import Target
-from isthmus.graph.rounding import HEXAGON
-from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of
+from isthmus.prepare.geometry.fixed_point import is_sixteen_bit
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
@@ -77,28 +77,6 @@ def _covers_pool(step: Step) -> bool:
     return _covers(step) and (step.part is None or step.part.pixels == 0)
 
 
-def _pool_work(step: Step, target: Target, threads: int) -> int:
-    """Return the bytes for a sum of each channel, for each thread."""
-    return 8 * operand(step, 0).dims[3] * threads
-
-
-def _emit_pool(step: Step, e: Emitter) -> None:
-    x, output = operand(step, 0), step.outputs[0]
-    (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
-    (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
-    batch, height, width, channels = x.dims
-    # Within one quantization without a zero point, the mean of stored values is rounded as the model asks.
-    same = quantization_of(x) == quantization_of(output) and quantization_of(x).zero_point == 0
-    same = same and e.numerics != HEXAGON
-    e.emit(
-        rounding_kernel(e, step.op, "fixed16_reduction:average_pool", params=step.params), x=e.at(x), y=e.at(output),
-        batch=batch, height=height, width=width, channels=channels, out_height=output.dims[1],
-        out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw, top=top, left=left,
-        bottom=bottom, right=right, padding_counts=int(step.params["count_pad_for_edges"]),
-        ties_away=int(bool(step.params.get("ties_away_from_zero")) and same), work=e.work(), **_quantizations(step),
-    )  # fmt: skip
-
-
 def _covers_softmax(step: Step) -> bool:
     return _covers(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
 
@@ -122,7 +100,7 @@ _SUM = (_covers_sum, Lowering(_emit_sum, _sum_work))
 FIXED16 = {
     "ReduceMean": _SUM,
     "ReduceSum": _SUM,
-    "PoolAvg2d": (_covers_pool, Lowering(_emit_pool, _pool_work)),
+    "PoolAvg2d": (_covers_pool, AVERAGE_POOL),
     "Softmax": (_covers_softmax, Lowering(_emit_softmax, _softmax_work)),
 }
 """For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""

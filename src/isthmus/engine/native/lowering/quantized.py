@@ -25,7 +25,7 @@ from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
 from isthmus.graph.rounding import HEXAGON
 from isthmus.prepare.geometry.byte_arithmetic import WeightedSum, byte_product, weighted_sum
-from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of, stored_limits
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit, quantization_of, stored_limits
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
@@ -214,8 +214,9 @@ def _emit_mean_of_tile(step: Step, e: Emitter) -> None:
 
 
 def _pool_work(step: Step, target: Target, threads: int) -> int:
-    """Return the bytes for a 32-bit sum of each channel, for each thread."""
-    return 4 * operand(step, 0).dims[3] * threads
+    """Return the bytes for a sum of each channel, in 32 bits or 64, for each thread."""
+    x = operand(step, 0)
+    return 4 * x.dtype.itemsize * x.dims[3] * threads
 
 
 def _emit_average_pool(step: Step, e: Emitter) -> None:
@@ -228,11 +229,15 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy and e.numerics != HEXAGON
     # ONNX Runtime adds up reals, whose rounding moves exact halves. A chip adds up stored values, which is exact.
     scales, ratio = (qx.scale, qy.scale), np.float32(qy.scale) / np.float32(qx.scale)
-    if e.numerics == HEXAGON and 0 < ratio < np.inf:
+    if is_sixteen_bit(x):
+        ties_away = ties_away and qx.zero_point == 0
+        scales = 1.0, float(np.float32(qx.scale)) / float(np.float32(qy.scale))
+    elif e.numerics == HEXAGON and 0 < ratio < np.inf:
         scales = 1.0, float(ratio)
     least, most = stored_limits(step, output)
+    kinds = "_".join(dict.fromkeys(STORED[tensor.dtype] for tensor in (x, output)))
     e.emit(
-        rounding_kernel(e, step.op, "quantized_reduction:average_pool", STORED[output.dtype], step.params),
+        rounding_kernel(e, step.op, "quantized_reduction:average_pool", kinds, step.params),
         x=e.at(x), y=e.at(output), batch=batch, height=height, width=width, channels=channels,
         out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw,
         top=top, left=left, bottom=bottom, right=right, padding_counts=int(step.params["count_pad_for_edges"]),
@@ -358,6 +363,8 @@ def _always(step: Step) -> bool:
     return True
 
 
+AVERAGE_POOL = Lowering(_emit_average_pool, _pool_work)
+"""The lowering of average pools of 8 and of 16 bits."""
 MEAN_OF_TILE = Lowering(_emit_mean_of_tile)
 """The lowering of the steps that `is_mean_of_tile` selects."""
 QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
@@ -368,7 +375,7 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "ElementWiseSubtract": (lambda step: _sum_of(step) is not None, Lowering(_emit_add)),
     "ElementWiseMultiply": (lambda step: byte_product(step) is not None, Lowering(_emit_multiply)),
     "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
-    "PoolAvg2d": (_covers_one_type, Lowering(_emit_average_pool, _pool_work)),
+    "PoolAvg2d": (_covers_one_type, AVERAGE_POOL),
     "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),
     "Softmax": (_covers_softmax, Lowering(_emit_softmax)),
     "Dequantize": (_always, Lowering(_emit_dequantize, refuses=_refuses_dequantize)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.engine.native.signatures.fixed16_elementwise import RESULT, stored
 from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
-from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write, flag
+from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
 _MAX = (1 << 31) - 1
 _QUANTIZATIONS: tuple[Word, ...] = (
@@ -33,34 +33,6 @@ SUM = Signature(
     ),
     variants=with_ties({"": {}}, UP, TOWARDS),
 )
-AVERAGE_POOL = Signature(
-    "fixed16_reduction:average_pool",
-    (
-        ReadOperand("x", "batch * height * width * channels * 2"),
-        Write("y", "batch * out_height * out_width * channels * 2"),
-        Number("batch", 0, _MAX),
-        Number("height", 0, _MAX),
-        Number("width", 0, _MAX),
-        Number("channels", 1, _MAX),
-        Number("out_height", 1, _MAX),
-        Number("out_width", 1, _MAX),
-        Number("kernel_h", 1, _MAX),
-        Number("kernel_w", 1, _MAX),
-        Number("stride_h", 1, _MAX),
-        Number("stride_w", 1, _MAX),
-        Number("top", 0, _MAX),
-        Number("left", 0, _MAX),
-        Number("bottom", 0, _MAX),
-        Number("right", 0, _MAX),
-        flag("padding_counts"),
-        # Whether means of stored values are rounded half away from zero, not half to even.
-        flag("ties_away"),
-        # Sums in float64.
-        WorkSpace("work", "shares * channels * 8"),
-        *_QUANTIZATIONS,
-    ),
-    variants=with_ties({"": {}}, UP),
-)
 SOFTMAX = Signature(
     "fixed16_reduction:softmax",
     (
@@ -78,4 +50,4 @@ SOFTMAX = Signature(
         *RESULT,
     ),
 )
-SIGNATURES = (SUM, AVERAGE_POOL, SOFTMAX)
+SIGNATURES = (SUM, SOFTMAX)

@@ -55,10 +55,16 @@ MEAN = Signature(
     ),
     variants=with_ties(_STORED, TOWARDS),
 )
+_POOLED = {
+    **{name: {"size": 1} for name in ("s8", "u8")},
+    **{name: {"size": 2} for name in ("s16", "u16", "s16_u16", "u16_s16")},
+}
 AVERAGE_POOL = Signature(
     "quantized_reduction:average_pool",
     (
-        *_IMAGE,
+        ReadOperand("x", "batch * height * width * channels * size"),
+        Write("y", "batch * out_height * out_width * channels * size"),
+        *_IMAGE[2:],
         Number("kernel_h", 1, _MAX),
         Number("kernel_w", 1, _MAX),
         Number("stride_h", 1, _MAX),
@@ -66,9 +72,11 @@ AVERAGE_POOL = Signature(
         Number("top", 0, _MAX),
         Number("left", 0, _MAX),
         flag("padding_counts"),
-        # 32-bit sums, integers or floats.
-        WorkSpace("work", "shares * channels * 4"),
+        # Sums of bytes in 32 bits, integers or floats, and of 16-bit numbers in float64.
+        WorkSpace("work", "shares * channels * 4 * size"),
+        # Whether means of stored values are rounded half away from zero.
         flag("ties_away"),
+        # Bytes are multiplied by the first and means divided by the second; means of 16 bits are multiplied by that.
         Real("scale_in"),
         Real("scale_out"),
         signed("zero_in", _INT32),
@@ -77,7 +85,7 @@ AVERAGE_POOL = Signature(
         Number("bottom", 0, _MAX),
         Number("right", 0, _MAX),
     ),
-    variants=with_ties(_STORED, UP),
+    variants=with_ties(_POOLED, UP),
 )
 SOFTMAX = Signature(
     "quantized_reduction:softmax",
