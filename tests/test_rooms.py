@@ -23,6 +23,7 @@ compiled:                     errors system
 planning:                     errors system compiled
 graph:                        errors
 cabi:                         errors
+cabi.writer:                  errors cabi frontends
 memory:                       errors system log audit_log
 faults:                       errors system memory
 frontends:                    errors system graph
@@ -32,13 +33,13 @@ backends:
 backends.seam:                errors version system log audit_log memory graph prepare engine backends
 backends.accelerator:         errors system log faults memory graph engine backends.seam
 backends.cpu:                 errors system log memory graph prepare engine frontends cabi backends.seam \
-                              backends.foreign
+                              backends.foreign cabi.writer
 backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
                               backends.htp.delegate
 backends.htp.delegate:        backends.seam backends.htp
-backends.foreign:             errors system cabi frontends
-backends.vendor:              errors system log memory graph frontends cabi backends.foreign backends.seam \
-                              backends.htp
+backends.foreign:             errors system
+backends.vendor:              errors system log memory graph frontends cabi cabi.writer backends.foreign \
+                              backends.seam backends.htp
 backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
 backends.gpu:                 errors version system log memory graph prepare compiled cabi backends.seam \
                               backends.gpu.runtime backends.gpu.compile backends.gpu.delegate
@@ -47,7 +48,7 @@ backends.gpu.runtime:         errors system compiled cabi
 backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
 qnn:                          errors version system log audit_log faults memory graph prepare frontends cabi \
-                              backends.seam backends.htp backends.lpai backends.gpu backends.vendor
+                              cabi.writer backends.seam backends.htp backends.lpai backends.gpu backends.vendor
 capi:                         errors version system log audit_log memory graph frontends cabi qnn delegate backends.seam
 session:                      errors system log audit_log graph prepare frontends qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \

@@ -2,8 +2,9 @@
 
 `types` has tensors and operations, `objects` configurations and descriptors, `system` the structures of the system
 library and of model libraries, `declarations` the functions, `tables` their tables. `client` reads and writes the
-client's memory, `tensors` its tensors. The structures of single backends are in their packages, declared by `layout`
-for C and Python at once; `other_backends` has those of backends that execute nothing here.
+client's memory, `tensors` its tensors; `writer` writes composed graphs for a library. The structures of single backends
+are in their packages, declared by `layout` for C and Python at once; `other_backends` has those of backends that
+execute nothing here.
 """
 
 from isthmus.cabi import objects, system, tables, types

@@ -7,40 +7,17 @@ is passed to the library stays valid as long as the composer lives.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from isthmus.cabi.tables import FunctionTable, function
-from isthmus.cabi.types import (
-    DATATYPE_STRING,
-    SCALAR_FIELDS,
-    AxisScaleOffset,
-    BlockEncoding,
-    BlockwiseExpansion,
-    BwAxisScaleOffset,
-    BwScaleOffset,
-    Definition,
-    OpConfig,
-    Param,
-    ParamType,
-    QuantizationEncoding,
-    QuantizeParams,
-    ScaleOffset,
-    Tensor,
-    TensorKind,
-    TensorMemType,
-)
+from isthmus.cabi.types import Tensor, TensorKind
+from isthmus.cabi.writer import Keeps, write_node, write_tensor
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
+from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry, Scalar
 
 RETRIEVE_RAW = 516
 """The capability that QNN's reader queries first; the result is not used here."""
-# Qnn_DataType_t of scalars.
-_BOOL, _FLOAT, _UINT, _INT, _UINT_64, _INT_64 = 0x0508, 0x0232, 0x0132, 0x0032, 0x0164, 0x0064
-_MAX_UINT32 = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -73,8 +50,8 @@ class Composer:
                 "graphAddNode",
             )
         }  # fmt: skip
-        # What the C structures point to.
-        self._kept: list[Any] = []
+        self.keeps: Keeps = []
+        """What the C structures point to."""
 
     def compose(self, graph: GraphEntry, configs: Any = None) -> ComposedGraph:
         """Compose a graph without finalizing it.
@@ -111,11 +88,6 @@ class Composer:
             code = codes.get(error & 0xFFFF, Code.COMMON_GENERAL)
             raise QnnError(code, what, f"{name} answers {error}")
 
-    def keep(self, thing: Any) -> Any:
-        """Keep an object alive as long as this composer."""
-        self._kept.append(thing)
-        return thing
-
 
 class _Graph:
     """One graph during composition.
@@ -143,29 +115,14 @@ class _Graph:
     def add(self, node: NodeEntry) -> None:
         """Create the tensors of a node that do not exist yet, validate the node and add it."""
         what = f"node '{node.name}' ({node.type})"
-        inputs = self._operands(what, node.inputs)
-        outputs = self._operands(what, node.outputs)
-        params = [self._param(node, name, value) for name, value in node.params.items()]
-        config = OpConfig()
-        config.version = 1
-        v1 = config.v1
-        v1.name, v1.packageName, v1.typeName = node.name.encode(), node.package.encode(), node.type.encode()
-        v1.numOfParams, v1.params = len(params), self._array(Param, params)
-        v1.numOfInputs, v1.inputTensors = len(inputs), self._array(Tensor, inputs)
-        v1.numOfOutputs, v1.outputTensors = len(outputs), self._array(Tensor, outputs)
-        self._composer._call(what, "backendValidateOpConfig", self._composer._backend, config)
-        self._composer._call(what, "graphAddNode", self._handle, config)
-
-    def _array(self, kind: Any, items: Sequence[Any]) -> Any:
-        """Return a C array that lives as long as the composer; None (a null pointer) if there are no items."""
-        return self._composer.keep((kind * len(items))(*items)) if items else None
-
-    def _operands(self, what: str, names: Sequence[str]) -> list[Tensor]:
-        """Return the inputs or outputs of a node; an empty name is an optional input that is left out."""
-        for name in names:
+        for name in (*node.inputs, *node.outputs):
             if name and name not in self._entries:
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"there is no tensor '{name}'")
-        return [self._tensor(name) for name in names]
+            self._tensor(name)
+        params = {name: self._param(node.name, name, value) for name, value in node.params.items()}
+        config = write_node(replace(node, params=params), self._tensors, self._composer.keeps)
+        self._composer._call(what, "backendValidateOpConfig", self._composer._backend, config)
+        self._composer._call(what, "graphAddNode", self._handle, config)
 
     def _tensor(self, name: str) -> Tensor:
         """Return a tensor, creating it at its first use; a tensor that is left out has type NULL and no id."""
@@ -181,111 +138,21 @@ class _Graph:
 
     def _create(self, entry: ComposedTensor) -> Tensor:
         """Create a tensor in the library, which writes the tensor's id into the description that is returned."""
-        description = self._composer.keep(tensor(entry, self._composer))
+        description = write_tensor(entry, self._composer.keeps)
         what = f"tensor '{entry.name}'"
         self._composer._call(what, "tensorCreateGraphTensor", self._handle, ctypes.byref(description))
         return description
 
-    def _param(self, node: NodeEntry, name: str, value: Scalar | ComposedTensor) -> Param:
-        """Return the C description of a node's parameter; an array becomes a static tensor of the graph."""
-        param = Param()
-        param.name = name.encode()
-        if isinstance(value, ComposedTensor):
-            # A tensor of another name is needed if the parameter's own is already taken in the graph.
-            taken, free = {*self._entries, *self._tensors}, value.name
-            if free in taken:
-                free = f"{node.name}_{name}"
-            while free in taken:
-                free += "_"
-            static = ComposedTensor(free, TensorKind.STATIC, value.dtype, value.dims, value.encoding, value.data)
-            param.paramType, param.tensorParam = ParamType.TENSOR, self._create(static)
-            self._tensors[free] = param.tensorParam
-            return param
-        kind = node.kinds.get(name) or _kind(value)
-        field = SCALAR_FIELDS.get(kind)
-        if field is None:
-            rule = f"the data type {kind:#06x} of parameter '{name}' is not a data type of a scalar"
-            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{node.name}' ({node.type})", rule)
-        param.paramType, param.scalarParam.dataType = ParamType.SCALAR, kind
-        setattr(param.scalarParam, field, value.encode() if isinstance(value, str) else value)
-        return param
-
-
-def _kind(value: Scalar) -> int:
-    """Choose the data type of a scalar when the file does not declare it."""
-    if isinstance(value, bool):
-        return _BOOL
-    if isinstance(value, str):
-        return DATATYPE_STRING
-    if isinstance(value, float):
-        return _FLOAT
-    if 0 <= value <= _MAX_UINT32:
-        return _UINT
-    if -(1 << 31) <= value < 0:
-        return _INT
-    return _UINT_64 if value > 0 else _INT_64
-
-
-def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
-    """Return a tensor's C description.
-
-    Parameters
-    ----------
-    keeper
-        An object with a method ``keep`` that keeps alive what the description points to: a `Composer`, say.
-    """
-    description = Tensor()
-    description.version = 2
-    fields = description.v2
-    fields.name, fields.type, fields.dataType = entry.name.encode(), entry.type, entry.dtype
-    fields.rank = len(entry.dims)
-    if entry.dims:
-        fields.dimensions = keeper.keep((ctypes.c_uint32 * len(entry.dims))(*entry.dims))
-    fields.memType = TensorMemType.RAW
-    if entry.data is not None:
-        if len(entry.data) > _MAX_UINT32:
-            rule = f"its {len(entry.data)} bytes are more than QNN's structures hold"
-            raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"tensor '{entry.name}'", rule)
-        if len(entry.data):
-            view = keeper.keep(np.frombuffer(entry.data, np.uint8))
-            fields.clientBuf.data, fields.clientBuf.dataSize = view.ctypes.data, len(entry.data)
-    quantize(fields.quantizeParams, entry.encoding, f"tensor '{entry.name}'", keeper)
-    return description
-
-
-def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, keeper: Any) -> None:
-    """Write an encoding into its C description `params`; `what` names the tensor, `keeper` is as for `tensor`."""
-    params.encodingDefinition = Definition.UNDEFINED
-    params.quantizationEncoding = QuantizationEncoding.UNDEFINED
-    if encoding is None:
-        return
-    if encoding.kind not in range(6) or not len(encoding.scales):
-        rule = f"its quantization encoding {encoding.kind} is not supported"
-        raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, rule)
-    params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, encoding.kind
-    scales, offsets, count = encoding.scales.tolist(), encoding.offsets.tolist(), len(encoding.scales)
-    if encoding.kind == QuantizationEncoding.SCALE_OFFSET:
-        params.scaleOffsetEncoding = ScaleOffset(scales[0], offsets[0])
-    elif encoding.kind == QuantizationEncoding.BW_SCALE_OFFSET:
-        params.bwScaleOffsetEncoding = BwScaleOffset(encoding.bits, scales[0], offsets[0])
-    elif encoding.kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
-        pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
-        params.axisScaleOffsetEncoding = AxisScaleOffset(encoding.axis or 0, count, pairs)
-    elif encoding.kind == QuantizationEncoding.BLOCK:
-        pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
-        sizes = keeper.keep((ctypes.c_uint32 * len(encoding.blocks))(*encoding.blocks.tolist()))
-        params.blockEncoding = BlockEncoding(sizes, pairs)
-    elif encoding.kind == QuantizationEncoding.BLOCKWISE_EXPANSION:
-        pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
-        factors = encoding.factors.tolist()
-        expansion = keeper.keep(BlockwiseExpansion(encoding.axis or 0, pairs, int(encoding.blocks[0]), 4))
-        wide = max(factors, default=0) > 255
-        expansion.blockScaleStorageType = int(wide)
-        kind: Any = ctypes.c_uint16 if wide else ctypes.c_uint8
-        setattr(expansion, f"blocksScale{16 if wide else 8}", keeper.keep((kind * len(factors))(*factors)))
-        params.blockwiseExpansion = ctypes.pointer(expansion)
-    else:
-        params.bwAxisScaleOffsetEncoding = BwAxisScaleOffset(
-            encoding.bits, encoding.axis or 0, count, keeper.keep((ctypes.c_float * count)(*scales)),
-            keeper.keep((ctypes.c_int32 * count)(*offsets)),
-        )  # fmt: skip
+    def _param(self, node: str, name: str, value: Scalar | ComposedTensor) -> Scalar | ComposedTensor:
+        """Return a node's parameter; an array becomes a static tensor of the graph."""
+        if not isinstance(value, ComposedTensor):
+            return value
+        # A tensor of another name is needed if the parameter's own is already taken in the graph.
+        taken, free = {*self._entries, *self._tensors}, value.name
+        if free in taken:
+            free = f"{node}_{name}"
+        while free in taken:
+            free += "_"
+        static = replace(value, name=free, type=TensorKind.STATIC)
+        self._tensors[free] = self._create(static)
+        return static

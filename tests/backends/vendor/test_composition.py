@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backends.vendor.harness import summing
+from backends.vendor.harness import NAME, needs_package, summing
+from isthmus import qnn
 from isthmus.backends.vendor.composition import compose, specimen
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.encodings import encoded
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 
@@ -144,3 +146,97 @@ def test_types_of_scalar_parameters_travel_with_the_graph() -> None:
     graph.finalize()
     (entry,) = read(memoryview(compose(graph).to_bytes()), "test")
     assert entry.nodes[0].kinds == {"min_value": F32, "max_value": F32}
+
+
+DEPTH, COLUMNS, BLOCK, ROWS = 64, 32, 16, 8
+U8 = DataType.UFIXED_POINT_8
+SHAPES = {
+    "FullyConnected": ((ROWS, DEPTH), (COLUMNS, DEPTH), (ROWS, COLUMNS)),
+    "MatMul": ((ROWS, DEPTH), (DEPTH, COLUMNS), (ROWS, COLUMNS)),
+    "Conv2d": ((1, 1, ROWS, DEPTH), (1, 1, DEPTH, COLUMNS), (1, 1, ROWS, COLUMNS)),
+}
+"""Dimensions of the input, the weights and the result."""
+
+
+def quantizations(op: str) -> dict[str, Quantization]:
+    """4-bit weights of an operation in every encoding."""
+    rng = np.random.default_rng(5)
+    dims = SHAPES[op][1]
+    channels, depth = (0, 1) if op == "FullyConnected" else (len(dims) - 1, len(dims) - 2)
+    factors = rng.integers(1, 16, (COLUMNS, DEPTH // BLOCK))
+    scales = (0.004 * (1 + rng.random((COLUMNS, 1)))).astype(np.float32) * factors.astype(np.float64)
+    first = tuple(scales[:, 0].tolist())
+    if channels:
+        scales, factors = scales.T, factors.T
+    blocks, none = tuple(scales.reshape(-1).tolist()), (0,) * scales.size
+    return {
+        "BW_SCALE_OFFSET": Quantization((0.04,), (0,), None, 4),
+        "BW_AXIS_SCALE_OFFSET": Quantization(first, (0,) * COLUMNS, channels, 4),
+        "BLOCK": Quantization(blocks, none, depth, 4, BLOCK),
+        "BLOCKWISE_EXPANSION": Quantization(blocks, none, depth, 4, BLOCK, tuple(factors.reshape(-1).tolist())),
+    }
+
+
+ENCODINGS = tuple(quantizations("Conv2d"))
+
+
+def product(op: str, encoding: str) -> Graph:
+    """A product of bytes with 4-bit weights."""
+    graph = Graph("product")
+    x_dims, w_dims, y_dims = SHAPES[op]
+    stored = np.random.default_rng(6).integers(-8, 8, w_dims).astype(np.int8)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, U8, x_dims, Quantization.per_tensor(0.02, 128))
+    w = graph.create_tensor("w", TensorType.STATIC, S8, w_dims, quantizations(op)[encoding], data=stored)
+    y = graph.create_tensor("y", TensorType.APP_READ, U8, y_dims, Quantization.per_tensor(0.05, 128))
+    params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if op == "Conv2d" else {}
+    graph.add_node("product", op, [x, w], [y], params)
+    graph.finalize()
+    return graph
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("op", SHAPES)
+def test_weights_of_4_bits_keep_their_encoding(op, encoding) -> None:
+    (entry,) = read(memoryview(compose(product(op, encoding)).to_bytes()), "test")
+    weights = next(tensor for tensor in entry.tensors if tensor.type == TensorType.STATIC)
+    assert weights.encoding.bits == (0 if encoding == "BLOCK" else 4)
+    # A product becomes a FullyConnected, whose weights are transposed.
+    expected = quantizations("FullyConnected" if op == "MatMul" else op)[encoding]
+    found = encoded(weights.encoding, "weights", weights.dims, S8, 4)
+    np.testing.assert_array_equal(np.float32(found.scales), np.float32(expected.scales))
+    assert (found.axis, found.block, found.factors) == (expected.axis, expected.block, expected.factors)
+
+
+@pytest.fixture(scope="module")
+def vendor():
+    with qnn.Backend(NAME) as backend:
+        yield backend
+
+
+@needs_package
+@pytest.mark.parametrize("encoding", [each for each in ENCODINGS if each != "BLOCK"])
+@pytest.mark.parametrize("op", SHAPES)
+def test_the_vendors_library_computes_with_weights_of_4_bits(vendor, op, encoding) -> None:
+    graph = product(op, encoding)
+    (node,), weights = graph.nodes, graph.tensors["w"]
+    vendor.validate_op_config(node.name, node.op, node.inputs, node.outputs, node.params)
+    executable = vendor.create_context().add_graph(graph)
+    executable.finalize()
+    memory = executable.allocate()
+    bytes_in = np.random.default_rng(7).integers(0, 256, SHAPES[op][0])
+    memory.inputs["x"][...] = bytes_in
+    memory.binding.execute()
+    matrix = weights.quantization.dequantize(weights.data).astype(np.float64)
+    matrix = matrix.T if op == "FullyConnected" else matrix.reshape(DEPTH, COLUMNS)
+    sums = (bytes_in.reshape(ROWS, DEPTH) - 128) * 0.02 @ matrix
+    expected = np.clip(sums / 0.05 + 128, 0, 255)
+    # The library rounds scales of its own; a wrong number of bits is off by many steps.
+    assert np.abs(memory.outputs["y"].reshape(ROWS, COLUMNS) - expected).max() < 0.75
+    memory.close()
+
+
+@needs_package
+def test_the_vendors_library_refuses_scales_of_blocks_when_it_compiles(vendor) -> None:
+    graph = vendor.create_context().add_graph(product("FullyConnected", "BLOCK"))
+    with pytest.raises(QnnError, match="graphFinalize answers 1002"):
+        graph.finalize()

@@ -29,10 +29,10 @@ from isthmus.backends.cpu.c import (
     CpuTensor,
 )
 from isthmus.backends.foreign.serving import CallError, enter, serve
-from isthmus.backends.foreign.structures import Keeps, node_structure, tensor_structure
 from isthmus.cabi import LOG_CALLBACK
 from isthmus.cabi.client import BadPointer, pointer, read, text
 from isthmus.cabi.op_package import VERSIONS, OpPackageInfo, OpPackageInterface
+from isthmus.cabi.writer import Keeps, write_node, write_tensor
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
@@ -238,8 +238,8 @@ class PackageServer:
         (node,) = graph.nodes
         keeps = Keeps()
         params = [value for value in node.params.values() if isinstance(value, ComposedTensor)]
-        tensors = {each.name: tensor_structure(each, 0, keeps) for each in (*graph.tensors, *params)}
-        config = node_structure(node, tensors, keeps)
+        tensors = {each.name: write_tensor(each, keeps, version=1) for each in (*graph.tensors, *params)}
+        config = write_node(node, tensors, keeps)
         self._call("validateOpConfig", *self._handle, config, of=f" of {node.type}")
 
     def do_create(self, message: Message, nbytes: int, offsets: dict[str, int]) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def _cpu_node(
     """Build a node as the CPU backend shows it; its tensors are at `offsets` from `base`."""
 
     def cpu_tensor(entry: ComposedTensor) -> CpuTensor:
-        structure = tensor_structure(entry, 0, keeps)
+        structure = write_tensor(entry, keeps, version=1)
         dims = (c_uint32 * max(1, len(entry.dims)))(*entry.dims)
         made = CpuTensor(0, entry.dtype, len(entry.dims), dims, dims, base + offsets[entry.name])
         made.quantizeParams = structure.v1.quantizeParams

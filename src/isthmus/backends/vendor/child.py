@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.foreign.serving import CallError, serve
-from isthmus.backends.foreign.structures import Keeps, node_structure, tensor_structure
 from isthmus.backends.htp.c import HtpMemDescriptor
 from isthmus.backends.vendor.calls import BackendLibrary, SystemLibrary
 from isthmus.backends.vendor.description import described
@@ -21,6 +20,7 @@ from isthmus.backends.vendor.structures import device_configs, graph_configs, ha
 from isthmus.cabi.objects import MemDescriptor
 from isthmus.cabi.system import BinaryInfo
 from isthmus.cabi.types import Tensor
+from isthmus.cabi.writer import Keeps, write_node, write_tensor
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
@@ -116,7 +116,7 @@ class Server:
         library.call("graphCreate", self._context, name.encode(), configs, byref(graph))
         tensors = self._create_tensors(graph, entry, keeps)
         for node in entry.nodes:
-            config = node_structure(node, tensors, keeps)
+            config = write_node(node, tensors, keeps)
             library.call("graphAddNode", graph, config, of=f" of node '{node.name}' ({node.type})")
         self._graphs[name] = graph
         self._tensors[name] = {each.name: tensors[each.name] for each in entry.tensors if each.type in _IO}
@@ -130,7 +130,7 @@ class Server:
         made: dict[str, Tensor] = {}
         params = [value for node in entry.nodes for value in node.params.values() if isinstance(value, ComposedTensor)]
         for each in (*entry.tensors, *params):
-            structure = tensor_structure(each, 0, keeps)
+            structure = write_tensor(each, keeps, version=1)
             if each.type != TensorType.NULL:
                 library.call("tensorCreateGraphTensor", graph, byref(structure), of=f" of tensor '{each.name}'")
             made[each.name] = structure
@@ -195,7 +195,7 @@ class Server:
                 for each in graph[side]
             ]
             self._tensors[graph["name"]] = {
-                entry.name: tensor_structure(entry, number, self._keeps) for entry, number in entries
+                entry.name: write_tensor(entry, self._keeps, 1, number) for entry, number in entries
             }
         return answer
 
@@ -271,9 +271,9 @@ class Server:
         for node in entry.nodes:
             keeps = Keeps()
             params = [value for value in node.params.values() if isinstance(value, ComposedTensor)]
-            tensors = {each.name: tensor_structure(each, 0, keeps) for each in (*entry.tensors, *params)}
+            tensors = {each.name: write_tensor(each, keeps, version=1) for each in (*entry.tensors, *params)}
             self.library.log.clear()
-            config = node_structure(node, tensors, keeps)
+            config = write_node(node, tensors, keeps)
             code = self.library.code("backendValidateOpConfig", self._backend, config, of=f" of {node.type}")
             answers.append({"code": code, "log": list(self.library.log)})
         return {"answers": answers}

@@ -33,6 +33,8 @@ quantized.
 """
 _MAX_NAMED = 5
 """How many refused nodes a message names."""
+_FACTOR_BITS = 4
+"""The bits of a block's factor."""
 _STORED = {DataType.INT_64: DataType.INT_32}
 """Data types of constants that the library has no use for, with those that replace them."""
 
@@ -189,16 +191,33 @@ def _composed(tensor: Tensor) -> ComposedTensor:
         int(_TYPES.get(tensor.type, tensor.type)),
         int(dtype),
         tensor.dims or (1,),
-        _encoding(tensor.quantization),
+        _encoding(tensor.quantization, tensor.dims),
         None if data is None else _bytes(data.astype(dtype.numpy, copy=False)),
     )
 
 
-def _encoding(quantization: Quantization | None) -> EncodingEntry | None:
+def _encoding(quantization: Quantization | None, dims: Sequence[int]) -> EncodingEntry | None:
+    """Return the encoding of a tensor with these dimensions: the inverse of `frontends.composed.encodings`."""
     if quantization is None:
         return None
-    scales, offsets = np.asarray(quantization.scales, np.float32), np.asarray(quantization.offsets, np.int32)
-    return EncodingEntry(scales, offsets, quantization.axis, kind=int(quantization.encoding))
+    kind, axis = int(quantization.encoding), quantization.axis
+    scales, offsets = np.array(quantization.scales), np.array(quantization.offsets)
+    if axis is None or not quantization.block:
+        return EncodingEntry(scales.astype(np.float32), offsets.astype(np.int32), axis, quantization.bits, kind)
+    grid = quantization.grid(dims)
+    # Output channels are the last axis, or the first one if the last is divided into blocks.
+    channels = len(dims) - 1 if axis != len(dims) - 1 else 0
+    scales, offsets = (np.moveaxis(each.reshape(grid), channels, 0) for each in (scales, offsets))
+    blocks = np.array([quantization.block if each == axis else 1 for each in range(len(dims))], np.uint32)
+    if not quantization.factors:
+        pairs = scales.astype(np.float32).reshape(-1), offsets.astype(np.int32).reshape(-1)
+        return EncodingEntry(*pairs, kind=kind, blocks=blocks)
+    factors = np.moveaxis(np.array(quantization.factors).reshape(grid), channels, 0)
+    scales, offsets, factors = (each.reshape(len(each), -1, grid[axis])[:, 0] for each in (scales, offsets, factors))
+    return EncodingEntry(
+        (scales / factors)[:, 0].astype(np.float32), offsets[:, 0].astype(np.int32), channels, _FACTOR_BITS, kind,
+        np.array([grid[axis]], np.uint32), factors.astype(np.uint16).reshape(-1),
+    )  # fmt: skip
 
 
 def _bytes(array: np.ndarray) -> memoryview:
@@ -368,8 +387,10 @@ def _transposed(matrix: ComposedTensor, name: str) -> ComposedTensor:
     assert matrix.data is not None
     elements = np.frombuffer(matrix.data, np.uint8).reshape(rows, columns, -1).transpose(1, 0, 2)
     encoding = matrix.encoding
-    if encoding is not None and encoding.axis is not None:
-        encoding = replace(encoding, axis=1 - encoding.axis)
+    if encoding is not None:
+        # Scales of blocks stay in their order, since those of output channels come first either way.
+        axis = None if encoding.axis is None else 1 - encoding.axis
+        encoding = replace(encoding, axis=axis, blocks=encoding.blocks[::-1])
     return replace(matrix, name=name, dims=(columns, rows), encoding=encoding, data=_bytes(elements))
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from ctypes import POINTER, c_void_p
 from typing import Any
 
-from isthmus.backends.foreign.structures import Keeps
 from isthmus.backends.htp.c import HtpDeviceConfig, HtpDeviceOption, HtpGraphConfig, HtpGraphOption
 from isthmus.backends.vendor.target import PRECISIONS
 from isthmus.cabi.objects import DeviceConfig, GraphConfig
 from isthmus.cabi.types import Tensor, TensorMemType
+from isthmus.cabi.writer import Keeps
 
 _OPTIMIZATION_LEVEL, _OPTIMIZATION_DLBC = 3, 4
 """QNN_HTP_GRAPH_OPTIMIZATION_TYPE_*."""
