@@ -15,7 +15,7 @@ from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.cabi import objects, types
 from isthmus.capi import serve
-from isthmus.capi.context import ClientContext, context_of
+from isthmus.capi.context import ClientContext
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import host
@@ -106,7 +106,7 @@ def test_the_order_of_retention_is_checked_and_kept(client: Client, caplog: pyte
         return client.contextCreateFromBinary(backend, None, configs, binary, len(binary), ctypes.byref(out), None)
 
     def kept() -> tuple[str, ...]:
-        return context_of(server, out.value or 0).retention
+        return dict(server.handles.of_kind(ClientContext))[out.value or 0].retention
 
     with caplog.at_level("WARNING", "isthmus"):
         assert restored(retention(client, [b"two", b"one"], 64)) == 0

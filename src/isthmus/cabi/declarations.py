@@ -5,7 +5,7 @@ the C functions that call Python (`isthmus.capi.headers`), the checks of a clien
 order is that of the tables. Functions without declared parameters have parameters that are not public.
 
 A mark after a parameter's name adds to its type: ``?`` it may be null, ``+`` the call stores a handle there that the
-client must free, ``~`` the call frees it. The system library's functions are declared with the last mark only, because
+client must free, ``~`` the call frees it. No argument of the system library's functions is marked as optional, because
 their calls are not checked.
 """
 
@@ -170,19 +170,19 @@ BACKEND = _read("""
 """The functions of a backend."""
 
 SYSTEM = _read("""
-    systemContextCreate(QnnSystemContext_Handle_t *sysCtx)
+    systemContextCreate(QnnSystemContext_Handle_t *sysCtx+)
     systemContextGetBinaryInfo(QnnSystemContext_Handle_t sysCtx, void *binaryBuffer, uint64_t binaryBufferSize,
         const QnnSystemContext_BinaryInfo_t **binaryInfo, Qnn_ContextBinarySize_t *binaryInfoSize)
     systemContextGetMetaData(QnnSystemContext_Handle_t sysCtx, const void *binaryBuffer, uint64_t binaryBufferSize,
         const QnnSystemContext_BinaryInfo_t **binaryInfo)
     systemContextFree(QnnSystemContext_Handle_t sysCtx~)
     systemTensorGetMemoryFootprint(Qnn_Tensor_t tensor, uint64_t *footprint)
-    systemLogCreate(QnnLog_Callback_t callback, QnnLog_Level_t maxLogLevel, Qnn_LogHandle_t *logger)
+    systemLogCreate(QnnLog_Callback_t callback, QnnLog_Level_t maxLogLevel, Qnn_LogHandle_t *logger+)
     systemLogSetLogLevel(Qnn_LogHandle_t logger, QnnLog_Level_t maxLogLevel)
     systemLogFree(Qnn_LogHandle_t logger~)
-    systemDlcCreateFromFile(Qnn_LogHandle_t logger, const char *path, QnnSystemDlc_Handle_t *dlc)
+    systemDlcCreateFromFile(Qnn_LogHandle_t logger, const char *path, QnnSystemDlc_Handle_t *dlc+)
     systemDlcCreateFromBinary(Qnn_LogHandle_t logger, const uint8_t *buffer, uint64_t bufferSize,
-        QnnSystemDlc_Handle_t *dlc)
+        QnnSystemDlc_Handle_t *dlc+)
     systemDlcComposeGraphs(QnnSystemDlc_Handle_t dlc, const QnnSystemDlc_GraphConfigInfo_t **graphConfigs,
         uint32_t numGraphConfigs, Qnn_BackendHandle_t backend, Qnn_ContextHandle_t context, QnnInterface_t interface,
         QnnSystemContext_GraphInfoVersion_t graphVersion, QnnSystemContext_GraphInfo_t **graphs, uint32_t *numGraphs)
@@ -190,11 +190,11 @@ SYSTEM = _read("""
     systemDlcFree(QnnSystemDlc_Handle_t dlc~)
     systemProfileCreateSerializationTarget(QnnSystemProfile_SerializationTarget_t target,
         QnnSystemProfile_SerializationTargetConfig_t *configs, uint32_t numConfigs,
-        QnnSystemProfile_SerializationTargetHandle_t *handle)
+        QnnSystemProfile_SerializationTargetHandle_t *handle+)
     systemProfileSerializeEventData(QnnSystemProfile_SerializationTargetHandle_t handle,
         const QnnSystemProfile_ProfileData_t **data, uint32_t numData)
     systemProfileFreeSerializationTarget(QnnSystemProfile_SerializationTargetHandle_t handle~)
-    systemDlcGetRecordByName(QnnSystemDlc_Handle_t dlc, const char *name, QnnSystemDlc_RecordHandle_t *record)
+    systemDlcGetRecordByName(QnnSystemDlc_Handle_t dlc, const char *name, QnnSystemDlc_RecordHandle_t *record+)
     systemDlcGetRecordsByType(QnnSystemDlc_Handle_t dlc, QnnSystemDlc_RecordType_t type, uint8_t bestOnly,
         QnnSystemDlc_RecordHandle_t **records, uint32_t *numRecords)
     systemDlcGetRecordDataSize(QnnSystemDlc_RecordHandle_t record, uint64_t *size)
@@ -202,9 +202,9 @@ SYSTEM = _read("""
     systemDlcFreeRecord(QnnSystemDlc_RecordHandle_t record~)
     systemDlcSave(QnnSystemDlc_Handle_t dlc, const char *path)
     systemDlcCreateFromFileWithDestinationDir(Qnn_LogHandle_t logger, const char *path, const char *directory,
-        QnnSystemDlc_Handle_t *dlc)
+        QnnSystemDlc_Handle_t *dlc+)
     systemDlcCreateFromBinaryWithDestinationDir(Qnn_LogHandle_t logger, const uint8_t *buffer, uint64_t bufferSize,
-        const char *directory, QnnSystemDlc_Handle_t *dlc)
+        const char *directory, QnnSystemDlc_Handle_t *dlc+)
     systemDlcGetBinarySize(QnnSystemDlc_Handle_t dlc, uint64_t *bufferSize)
     systemDlcGetBinary(QnnSystemDlc_Handle_t dlc, uint8_t *buffer, uint64_t bufferSize, uint64_t *writtenSize)
     systemDlcCreateWithDestinationDir

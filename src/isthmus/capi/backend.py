@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.cabi.client import checked, listed, pointer, text, write, write_number
-from isthmus.cabi.objects import PROPERTY_GROUPS, BackendConfig, BackendOption, OperationName, Property, PropertyAnswer
+from isthmus.cabi.client import pointer, text, write, write_number
+from isthmus.cabi.objects import PROPERTY_GROUPS, BackendConfig, BackendOption, OperationName, PropertyAnswer
 from isthmus.cabi.tables import CORE_VERSION
 from isthmus.cabi.types import Version
 from isthmus.capi import options
-from isthmus.capi.functions import serves
+from isthmus.capi.functions import handled, serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
 from isthmus.graph.package import qualified
-from isthmus.log import LogLevel
-from isthmus.system.shield import shielded
+from isthmus.log import Log, LogLevel
 from isthmus.version import build_id
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
+
+handled("Qnn_BackendHandle_t", "backend", Code.BACKEND_INVALID_HANDLE)(qnn.Backend)
 
 _EVERYWHERE = {
     *(106, 107),  # platform options, composition
@@ -52,19 +53,14 @@ def property_has_capability(server: LibraryServer, key: int) -> int:
     return PropertyAnswer.NOT_SUPPORTED if known else PropertyAnswer.UNKNOWN_KEY
 
 
-@serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
-@shielded
-def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
+@serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT, is_shielded=True)
+def backend_create(server: LibraryServer, log: Log | None, configs: list[BackendConfig]) -> qnn.Backend:
     """Create a backend. Its config file is the platform option ``config_file_path:`` or an environment variable; custom
     configs take precedence over it.
     """
-    from isthmus.capi.records import log_of
-
-    write_number(out, 0)
-    client_log = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.own_log
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
     custom: list[dict[Any, Any]] = []
-    for backend_config in listed(configs, BackendConfig):
+    for backend_config in configs:
         if backend_config.option == BackendOption.PLATFORM:
             platform_option = text(pointer(backend_config, "platformOption"))
             if platform_option is None:
@@ -80,25 +76,18 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {backend_config.option}")
     try:
         settings = [each for each in (server.facet.config, config, *custom) if each]
-        backend = qnn.Backend(server.backend_name, settings, client_log)
+        return qnn.Backend(server.backend_name, settings, log or server.own_log)
     except QnnError as problem:
         # What the backend refuses is the config file, not an argument of the client.
         if problem.code is Code.BACKEND_INVALID_ARGUMENT:
             raise QnnError(Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint) from None
         raise
-    write_number(out, server.handles.add(backend))
-
-
-def backend_of(server: LibraryServer, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:
-    """Return the backend of a handle; `code` is the error for an unknown handle."""
-    return server.handles.get(handle, qnn.Backend, code, "backend")
 
 
 @serves("backendSetConfig", Code.BACKEND_INVALID_ARGUMENT)
-def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None:
+def backend_set_config(server: LibraryServer, backend: qnn.Backend, configs: list[BackendConfig]) -> None:
     """Check the configs. Only the error reporting level can be changed later, and it has no effect."""
-    backend_of(server, handle)
-    for config in listed(configs, BackendConfig):
+    for config in configs:
         if config.option not in list(BackendOption):
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {config.option}")
         if config.option != BackendOption.ERROR_REPORTING:
@@ -118,19 +107,18 @@ def backend_get_build_id(server: LibraryServer, out: int) -> None:
 
 
 @serves("backendRegisterOpPackage", Code.BACKEND_INVALID_ARGUMENT)
-def backend_register_op_package(server: LibraryServer, handle: int, path: int, provider: int, target: int) -> None:
+def backend_register_op_package(
+    server: LibraryServer, backend: qnn.Backend, path: str, provider: str, target: str | None
+) -> None:
     """Register an op package. A path without a folder is searched for like any library."""
-    backend = backend_of(server, handle)
-    file, function = text(checked(path)) or "", text(checked(provider)) or ""
-    if "/" in file and not os.path.isfile(file):
-        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, f"op package '{file}'", "there is no such file")
-    backend.register_op_package(file, function, text(target))
+    if "/" in path and not os.path.isfile(path):
+        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, f"op package '{path}'", "there is no such file")
+    backend.register_op_package(path, provider, target)
 
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
-def backend_get_supported_operations(server: LibraryServer, handle: int, count: int, out: int) -> None:
+def backend_get_supported_operations(server: LibraryServer, backend: qnn.Backend, count: int, out: int) -> None:
     """Write the supported operations by package and name."""
-    backend = backend_of(server, handle)
     names = backend.get_supported_operations()
     packages = [backend.driver.definitions[name].package for name in names]
 
@@ -147,9 +135,8 @@ def backend_get_supported_operations(server: LibraryServer, handle: int, count: 
 
 
 @serves("backendValidateOpConfig", Code.BACKEND_INVALID_ARGUMENT, expected=True)
-def backend_validate_op_config(server: LibraryServer, handle: int, config: int) -> None:
+def backend_validate_op_config(server: LibraryServer, backend: qnn.Backend, config: int) -> None:
     """Refuse a node that a graph cannot take or the backend cannot execute."""
-    backend = backend_of(server, handle)
     try:
         node = node_at(config)
     except QnnError as problem:
@@ -202,18 +189,8 @@ def _stand_in(info: ClientTensorInfo) -> Tensor:
 
 
 @serves("backendFree", Code.BACKEND_INVALID_HANDLE)
-def backend_free(server: LibraryServer, handle: int) -> None:
+def backend_free(server: LibraryServer, backend: qnn.Backend) -> None:
     """Free a backend and its contexts."""
-    backend = backend_of(server, handle)
     # The library's cached executions hold graphs and memory; these can be freed only without them.
     server.forget_executions()
     backend.free()
-    server.handles.remove(handle)
-
-
-@serves("backendGetProperty", Code.BACKEND_INVALID_ARGUMENT)
-def backend_get_property(server: LibraryServer, handle: int, properties: int) -> None:
-    """Read custom properties of the backend."""
-    backend = backend_of(server, handle)
-    for request in listed(checked(properties), Property):
-        options.get_property(server, backend, request)

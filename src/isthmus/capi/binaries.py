@@ -21,8 +21,7 @@ from isthmus.cabi.types import (
     Version,
 )
 from isthmus.capi.context import MAX_BINARY_BYTES
-from isthmus.capi.functions import serves
-from isthmus.capi.records import log_create, log_free, log_set_log_level
+from isthmus.capi.functions import handled, serves
 from isthmus.capi.values import tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo, TensorInfo, TensorMemType, TensorType
@@ -31,11 +30,12 @@ from isthmus.log import LogLevel
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-INVALID_HANDLE, MALFORMED_BINARY = 30000, 30010
-"""Error codes of the system library that no backend returns."""
+MALFORMED_BINARY = 30010
+"""An error code of the system library that no backend returns."""
 _UNDEFINED = QuantizationEncoding.UNDEFINED
 
 
+@handled("QnnSystemContext_Handle_t", "system context", is_system=True)
 class ClientSystemContext:
     """A client's system context, with the descriptions of binaries that it has returned."""
 
@@ -44,33 +44,18 @@ class ClientSystemContext:
 
 
 @serves("systemContextCreate")
-def system_context_create(server: LibraryServer, out: int) -> None:
+def system_context_create(server: LibraryServer) -> ClientSystemContext:
     """Create a system context."""
-    write_number(out, 0)
-    write_number(out, server.handles.add(ClientSystemContext()))
-
-
-def _context(server: LibraryServer, handle: int) -> ClientSystemContext | None:
-    """Return the system context of a handle; log an unknown handle and return None.
-
-    A `QnnError` would not do: the system library's code for an unknown handle is not among the errors of `Code`.
-    """
-    try:
-        return server.handles.get(handle, ClientSystemContext, Code.COMMON_INVALID_ARGUMENT, "system context")
-    except QnnError as problem:
-        server.failed("systemContext", problem)
-        return None
+    return ClientSystemContext()
 
 
 @serves("systemContextGetBinaryInfo")
+@serves("systemContextGetMetaData")
 def system_context_get_binary_info(
-    server: LibraryServer, handle: int, binary: int, nbytes: int, out: int, size: int
+    server: LibraryServer, context: ClientSystemContext, binary: int, nbytes: int, out: int, size: int = 0
 ) -> int | None:
     """Describe a binary. The description lives as long as the system context."""
-    context = _context(server, handle)
-    if context is None:
-        return INVALID_HANDLE
-    write_number(checked(out), 0)
+    write_number(out, 0)
     if not 1 <= nbytes <= MAX_BINARY_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
     content = read_large(checked(binary), nbytes)
@@ -87,19 +72,9 @@ def system_context_get_binary_info(
     return None
 
 
-@serves("systemContextGetMetaData")
-def system_context_get_meta_data(server: LibraryServer, handle: int, binary: int, nbytes: int, out: int) -> int | None:
-    """Describe a binary, as `system_context_get_binary_info` does."""
-    return system_context_get_binary_info(server, handle, binary, nbytes, out, 0)
-
-
 @serves("systemContextFree")
-def system_context_free(server: LibraryServer, handle: int) -> int | None:
-    """Free a system context and the descriptions it has returned."""
-    if _context(server, handle) is None:
-        return INVALID_HANDLE
-    server.handles.remove(handle)
-    return None
+def system_context_free(server: LibraryServer, context: ClientSystemContext) -> None:
+    """Free a system context and the descriptions it has returned, which nothing else holds."""
 
 
 @serves("systemTensorGetMemoryFootprint")
@@ -112,11 +87,6 @@ def system_tensor_get_memory_footprint(server: LibraryServer, tensor: int, out: 
     for dim in info.dims:
         nbytes *= dim
     write_number(out, -(-nbytes // 2) if info.packed else nbytes)
-
-
-serves("systemLogCreate")(log_create)
-serves("systemLogSetLogLevel")(log_set_log_level)
-serves("systemLogFree")(log_free)
 
 
 class _DescribedBinary:

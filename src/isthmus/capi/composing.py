@@ -7,7 +7,6 @@ a DLC of it when a graph is finalized; what libQnnSaver.so does with it is in sa
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,16 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakKeyDictionary
 
+from isthmus import qnn
 from isthmus.backends.seam.facets import CFacet, LogFunction
 from isthmus.cabi import other_backends
-from isthmus.cabi.client import checked, listed, pointer, read, text, write_number
+from isthmus.cabi.client import checked, pointer, read, text, write_number
 from isthmus.cabi.objects import GraphConfig, GraphOption
 from isthmus.cabi.types import OpConfig, Tensor
 from isthmus.capi import graph as graphs
 from isthmus.capi.context import ClientContext
 from isthmus.capi.functions import serves
-from isthmus.capi.graph import ClientGraph, graph_of
-from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.capi.graph import ClientGraph
+from isthmus.capi.records import ClientProfile
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
 from isthmus.frontends.dlc import writing
@@ -77,27 +77,16 @@ class GraphRecording(Recording):
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_composed: WeakKeyDictionary[ClientGraph, GraphRecording] = WeakKeyDictionary()
-
-
+recordings: WeakKeyDictionary[ClientGraph, GraphRecording] = WeakKeyDictionary()
+"""What was recorded of graphs."""
 _writing = threading.Lock()
 """Held while a DLC is written, which may have graphs that other threads finalize."""
 
 
-def recording_of(server: LibraryServer, handle: int, code: Code = Code.GRAPH_INVALID_HANDLE) -> GraphRecording:
-    """Return what was recorded of a graph; `code` is the error for an unknown handle."""
-    return _composed[server.handles.get(handle, ClientGraph, code, "graph")]
-
-
 @contextmanager
-def composition_of(
-    server: LibraryServer, handle: int, code: Code = Code.GRAPH_INVALID_HANDLE
-) -> Iterator[GraphRecording]:
-    """Yield what was recorded of a graph that is not finalized, to one thread at a time.
-
-    `code` is the error for an unknown handle.
-    """
-    composed = recording_of(server, handle, code)
+def composition_of(graph: ClientGraph) -> Iterator[GraphRecording]:
+    """Yield what was recorded of a graph that is not finalized, to one thread at a time."""
+    composed = recordings[graph]
     with composed.lock:
         if composed.is_final:
             raise QnnError(Code.GRAPH_FINALIZED, f"graph '{composed.name}'", "it is finalized")
@@ -107,31 +96,32 @@ def composition_of(
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR, SAVER])
-def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
+@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, is_shielded=True, libraries=[IR])
+def graph_create(
+    server: LibraryServer, context: ClientContext, name: str | None, configs: list[GraphConfig]
+) -> ClientGraph:
     """Create an empty graph, and note where its DLC is to be written."""
     path = _output_path(configs) if server.library == IR else None
-    graphs.graph_create(server, context, name, configs, out)
-    handle = read(out, ctypes.c_uint64).value
-    graph = graph_of(server, handle)
+    graph = graphs.graph_create(server, context, name, configs)
     # As with the vendor's library, a graph without a path is written into the working folder.
-    _composed[graph] = GraphRecording(graph.handle.name, path=f"{graph.handle.name}.dlc" if path is None else path)
+    recordings[graph] = GraphRecording(graph.handle.name, path=f"{graph.handle.name}.dlc" if path is None else path)
+    return graph
 
 
 @serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR])
-def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
+def graph_set_config(server: LibraryServer, graph: ClientGraph, configs: list[GraphConfig]) -> None:
     """Change configs of a graph: where its DLC is to be written too."""
-    with composition_of(server, handle) as composed:
+    with composition_of(graph) as composed:
         path = _output_path(configs)
-        graphs.graph_set_config(server, handle, configs)
+        graphs.graph_set_config(server, graph, configs)
         if path is not None:
             composed.path = path
 
 
-def _output_path(configs: int) -> str | None:
+def _output_path(configs: list[GraphConfig]) -> str | None:
     """Return the path of the DLC that a client's configs name; None if they name none."""
     path = None
-    for config in listed(configs, GraphConfig):
+    for config in configs:
         if config.option == GraphOption.CUSTOM:
             custom = read(checked(config.customConfig or 0), other_backends.IR_GRAPH_CONFIG.ctype)
             kind = custom.serializationOption.serializationType
@@ -145,7 +135,7 @@ def _output_path(configs: int) -> str | None:
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM, libraries=[IR])
 def tensor_create_graph_tensor(
     server: LibraryServer,
-    handle: int,
+    graph: ClientGraph,
     tensor: int,
     record: Callable[[GraphRecording, int, ComposedTensor], object] = lambda composed, number, created: None,
 ) -> None:
@@ -157,20 +147,20 @@ def tensor_create_graph_tensor(
         Called with what was recorded of the graph before, the tensor's id and the tensor; if it raises, no tensor is
         created.
     """
-    with composition_of(server, handle, Code.TENSOR_INVALID_HANDLE) as composed:
+    with composition_of(graph) as composed:
 
         def add(number: int) -> None:
             created = composed_tensor(read(tensor, Tensor))
             record(composed, number, created)
             composed.tensors[number] = created
 
-        graphs.tensor_create_graph_tensor(server, handle, tensor, add)
+        graphs.tensor_create_graph_tensor(server, graph, tensor, add)
 
 
 @serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR])
 def graph_add_node(
     server: LibraryServer,
-    handle: int,
+    graph: ClientGraph,
     config: int,
     record: Callable[[GraphRecording, NodeEntry], object] = lambda composed, node: None,
 ) -> None:
@@ -181,7 +171,7 @@ def graph_add_node(
     record
         Called with what was recorded of the graph before, and the node; if it raises, no node is added.
     """
-    with composition_of(server, handle) as composed:
+    with composition_of(graph) as composed:
 
         def add() -> None:
             described = read(config, OpConfig)
@@ -189,18 +179,17 @@ def graph_add_node(
             record(composed, node)
             composed.add_node(described, node)
 
-        graphs.graph_add_node(server, handle, config, add)
+        graphs.graph_add_node(server, graph, config, add)
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR])
-def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
+def graph_finalize(
+    server: LibraryServer, graph: ClientGraph, profile: ClientProfile | None, signal: qnn.Signal | None
+) -> None:
     """Write the DLC of a graph. Graphs of a context that name one file are all in it."""
-    with composition_of(server, handle) as composed, _writing:
-        ClientProfile.of(server, profile)
-        ClientSignal.of(server, signal)
+    with composition_of(graph) as composed, _writing:
         check_nodes(composed)
-        owner = graph_of(server, handle).context
-        together = [*(each for each in _finalized(server, owner) if each.path == composed.path), composed]
+        together = [*(each for each in _finalized(graph.context) if each.path == composed.path), composed]
         data = writing.dlc([each.entry for each in together], PRODUCER, __version__)
         try:
             with written(Path(composed.path)) as stream:
@@ -218,11 +207,10 @@ def check_nodes(composed: GraphRecording) -> None:
         raise QnnError(Code.GRAPH_FINALIZE_FAILED, f"graph '{composed.name}'", "it has no nodes")
 
 
-def _finalized(server: LibraryServer, owner: ClientContext) -> list[GraphRecording]:
+def _finalized(context: ClientContext) -> list[GraphRecording]:
     """Return the finalized graphs of a context, in the order of their creation."""
-    graphs_of_owner = [graph_of(server, handle) for handle in list(owner.graphs.values())]
-    recordings = [_composed[graph] for graph in graphs_of_owner if graph in _composed]
-    return [each for each in recordings if each.is_final]
+    composed = [recordings[graph] for graph in list(context.graphs.values()) if graph in recordings]
+    return [each for each in composed if each.is_final]
 
 
 # -- what is not there -------------------------------------------------------------------------------------------------

@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.cabi.client import checked, listed, pointer, read, read_large, text, write_bytes, write_number
+from isthmus.cabi.client import checked, pointer, read, read_large, text, write_bytes, write_number
 from isthmus.cabi.objects import (
     CONTEXT_NOTIFY,
     ContextConfig,
     ContextOption,
     ContextParams,
-    ContextProperty,
     EventType,
 )
 from isthmus.capi import options
-from isthmus.capi.backend import backend_of
 from isthmus.capi.device import ClientDevice
-from isthmus.capi.functions import serves
-from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.capi.functions import handled, serves
+from isthmus.capi.records import ClientProfile
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 from isthmus.memory import window
 
 if TYPE_CHECKING:
+    from isthmus.capi.graph import ClientGraph
     from isthmus.capi.serve import LibraryServer
 
 DEFAULT_PRIORITY = 100
@@ -40,7 +39,8 @@ _MAX_NAMES = 1024
 """How many graphs a client may enable; a list without an end is cut here."""
 
 
-@dataclass
+@handled("Qnn_ContextHandle_t", "context", Code.CONTEXT_INVALID_HANDLE)
+@dataclass(eq=False)
 class ClientContext:
     """A client's context.
 
@@ -57,7 +57,7 @@ class ClientContext:
     retention
         The graphs to keep loaded, the most important first. All graphs are always loaded here.
     graphs
-        The client's handles of its graphs by name.
+        The graphs that the client has handles of, by name.
     binary
         Its binary, kept from getBinarySize to the next getBinary.
     """
@@ -68,7 +68,7 @@ class ClientContext:
     is_composed: bool = True
     has_memory_limit: bool = False
     retention: tuple[str, ...] = ()
-    graphs: dict[str, int] = field(default_factory=dict)
+    graphs: dict[str, ClientGraph] = field(default_factory=dict)
     binary: bytes | None = None
 
 
@@ -109,16 +109,11 @@ class _Configs:
                 server.log(LogLevel.WARN, "an order of retention without a memory limit hint: no graph is switched")
 
 
-def context_of(server: LibraryServer, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> ClientContext:
-    """Return the context of a handle; `code` is the error for an unknown handle."""
-    return server.handles.get(handle, ClientContext, code, "context")
-
-
-def _read_configs(server: LibraryServer, configs: int) -> _Configs:
-    """Read the client's configs, a null-terminated list of pointers; refuse unknown options and priorities."""
+def _read_configs(server: LibraryServer, configs: list[ContextConfig]) -> _Configs:
+    """Read the client's configs; refuse unknown options and priorities."""
     settings: dict[Any, Any] = {}
     priority, enabled, has_memory_limit, retention = None, None, None, None
-    for config in listed(configs, ContextConfig):
+    for config in configs:
         if config.option == ContextOption.CUSTOM:
             settings.update(options.settings(server, "context", checked(config.customConfig or 0)))
         elif config.option == ContextOption.PRIORITY:
@@ -147,15 +142,13 @@ def _names(address: int) -> list[str]:
     return names
 
 
-def _create(
-    server: LibraryServer, backend_handle: int, device: int, configs: int, out: int, binary: memoryview | None = None
-) -> int:
-    """Create a context, empty or from a binary; write its handle to `out` and return it."""
-    write_number(out, 0)
-    backend = backend_of(server, backend_handle, Code.CONTEXT_INVALID_HANDLE)
-    qnn_device = None
-    if device:
-        qnn_device = server.handles.get(device, ClientDevice, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
+@serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT)
+def context_create(
+    server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, configs: list[ContextConfig],
+    binary: memoryview | None = None,
+) -> ClientContext:  # fmt: skip
+    """Create a context, empty or from a binary."""
+    qnn_device = None if device is None else device.on(backend)
     client_configs = _read_configs(server, configs)
     if binary is None:
         context = backend.create_context(client_configs.settings, qnn_device)
@@ -175,64 +168,46 @@ def _create(
     for graph in context.graphs.values():
         graph.set_config(qnn.GraphConfig.PRIORITY, priority)
     made = ClientContext(context, priority, client_configs.enabled, is_composed=binary is None)
-    number = server.handles.add(made, backend_handle)
-    write_number(out, number)
     client_configs.keep_retention(server, made)
-    return number
+    return made
 
 
-def _binary(server: LibraryServer, backend: int, address: int, nbytes: int) -> memoryview:
+def _binary(backend: qnn.Backend, address: int, nbytes: int) -> memoryview:
     """Copy the client's binary, or return a view of it if the backend uses binaries in place."""
     if not 1 <= nbytes <= MAX_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
-    if backend_of(server, backend, Code.CONTEXT_INVALID_HANDLE).driver.keeps_binaries:
+    if backend.driver.keeps_binaries:
         code = Code.CONTEXT_INVALID_ARGUMENT
         in_place = window(checked(address), "context binary", nbytes=nbytes, writable=False, code=code)
         return in_place.view(np.uint8, (nbytes,)).data
     return read_large(checked(address), nbytes)
 
 
-@serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT)
-def context_create(server: LibraryServer, backend: int, device: int, configs: int, out: int) -> None:
-    """Create a context without graphs."""
-    _create(server, backend, device, configs, out)
-
-
 @serves("contextCreateFromBinary", Code.CONTEXT_INVALID_ARGUMENT)
-def context_create_from_binary(
-    server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int
-) -> None:
-    """Create a context with the graphs of a binary."""
-    begin = time.perf_counter()
-    write_number(out, 0)
-    client_profile = ClientProfile.of(server, profile, Code.CONTEXT_SET_PROFILE)
-    _create(server, backend, device, configs, out, _binary(server, backend, binary, nbytes))
-    if client_profile is not None:
-        client_profile.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
-
-
 @serves("contextCreateFromBinaryWithSignal", Code.CONTEXT_INVALID_ARGUMENT)
-def context_create_from_binary_with_signal(
-    server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int,
-    signal: int,
-) -> None:  # fmt: skip
-    """Create a context from a binary; the signal has no effect, since this does not take long."""
-    ClientSignal.of(server, signal)
-    context_create_from_binary(server, backend, device, configs, binary, nbytes, out, profile)
+def context_create_from_binary(
+    server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, configs: list[ContextConfig],
+    binary: int, nbytes: int, profile: ClientProfile | None, signal: qnn.Signal | None = None,
+) -> ClientContext:  # fmt: skip
+    """Create a context with the graphs of a binary; a signal has no effect, since this does not take long."""
+    begin = time.perf_counter()
+    context = context_create(server, backend, device, configs, _binary(backend, binary, nbytes))
+    if profile is not None:
+        profile.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
+    return context
 
 
 @serves("contextCreateFromBinaryListAsync", Code.CONTEXT_INVALID_ARGUMENT)
 def context_create_from_binary_list_async(
-    server: LibraryServer, backend: int, device: int, params: int, configs: int, signal: int
-) -> None:
+    server: LibraryServer, backend: int, device: int, all_params: list[ContextParams], configs: list[ContextConfig],
+    signal: qnn.Signal | None,
+) -> None:  # fmt: skip
     """Create contexts from several binaries, one after the other, and notify the client of each.
 
     The notification for a graph passes no context handle, because clients free every context handle they are given.
     During a notification the client may free any context it knows.
     """
     _read_configs(server, configs)
-    ClientSignal.of(server, signal)
-    all_params = list(listed(checked(params), ContextParams))
     if not all_params:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", "it is empty")
     for each in all_params:
@@ -248,52 +223,46 @@ def context_create_from_binary_list_async(
         )  # fmt: skip
         # Called like a client's call, so that an error of one binary becomes a code and does not end the loop.
         error = server.contextCreateFromBinary(*arguments)
-        for name, number in _graph_handles(server, out.value) if not error else ():
+        for name, number in () if error else _graph_handles(server, out.value):
             notify(None, number, name.encode(), _GRAPH_INIT, each.v1.notifyParam, 0)
         notify(out.value, None, None, _CONTEXT_INIT, each.v1.notifyParam, error)
 
 
-def _graph_handles(server: LibraryServer, context: int) -> list[tuple[str, int]]:
+def _graph_handles(server: LibraryServer, number: int) -> list[tuple[str, int]]:
     """List the graphs of a new context by name, with their handles."""
-    graphs = context_of(server, context).handle.graphs
-    return [(name, _graph_handle(server, context, name, graph)) for name, graph in graphs.items()]
+    context = server.handles.get(number, ClientContext, Code.CONTEXT_INVALID_HANDLE, "context")
+    graphs = {name: _client_graph(context, name, graph) for name, graph in context.handle.graphs.items()}
+    return [(name, server.handles.add(graph, number)) for name, graph in graphs.items()]
 
 
-def _graph_handle(server: LibraryServer, context: int, name: str, graph: qnn.Graph) -> int:
-    """Return the client's handle of a graph, creating the handle at the first request."""
+def _client_graph(context: ClientContext, name: str, graph: qnn.Graph) -> ClientGraph:
+    """Return the client's graph for one of a context, creating it at the first request."""
     from isthmus.capi.graph import ClientGraph
 
-    known = context_of(server, context)
-    if name not in known.graphs:
-        known.graphs[name] = server.handles.add(ClientGraph(graph, known), context)
-    return known.graphs[name]
+    return context.graphs.setdefault(name, ClientGraph(graph, context))
 
 
 @serves("graphRetrieve", Code.GRAPH_INVALID_ARGUMENT)
-def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> None:
-    """Write the handle of a context's graph, given its name."""
-    write_number(out, 0)
-    known = context_of(server, context)
-    graph_name = text(name) or ""
-    if known.enabled is not None and graph_name not in known.enabled:
-        raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{graph_name}'", "it is not among those that are enabled")
-    write_number(out, _graph_handle(server, context, graph_name, known.handle.retrieve(graph_name)))
+def graph_retrieve(server: LibraryServer, context: ClientContext, name: str | None) -> ClientGraph:
+    """Return a graph of a context, given its name."""
+    name = name or ""
+    if context.enabled is not None and name not in context.enabled:
+        raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "it is not among those that are enabled")
+    return _client_graph(context, name, context.handle.retrieve(name))
 
 
 @serves("contextValidateBinary", Code.CONTEXT_INVALID_ARGUMENT)
 def context_validate_binary(
-    server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int
-) -> None:
+    server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, configs: list[ContextConfig],
+    binary: int, nbytes: int,
+) -> None:  # fmt: skip
     """Check whether a binary can be used here, by creating a context from it and freeing that."""
-    out = ctypes.c_uint64()
-    number = _create(server, backend, device, configs, ctypes.addressof(out), _binary(server, backend, binary, nbytes))
-    context_free(server, number, 0)
+    context_create(server, backend, device, configs, _binary(backend, binary, nbytes)).handle.free()
 
 
 @serves("contextSetConfig", Code.CONTEXT_INVALID_ARGUMENT)
-def context_set_config(server: LibraryServer, handle: int, configs: int) -> None:
+def context_set_config(server: LibraryServer, context: ClientContext, configs: list[ContextConfig]) -> None:
     """Change configs of a context: all or none."""
-    context = context_of(server, handle)
     client_configs = _read_configs(server, configs)
     # Graphs that a client composes are not switched: as with the vendor's library, none of them can be named.
     known = set() if context.is_composed else set(context.handle.graphs)
@@ -305,26 +274,16 @@ def context_set_config(server: LibraryServer, handle: int, configs: int) -> None
     client_configs.keep_retention(server, context)
 
 
-@serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
-def context_get_property(server: LibraryServer, handle: int, properties: int) -> None:
-    """Read custom properties of a context."""
-    context = context_of(server, handle)
-    for request in listed(checked(properties), ContextProperty):
-        options.get_property(server, context.handle, request)
-
-
 @serves("contextGetBinarySize", Code.CONTEXT_INVALID_ARGUMENT)
-def context_get_binary_size(server: LibraryServer, handle: int, out: int) -> None:
+def context_get_binary_size(server: LibraryServer, context: ClientContext, out: int) -> None:
     """Write the size of a context's binary. The binary is made here and kept for the next getBinary."""
-    context = context_of(server, handle)
     context.binary = context.handle.get_binary()
     write_number(out, len(context.binary))
 
 
 @serves("contextGetBinary", Code.CONTEXT_INVALID_ARGUMENT)
-def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, written: int) -> None:
+def context_get_binary(server: LibraryServer, context: ClientContext, target: int, nbytes: int, written: int) -> None:
     """Copy a context's binary into the client's buffer."""
-    context = context_of(server, handle)
     binary, context.binary = context.binary or context.handle.get_binary(), None
     if nbytes < len(binary):
         rule = f"{nbytes} bytes are not enough for {len(binary)}"
@@ -335,21 +294,16 @@ def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: 
 
 
 @serves("contextFinalize", Code.CONTEXT_INVALID_ARGUMENT)
-def context_finalize(server: LibraryServer, handle: int, profile: int) -> None:
-    """Check the handles and do nothing: no graph needs this call."""
-    context_of(server, handle)
-    ClientProfile.of(server, profile, Code.CONTEXT_INVALID_ARGUMENT)
+def context_finalize(server: LibraryServer, context: ClientContext, profile: ClientProfile | None) -> None:
+    """Do nothing: no graph needs this call."""
 
 
 @serves("contextFree", Code.CONTEXT_INVALID_HANDLE)
-def context_free(server: LibraryServer, handle: int, profile: int) -> None:
+def context_free(server: LibraryServer, context: ClientContext, profile: ClientProfile | None) -> None:
     """Free a context with its graphs and memory handles."""
-    context = context_of(server, handle)
-    client_profile = ClientProfile.of(server, profile, Code.CONTEXT_INVALID_ARGUMENT)
     begin = time.perf_counter()
     # The library's cached executions hold graphs and memory; these can be freed only without them.
     server.forget_executions()
     context.handle.free()
-    server.handles.remove(handle)
-    if client_profile is not None:
-        client_profile.replace([(EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6)])
+    if profile is not None:
+        profile.replace([(EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6)])

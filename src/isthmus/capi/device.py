@@ -10,10 +10,9 @@ from isthmus import qnn
 from isthmus.cabi import objects
 from isthmus.cabi.client import checked, listed, read, write_number
 from isthmus.capi import options
-from isthmus.capi.functions import serves
-from isthmus.capi.records import log_of
+from isthmus.capi.functions import handled, serves
 from isthmus.errors import Code, QnnError
-from isthmus.log import LogLevel
+from isthmus.log import Log, LogLevel
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -22,6 +21,7 @@ _ids = itertools.count(1)
 """Power config ids: QNN gives them 32 bits, so they are no handles."""
 
 
+@handled("Qnn_DeviceHandle_t", "device", Code.DEVICE_INVALID_HANDLE)
 class ClientDevice:
     """A client's device; it belongs to no backend until a context is created on it.
 
@@ -50,18 +50,15 @@ class PowerConfigId:
 
 
 @serves("deviceCreate", Code.COMMON_INVALID_ARGUMENT)
-def device_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
+def device_create(server: LibraryServer, log: Log | None, configs: list[objects.DeviceConfig]) -> ClientDevice:
     """Create a device."""
-    write_number(out, 0)
-    if log:
-        log_of(server, log)
     _log_configs(server, configs)
-    write_number(out, server.handles.add(ClientDevice()))
+    return ClientDevice()
 
 
-def _log_configs(server: LibraryServer, configs: int) -> None:
+def _log_configs(server: LibraryServer, configs: list[objects.DeviceConfig]) -> None:
     """Log the configs that have no effect, and refuse unknown ones."""
-    for config in listed(configs, objects.DeviceConfig):
+    for config in configs:
         if config.option == objects.DeviceOption.CUSTOM:
             if not config.customConfig:
                 raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", "its custom config is null")
@@ -72,30 +69,15 @@ def _log_configs(server: LibraryServer, configs: int) -> None:
             raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {config.option}")
 
 
-def device_of(server: LibraryServer, handle: int) -> ClientDevice:
-    """Return the device of a handle."""
-    return server.handles.get(handle, ClientDevice, Code.DEVICE_INVALID_HANDLE, "device")
-
-
 @serves("deviceSetConfig", Code.COMMON_INVALID_ARGUMENT)
-def device_set_config(server: LibraryServer, handle: int, configs: int) -> None:
+def device_set_config(server: LibraryServer, device: ClientDevice, configs: list[objects.DeviceConfig]) -> None:
     """Log the requested configs: nothing of a device can be changed."""
-    device_of(server, handle)
     _log_configs(server, configs)
 
 
-@serves("deviceFree", Code.DEVICE_INVALID_HANDLE)
-def device_free(server: LibraryServer, handle: int) -> None:
-    """Free a device that no context uses."""
-    device_of(server, handle).free()
-    server.handles.remove(handle)
-
-
 @serves("deviceGetPlatformInfo", Code.COMMON_INVALID_ARGUMENT)
-def device_get_platform_info(server: LibraryServer, log: int, out: int) -> None:
+def device_get_platform_info(server: LibraryServer, log: Log | None, out: int) -> None:
     """Write a description of the platform: one device with one core."""
-    if log:
-        log_of(server, log)
     write_number(checked(out), server.keep(_platform(server)))
 
 
@@ -123,9 +105,8 @@ def device_free_platform_info(server: LibraryServer, log: int, info: int) -> Non
 
 
 @serves("deviceGetInfo", Code.COMMON_INVALID_ARGUMENT)
-def device_get_info(server: LibraryServer, handle: int, out: int) -> None:
+def device_get_info(server: LibraryServer, device: ClientDevice, out: int) -> None:
     """Write the same description for one device."""
-    device_of(server, handle)
     write_number(checked(out), server.keep_once("platform", lambda: _platform(server)))
 
 

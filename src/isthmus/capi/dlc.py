@@ -10,9 +10,10 @@ import ctypes
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from isthmus.cabi.types import (
     ScaleOffset,
     Tensor,
 )
-from isthmus.capi.functions import serves
+from isthmus.capi.functions import handled, serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 _libc = ctypes.CDLL(None)
 _libc.malloc.argtypes, _libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
 
-INVALID_HANDLE = 30000
 MAX_CONFIGS = 4096
 MAX_BYTES = 1 << 36
 METADATA, MODEL, PARAMS, RAW_WEIGHTS, HTP_CACHE = 1, 2, 3, 4, 7
@@ -66,9 +66,9 @@ _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
     HTP_CACHE: lambda name: name.startswith("htp.cache"),
 }
 """By type: whether an entry of the archive, given its name, is of that type."""
-_Kind = TypeVar("_Kind")
 
 
+@handled("QnnSystemDlc_Handle_t", "DLC", is_system=True)
 @dataclass(eq=False)
 class Dlc:
     """A client's DLC.
@@ -103,106 +103,59 @@ class Dlc:
         return ctypes.addressof(self.texts.setdefault(value, copy))
 
 
+@handled("QnnSystemDlc_RecordHandle_t", "record", is_system=True)
 @dataclass(eq=False)
 class DlcRecord:
     """An entry of a DLC's archive; `view` is an array of the same bytes, whose address a client may read."""
 
     data: memoryview
-    view: np.ndarray
 
-
-class _BadHandle(Exception):
-    """The error of an unknown handle, for which the system library has its own code."""
-
-
-def object_of(server: LibraryServer, number: int, kind: type[_Kind], noun: str) -> _Kind:
-    """Return the object of a system library handle, if it is of this kind; `noun` is the kind's name in messages."""
-    try:
-        return server.handles.get(number, kind, Code.COMMON_INVALID_ARGUMENT, noun)
-    except QnnError as problem:
-        raise _BadHandle(str(problem)) from None
-
-
-def serves_dlc(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under its C name; unknown handles get the system library's code."""
-
-    def enter(call: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(server: LibraryServer, *arguments: int) -> Any:
-            try:
-                return call(server, *arguments)
-            except _BadHandle as problem:
-                server.log(LogLevel.ERROR, f"{name}: {problem}")
-                return INVALID_HANDLE
-
-        serves(name)(guarded)
-        return call
-
-    return enter
+    @cached_property
+    def view(self) -> np.ndarray:
+        return np.frombuffer(self.data, np.uint8)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _open(server: LibraryServer, data: memoryview, name: str, out: int) -> int | None:
-    """Create a handle for a DLC. Invalid data gets the error code of QNN's own library, and the reason is logged."""
+def _open(server: LibraryServer, data: memoryview, name: str) -> Dlc | int:
+    """Return a DLC. Invalid data gets the error code of QNN's own library, and the reason is logged."""
     try:
         contents = dlc.parse(data, name)
         graphs = tuple(translated(graph, clean_names=True) for graph in contents.graphs)
-        opened = Dlc(data, dlc.records(data, name), contents.graphs, graphs)
+        return Dlc(data, dlc.records(data, name), contents.graphs, graphs)
     except QnnError as problem:
         server.log(LogLevel.ERROR, f"systemDlcCreate: {problem}")
         return int(Code.COMMON_MEM_ALLOC)
-    write_number(out, server.handles.add(opened))
-    return None
 
 
-@serves_dlc("systemDlcCreateFromFile")
-def create_from_file(server: LibraryServer, log: int, path: int, out: int) -> int | None:
-    """Create a DLC from a copy of a file; the file may be changed or removed afterwards."""
-    write_number(checked(out), 0)
-    name = text(checked(path)) or ""
-    return _open(server, dlc.mapped(name), Path(name).name, out)
+@serves("systemDlcCreateFromFile")
+@serves("systemDlcCreateFromFileWithDestinationDir")
+def create_from_file(server: LibraryServer, log: int, path: str, folder: str | None = None) -> Dlc | int:
+    """Create a DLC from a copy of a file, which may be changed or removed then; nothing is unpacked into the folder."""
+    return _open(server, dlc.mapped(path), Path(path).name)
 
 
-@serves_dlc("systemDlcCreateFromFileWithDestinationDir")
-def create_from_file_with_destination_dir(
-    server: LibraryServer, log: int, path: int, folder: int, out: int
-) -> int | None:
-    """Create a DLC from a file; nothing is unpacked, so the folder is not needed."""
-    text(folder)
-    return create_from_file(server, log, path, out)
-
-
-@serves_dlc("systemDlcCreateFromBinary")
-def create_from_binary(server: LibraryServer, log: int, address: int, nbytes: int, out: int) -> int | None:
-    """Create a DLC from a copy of memory."""
-    write_number(checked(out), 0)
+@serves("systemDlcCreateFromBinary")
+@serves("systemDlcCreateFromBinaryWithDestinationDir")
+def create_from_binary(
+    server: LibraryServer, log: int, address: int, nbytes: int, folder: str | None = None
+) -> Dlc | int:
+    """Create a DLC from a copy of memory; nothing is unpacked into the folder."""
     if not 1 <= nbytes <= MAX_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC", f"it cannot have {nbytes} bytes")
-    return _open(server, read_large(checked(address), nbytes), "DLC in memory", out)
+    return _open(server, read_large(checked(address), nbytes), "DLC in memory")
 
 
-@serves_dlc("systemDlcCreateFromBinaryWithDestinationDir")
-def create_from_binary_with_destination_dir(
-    server: LibraryServer, log: int, address: int, nbytes: int, folder: int, out: int
-) -> int | None:
-    """Create a DLC from memory; the folder is not needed."""
-    text(folder)
-    return create_from_binary(server, log, address, nbytes, out)
+@serves("systemDlcFree")
+def free(server: LibraryServer, known: Dlc) -> None:
+    """Free a DLC, its records and its descriptions: all that its handle owns."""
 
 
-@serves_dlc("systemDlcFree")
-def free(server: LibraryServer, handle: int) -> None:
-    """Free a DLC, its records and its descriptions."""
-    object_of(server, handle, Dlc, "DLC")
-    server.handles.remove(handle)
-
-
-@serves_dlc("systemDlcSave")
-def save(server: LibraryServer, handle: int, path: int) -> None:
+@serves("systemDlcSave")
+def save(server: LibraryServer, known: Dlc, path: str) -> None:
     """Write the DLC to a file: completely, or not at all."""
-    known = object_of(server, handle, Dlc, "DLC")
-    target = Path(text(checked(path)) or "")
+    target = Path(path)
     if not target.name:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC file", f"'{target}' is not a file name")
     try:
@@ -212,95 +165,85 @@ def save(server: LibraryServer, handle: int, path: int) -> None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"DLC file '{target}'", rule) from None
 
 
-@serves_dlc("systemDlcGetBinarySize")
-def get_binary_size(server: LibraryServer, handle: int, out: int) -> None:
+@serves("systemDlcGetBinarySize")
+def get_binary_size(server: LibraryServer, known: Dlc, out: int) -> None:
     """Write the size of a DLC in bytes."""
-    write_number(out, len(object_of(server, handle, Dlc, "DLC").data))
+    write_number(out, len(known.data))
 
 
-@serves_dlc("systemDlcGetBinary")
-def get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, written: int) -> None:
+@serves("systemDlcGetBinary")
+def get_binary(server: LibraryServer, known: Dlc, target: int, nbytes: int, written: int) -> None:
     """Copy a DLC's bytes into the client's buffer."""
-    data = object_of(server, handle, Dlc, "DLC").data
-    write_number(checked(written), 0)
-    if nbytes < len(data):
-        rule = f"{nbytes} bytes are not enough for {len(data)}"
+    write_number(written, 0)
+    if nbytes < len(known.data):
+        rule = f"{nbytes} bytes are not enough for {len(known.data)}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "buffer for a DLC", rule)
-    write_bytes(target, data)
-    write_number(written, len(data))
+    write_bytes(target, known.data)
+    write_number(written, len(known.data))
 
 
-@serves_dlc("systemDlcGetOpMappings")
-def get_op_mappings(server: LibraryServer, handle: int, out: int, count: int) -> None:
+@serves("systemDlcGetOpMappings")
+def get_op_mappings(server: LibraryServer, known: Dlc, out: int, count: int) -> None:
     """Write an empty list: mappings to the source model's operations are not read."""
-    object_of(server, handle, Dlc, "DLC")
-    write_number(checked(out), 0)
-    write_number(checked(count), 0, ctypes.c_uint32)
+    write_handles(known, [], out, count)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def _record(server: LibraryServer, handle: int, data: memoryview) -> int:
-    """Return a new handle for an entry of the DLC with this handle."""
-    return server.handles.add(DlcRecord(data, np.frombuffer(data, np.uint8)), handle)
+def write_handles(known: Dlc, handles: list[int], out: int, count: int) -> None:
+    """Write the address of a list of handles, which lives as long as the DLC, and their number; null if it is empty."""
+    array = known.keep((ctypes.c_uint64 * len(handles))(*handles)) if handles else None
+    write_number(out, 0 if array is None else ctypes.addressof(array))
+    write_number(count, len(handles), ctypes.c_uint32)
 
 
-@serves_dlc("systemDlcGetRecordByName")
-def get_record_by_name(server: LibraryServer, handle: int, name: int, out: int) -> None:
-    """Write the handle of an archive entry, given its name."""
-    known = object_of(server, handle, Dlc, "DLC")
-    write_number(checked(out), 0)
-    record_name = text(checked(name)) or ""
-    if record_name not in known.records:
+@serves("systemDlcGetRecordByName")
+def get_record_by_name(server: LibraryServer, known: Dlc, name: str) -> DlcRecord:
+    """Return an archive entry, given its name."""
+    if name not in known.records:
         names = ", ".join(f"'{each}'" for each in known.records)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record '{record_name}'", f"the DLC has {names}")
-    write_number(out, _record(server, handle, known.records[record_name]))
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record '{name}'", f"the DLC has {names}")
+    return DlcRecord(known.records[name])
 
 
-@serves_dlc("systemDlcGetRecordsByType")
-def get_records_by_type(server: LibraryServer, handle: int, kind: int, best: int, out: int, count: int) -> None:
+@serves("systemDlcGetRecordsByType")
+def get_records_by_type(server: LibraryServer, known: Dlc, kind: int, best: int, out: int, count: int) -> None:
     """Write handles of the entries of one kind, in order; none is preferred here."""
-    known = object_of(server, handle, Dlc, "DLC")
-    write_number(checked(out), 0)
-    write_number(checked(count), 0, ctypes.c_uint32)
+    write_handles(known, [], out, count)
     belongs = _RECORD_TYPES.get(kind)
     if belongs is None:
         kinds = ", ".join(map(str, _RECORD_TYPES))
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record type {kind}", f"must be one of {kinds}")
-    handles = [_record(server, handle, data) for name, data in known.records.items() if belongs(name)]
-    if handles:
-        write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(handles))(*handles))))
-        write_number(count, len(handles), ctypes.c_uint32)
+    owner = server.handles.number_of(known)
+    found = [DlcRecord(data) for name, data in known.records.items() if belongs(name)]
+    write_handles(known, [server.handles.add(each, owner) for each in found], out, count)
 
 
-@serves_dlc("systemDlcGetRecordDataSize")
-def get_record_data_size(server: LibraryServer, record: int, out: int) -> None:
+@serves("systemDlcGetRecordDataSize")
+def get_record_data_size(server: LibraryServer, record: DlcRecord, out: int) -> None:
     """Write the size of a record in bytes."""
-    write_number(out, len(object_of(server, record, DlcRecord, "record").data))
+    write_number(out, len(record.data))
 
 
-@serves_dlc("systemDlcReadRecordDataMemoryMapped")
-def read_record_data_memory_mapped(server: LibraryServer, record: int, out: int, size: int) -> None:
+@serves("systemDlcReadRecordDataMemoryMapped")
+def read_record_data_memory_mapped(server: LibraryServer, record: DlcRecord, out: int, size: int) -> None:
     """Write the address of a record's bytes, which live as long as the DLC."""
-    known = object_of(server, record, DlcRecord, "record")
-    write_number(checked(out), known.view.ctypes.data)
-    write_number(checked(size), len(known.data))
+    write_number(out, record.view.ctypes.data)
+    write_number(size, len(record.data))
 
 
-@serves_dlc("systemDlcFreeRecord")
-def free_record(server: LibraryServer, record: int) -> None:
-    """Free a record's handle; the DLC keeps the record."""
-    object_of(server, record, DlcRecord, "record")
-    server.handles.remove(record)
+@serves("systemDlcFreeRecord")
+def free_record(server: LibraryServer, record: DlcRecord) -> None:
+    """Free a record's handle only; the DLC keeps the record."""
 
 
 # -- composed graphs ---------------------------------------------------------------------------------------------------
 
 
-@serves_dlc("systemDlcComposeGraphs")
+@serves("systemDlcComposeGraphs")
 def compose_graphs(
-    server: LibraryServer, handle: int, configs: int, config_count: int, backend: int, context: int, interface: int,
+    server: LibraryServer, known: Dlc, configs: int, config_count: int, backend: int, context: int, interface: int,
     version: int, out: int, count: int,
 ) -> int | None:  # fmt: skip
     """Compose all graphs with the client's function table; return 1002 on any error, and log the reason.
@@ -308,9 +251,8 @@ def compose_graphs(
     If the version of graph information does not exist or there is nowhere to write it, nothing is composed and the code
     is 1004.
     """
-    known = object_of(server, handle, Dlc, "DLC")
     out, count = _behind_the_table(interface) or (out, count)
-    _clear(out, count)
+    write_handles(known, [], out, count)
     if version not in (1, 2, 3):
         rule = f"there is no version {version} of them; there are 1, 2 and 3"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph information", rule)
@@ -327,12 +269,6 @@ def compose_graphs(
     write_number(out, _describe(composed, version))
     write_number(count, len(composed), ctypes.c_uint32)
     return None
-
-
-def _clear(out: int, count: int) -> None:
-    """Write that there are no graphs."""
-    write_number(checked(out), 0)
-    write_number(checked(count), 0, ctypes.c_uint32)
 
 
 def _behind_the_table(interface: int) -> tuple[int, int] | None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.cabi.client import checked, write, write_number
+from isthmus.cabi.client import write, write_number
 from isthmus.cabi.types import Definition, QuantizationEncoding
-from isthmus.capi.dlc import Dlc, object_of, serves_dlc
+from isthmus.capi.dlc import Dlc, write_handles
+from isthmus.capi.functions import HANDLE_TYPES, handled, serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.graph import TensorType
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 
+@handled("QnnSystemDlc_GraphInfoHandle_t", "graph", is_system=True)
 @dataclass(eq=False)
 class GraphDescription:
     """A graph that is described without composing it, with the handles of its input and output tensors."""
@@ -28,6 +30,7 @@ class GraphDescription:
     outputs: list[int]
 
 
+@handled("QnnSystemDlc_TensorInfoHandle_t", "tensor", is_system=True)
 @dataclass(eq=False)
 class TensorDescription:
     """An input or output of such a graph.
@@ -48,6 +51,7 @@ class TensorDescription:
     quantization: int
 
 
+@handled("QnnSystemDlc_QuantParamsHandle_t", "quantization", is_system=True)
 @dataclass(eq=False)
 class QuantDescription:
     """The encoding of such a tensor; None if it has none."""
@@ -55,19 +59,16 @@ class QuantDescription:
     entry: EncodingEntry | None
 
 
-@serves_dlc("systemDlcGetComposableGraphInfoHandles")
-def get_composable_graph_info_handles(server: LibraryServer, handle: int, out: int, count: int) -> None:
+@serves("systemDlcGetComposableGraphInfoHandles")
+def get_composable_graph_info_handles(server: LibraryServer, known: Dlc, out: int, count: int) -> None:
     """Write handles of the graphs that can be composed; names are the source model's, as in QNN's own library."""
-    known = object_of(server, handle, Dlc, "DLC")
-    write_number(checked(out), 0)
-    write_number(checked(count), 0, ctypes.c_uint32)
-    numbers = [server.handles.add(_described(server, handle, known, graph), handle) for graph in known.file_graphs]
-    if numbers:
-        write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(numbers))(*numbers))))
-        write_number(count, len(numbers), ctypes.c_uint32)
+    write_handles(known, [], out, count)
+    owner = server.handles.number_of(known)
+    numbers = [server.handles.add(_describe(server, owner, known, graph), owner) for graph in known.file_graphs]
+    write_handles(known, numbers, out, count)
 
 
-def _described(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
+def _describe(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
     """Create handles for the inputs and outputs of a graph, owned by the DLC's handle, and describe the graph."""
     sides: dict[int, list[int]] = {TensorType.APP_WRITE: [], TensorType.APP_READ: []}
     for number, entry in enumerate(graph.tensors, 1):
@@ -77,64 +78,57 @@ def _described(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry
     return GraphDescription(known, graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
 
 
-def _answers(name: str, kind: type, noun: str, ask: Callable[[LibraryServer, Any], Any], form: Any) -> None:
+def _answers(name: str, ask: Callable[[Any], Any], form: Any) -> None:
     """Register a C function that writes one fact about a described object.
 
-    Parameters
-    ----------
-    name
-        The function's name in the table.
-    kind, noun
-        The class of the objects whose handles it takes, and its name in messages.
-    ask
-        Returns the fact from the object.
-    form
-        The C type of the number to write; None for a text, which lives as long as the DLC.
+    `ask` returns it from the object. `form` is the C type of the number to write; None for a text, which lives as long
+    as the DLC.
     """
 
-    @serves_dlc(name)
-    def answer(server: LibraryServer, handle: int, out: int) -> None:
-        described: Any = object_of(server, handle, kind, noun)
-        value = ask(server, described)
+    @serves(name)
+    def answer(server: LibraryServer, described: Any, out: int) -> None:
+        value = ask(described)
         if form is None:
             write_number(out, described.dlc.keep_text(value))
         else:
             write(out, form(value))
 
 
-def _answers_at(name: str, kind: type, noun: str, ask: Callable[[Any], Any], form: Any) -> None:
+def _answers_at(name: str, ask: Callable[[Any], Any], form: Any) -> None:
     """Register a C function that writes one item of a list, given its index; `ask` returns the list."""
 
-    @serves_dlc(name)
-    def answer(server: LibraryServer, handle: int, index: int, out: int) -> None:
-        several = ask(object_of(server, handle, kind, noun))
+    @serves(name)
+    def answer(server: LibraryServer, described: Any, index: int, out: int) -> None:
+        several = ask(described)
         if index >= len(several):
+            noun = next(each.noun for each in HANDLE_TYPES.values() if each.kind is type(described))
             rule = f"index {index} is out of range: it has {len(several)}"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{noun} {handle:#x}", rule)
+            what = f"{noun} {server.handles.number_of(described):#x}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
         write(out, form(several[index]))
 
 
 _U32, _I32, _F32, _HANDLE = ctypes.c_uint32, ctypes.c_int32, ctypes.c_float, ctypes.c_uint64
 _GRAPH, _TENSOR, _QUANT = "systemDlcGetComposableGraphInfo", "systemDlcGetTensorInfo", "systemDlcGetQuantParams"
 
-_answers(f"{_GRAPH}GraphName", GraphDescription, "graph", lambda s, graph: graph.name, None)
-_answers(f"{_GRAPH}NumInputTensors", GraphDescription, "graph", lambda s, graph: len(graph.inputs), _U32)
-_answers(f"{_GRAPH}NumOutputTensors", GraphDescription, "graph", lambda s, graph: len(graph.outputs), _U32)
-_answers_at("systemDlcGetGraphInfoInputTensorInfo", GraphDescription, "graph", lambda graph: graph.inputs, _HANDLE)
-_answers_at("systemDlcGetGraphInfoOutputTensorInfo", GraphDescription, "graph", lambda graph: graph.outputs, _HANDLE)
-_answers(f"{_TENSOR}Name", TensorDescription, "tensor", lambda s, tensor: tensor.entry.name, None)
-_answers(f"{_TENSOR}Id", TensorDescription, "tensor", lambda s, tensor: tensor.number, _U32)
-_answers(f"{_TENSOR}Type", TensorDescription, "tensor", lambda s, tensor: tensor.entry.type, _U32)
-_answers(f"{_TENSOR}DataFormat", TensorDescription, "tensor", lambda s, tensor: 0, _U32)
-_answers(f"{_TENSOR}DataType", TensorDescription, "tensor", lambda s, tensor: tensor.entry.dtype, _U32)
-_answers(f"{_TENSOR}Rank", TensorDescription, "tensor", lambda s, tensor: len(tensor.entry.dims), _U32)
-_answers(f"{_TENSOR}QuantParams", TensorDescription, "tensor", lambda s, tensor: tensor.quantization, _HANDLE)
+_answers(f"{_GRAPH}GraphName", lambda graph: graph.name, None)
+_answers(f"{_GRAPH}NumInputTensors", lambda graph: len(graph.inputs), _U32)
+_answers(f"{_GRAPH}NumOutputTensors", lambda graph: len(graph.outputs), _U32)
+_answers_at("systemDlcGetGraphInfoInputTensorInfo", lambda graph: graph.inputs, _HANDLE)
+_answers_at("systemDlcGetGraphInfoOutputTensorInfo", lambda graph: graph.outputs, _HANDLE)
+_answers(f"{_TENSOR}Name", lambda tensor: tensor.entry.name, None)
+_answers(f"{_TENSOR}Id", lambda tensor: tensor.number, _U32)
+_answers(f"{_TENSOR}Type", lambda tensor: tensor.entry.type, _U32)
+_answers(f"{_TENSOR}DataFormat", lambda tensor: 0, _U32)
+_answers(f"{_TENSOR}DataType", lambda tensor: tensor.entry.dtype, _U32)
+_answers(f"{_TENSOR}Rank", lambda tensor: len(tensor.entry.dims), _U32)
+_answers(f"{_TENSOR}QuantParams", lambda tensor: tensor.quantization, _HANDLE)
 
 
-@serves_dlc("systemDlcGetTensorInfoDimensions")
-def get_tensor_info_dimensions(server: LibraryServer, handle: int, out: int) -> None:
+@serves("systemDlcGetTensorInfoDimensions")
+def get_tensor_info_dimensions(server: LibraryServer, tensor: TensorDescription, out: int) -> None:
     """Write the dimensions into the client's array, which has as many elements as the rank."""
-    dims = object_of(server, handle, TensorDescription, "tensor").entry.dims
+    dims = tensor.entry.dims
     if dims:
         write(out, (_U32 * len(dims))(*dims))
 
@@ -151,7 +145,7 @@ def _encoding(*kinds: int) -> Callable[[QuantDescription], EncodingEntry]:
     return get
 
 
-def _defined(quant: QuantDescription) -> int:
+def _definition(quant: QuantDescription) -> int:
     """Return whether there is an encoding (Qnn_Definition_t)."""
     return Definition.UNDEFINED if quant.entry is None else Definition.DEFINED
 
@@ -164,17 +158,17 @@ def _form(quant: QuantDescription) -> int:
 def _fact(name: str, ask: Callable[[EncodingEntry], Any], form: Any, kind: int) -> None:
     """Register a C function that writes one fact about encodings of a kind, and refuses others."""
     get = _encoding(kind)
-    _answers(f"{_QUANT}{name}", QuantDescription, "quantization", lambda s, quant: ask(get(quant)), form)
+    _answers(f"{_QUANT}{name}", lambda quant: ask(get(quant)), form)
 
 
 def _fact_at(name: str, ask: Callable[[EncodingEntry], Any], form: Any, kind: int) -> None:
     """Register a C function that writes one item of a list of encodings of a kind, and refuses others."""
     get = _encoding(kind)
-    _answers_at(f"{_QUANT}{name}AtIndex", QuantDescription, "quantization", lambda quant: ask(get(quant)), form)
+    _answers_at(f"{_QUANT}{name}AtIndex", lambda quant: ask(get(quant)), form)
 
 
-_answers(f"{_QUANT}EncodingDefinition", QuantDescription, "quantization", lambda s, quant: _defined(quant), _U32)
-_answers(f"{_QUANT}Encoding", QuantDescription, "quantization", lambda s, quant: _form(quant), _U32)
+_answers(f"{_QUANT}EncodingDefinition", _definition, _U32)
+_answers(f"{_QUANT}Encoding", _form, _U32)
 # The numbers are those of Qnn_QuantizationEncoding_t.
 for _name, _number in (("ScaleOffset", 0), ("BwScaleOffset", 2)):
     _fact(f"{_name}Scale", lambda e: float(e.scales[0]), _F32, _number)

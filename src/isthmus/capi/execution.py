@@ -14,9 +14,9 @@ from isthmus.cabi.client import checked, listed_all, pointer, read, write
 from isthmus.cabi.objects import EnvironmentOption, ExecuteEnvironment
 from isthmus.cabi.types import Tensor, TensorMemType, TensorSetV1
 from isthmus.capi.functions import TABLE, serves
-from isthmus.capi.graph import ClientGraph, IoTensor, graph_of
+from isthmus.capi.graph import ClientGraph, IoTensor
 from isthmus.capi.memory import mem_handle_of
-from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.capi.records import ClientProfile
 from isthmus.capi.values import differences
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.binding import check_finalized
@@ -105,38 +105,30 @@ def read_tensors(
 
 
 def _given(
-    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
-) -> tuple[ClientGraph, list[qnn.ClientTensor], list[qnn.ClientTensor]]:
-    """Read the client's arguments of an execution, and bind their memory, which checks it.
-
-    Returns
-    -------
-    tuple
-        The graph, and the client's tensors for all inputs and for all outputs.
-    """
-    graph = graph_of(server, handle)
+    server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int
+) -> tuple[list[qnn.ClientTensor], list[qnn.ClientTensor]]:
+    """Return the client's tensors for all inputs and for all outputs, with their memory bound, which checks it."""
     check_finalized(graph.handle)
     info = graph.handle.info
     given = read_tensors(server, graph, inputs, input_count, outputs, output_count, info.inputs, info.outputs)
     graph.handle.bound(*given)
-    return graph, *given
+    return given
 
 
 @serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT)
 def graph_execute(
-    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
-    signal: int,
+    server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int,
+    profile: ClientProfile | None, signal: qnn.Signal | None,
 ) -> Callable[[], int] | None:  # fmt: skip
     """Run once. Return a function that repeats it, for the library to cache, or None if it must not be cached."""
-    graph, given_inputs, given_outputs = _given(server, handle, inputs, input_count, outputs, output_count)
-    client_profile = ClientProfile.of(server, profile or graph.profile)
-    limit = ClientSignal.of(server, signal)
-    if client_profile is not None:
-        with client_profile.collecting() as events:
-            graph.handle.execute(given_inputs, given_outputs, events, limit)
+    given_inputs, given_outputs = _given(server, graph, inputs, input_count, outputs, output_count)
+    profile = profile or ClientProfile.of(server, graph.profile)
+    if profile is not None:
+        with profile.collecting() as events:
+            graph.handle.execute(given_inputs, given_outputs, events, signal)
         return None
-    graph.handle.execute(given_inputs, given_outputs, signal=limit)
-    if limit is not None or audit_log.active:
+    graph.handle.execute(given_inputs, given_outputs, signal=signal)
+    if signal is not None or audit_log.active:
         return None
     return _repeated(server, graph, graph.handle.bound(given_inputs, given_outputs))
 
@@ -163,9 +155,10 @@ def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding)
 
 
 @serves("graphPrepareExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
-def graph_prepare_execution_environment(server: LibraryServer, handle: int, environments: int, count: int) -> None:
+def graph_prepare_execution_environment(
+    server: LibraryServer, graph: ClientGraph, environments: int, count: int
+) -> None:
     """Write where the backend has planned inputs and outputs; the client may use that memory."""
-    graph = graph_of(server, handle)
     for environment in _environments(graph, environments, count):
         if environment.option != EnvironmentOption.POPULATE_CLIENT_BUFS:
             rule = "memory handles are bound by the executions that bring them"
@@ -178,9 +171,10 @@ def graph_prepare_execution_environment(server: LibraryServer, handle: int, envi
 
 
 @serves("graphReleaseExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
-def graph_release_execution_environment(server: LibraryServer, handle: int, environments: int, count: int) -> None:
+def graph_release_execution_environment(
+    server: LibraryServer, graph: ClientGraph, environments: int, count: int
+) -> None:
     """Check the arguments and do nothing: nothing is held for prepared environments."""
-    graph = graph_of(server, handle)
     _environments(graph, environments, count)
 
 
@@ -209,12 +203,12 @@ def _planned(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[int, np
 
 @serves("graphExecuteAsync", Code.GRAPH_INVALID_ARGUMENT)
 def graph_execute_async(
-    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
-    signal: int, notify: int, parameter: int,
+    server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int,
+    profile: ClientProfile | None, signal: qnn.Signal | None, notify: int, parameter: int,
 ) -> None:  # fmt: skip
     """Run once on another thread, in the order of such calls on the context, and notify the client at the end."""
-    graph, given_inputs, given_outputs = _given(server, handle, inputs, input_count, outputs, output_count)
-    client_profile, limit = ClientProfile.of(server, profile or graph.profile), ClientSignal.of(server, signal)
+    given_inputs, given_outputs = _given(server, graph, inputs, input_count, outputs, output_count)
+    client_profile = profile or ClientProfile.of(server, graph.profile)
 
     def ended(execution: qnn.Execution) -> None:
         """Record the profile, and call the client's callback with the error code."""
@@ -235,11 +229,11 @@ def graph_execute_async(
                 server.notify(notify, parameter, error)
 
     if client_profile is None:
-        graph.handle.execute_async(given_inputs, given_outputs, ended, signal=limit)
+        graph.handle.execute_async(given_inputs, given_outputs, ended, signal=signal)
         return
     events = client_profile.begin()
     try:
-        graph.handle.execute_async(given_inputs, given_outputs, ended, events, limit)
+        graph.handle.execute_async(given_inputs, given_outputs, ended, events, signal)
     except BaseException:
         client_profile.end(events, failed=True)
         raise

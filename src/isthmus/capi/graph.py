@@ -11,19 +11,18 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.cabi import types
-from isthmus.cabi.client import checked, listed, text, write_number
-from isthmus.cabi.objects import GraphConfig, GraphOption, Property
+from isthmus.cabi.client import checked, write_number
+from isthmus.cabi.objects import GraphConfig, GraphOption
 from isthmus.capi import options
-from isthmus.capi.context import ClientContext, context_of
-from isthmus.capi.functions import serves
-from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.capi.context import ClientContext
+from isthmus.capi.functions import handled, serves
+from isthmus.capi.records import ClientProfile
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.encodings import narrowed
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import Tensor, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
-from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -34,6 +33,7 @@ IoTensor = Tensor | TensorInfo
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
 
 
+@handled("Qnn_GraphHandle_t", "graph", Code.GRAPH_INVALID_HANDLE)
 @dataclass(eq=False)
 class ClientGraph:
     """A client's graph.
@@ -60,16 +60,12 @@ class ClientGraph:
         return dict(enumerate(self.handle.info.tensors, 1))
 
 
-def graph_of(server: LibraryServer, handle: int) -> ClientGraph:
-    """Return the graph of a handle."""
-    return server.handles.get(handle, ClientGraph, Code.GRAPH_INVALID_HANDLE, "graph")
-
-
-def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> None:
-    """Set a client's configs, a null-terminated list of pointers: all or none."""
+@serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT)
+def graph_set_config(server: LibraryServer, graph: ClientGraph, configs: list[GraphConfig]) -> None:
+    """Change configs of a graph: all or none."""
     settings: dict[Any, Any] = {}
     profile = graph.profile
-    for config in listed(configs, GraphConfig):
+    for config in configs:
         if config.option == GraphOption.CUSTOM:
             settings.update(options.settings(server, "graph", checked(config.customConfig or 0)))
         elif config.option == GraphOption.PRIORITY:
@@ -87,41 +83,25 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
     graph.profile = profile
 
 
-@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT)
-@shielded
-def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
+@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, is_shielded=True)
+def graph_create(
+    server: LibraryServer, context: ClientContext, name: str | None, configs: list[GraphConfig]
+) -> ClientGraph:
     """Create an empty graph."""
-    write_number(out, 0)
-    owner = context_of(server, context, Code.GRAPH_INVALID_ARGUMENT)
-    graph_name = text(name) or ""
-    graph = ClientGraph(owner.handle.create_graph(graph_name), owner)
-    graph.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
+    graph = ClientGraph(context.handle.create_graph(name or ""), context)
+    graph.handle.set_config(qnn.GraphConfig.PRIORITY, context.priority)
     try:
-        _set_configs(server, graph, configs)
+        graph_set_config(server, graph, configs)
     except Exception:
-        owner.handle.drop_graph(graph.handle.driver.graph)
+        context.handle.drop_graph(graph.handle.driver.graph)
         raise
-    owner.graphs[graph_name] = server.handles.add(graph, context)
-    write_number(out, owner.graphs[graph_name])
-
-
-@serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT)
-def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
-    """Change configs of a graph."""
-    _set_configs(server, graph_of(server, handle), configs)
-
-
-@serves("graphGetProperty", Code.GRAPH_INVALID_ARGUMENT)
-def graph_get_property(server: LibraryServer, handle: int, properties: int) -> None:
-    """Read custom properties of a graph."""
-    graph = graph_of(server, handle)
-    for request in listed(checked(properties), Property):
-        options.get_property(server, graph.handle, request)
+    context.graphs[graph.handle.name] = graph
+    return graph
 
 
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
 def tensor_create_graph_tensor(
-    server: LibraryServer, handle: int, tensor: int, record: Callable[[int], object] = lambda number: None
+    server: LibraryServer, graph: ClientGraph, tensor: int, record: Callable[[int], object] = lambda number: None
 ) -> None:
     """Create a tensor, and write its id into the client's description.
 
@@ -130,7 +110,6 @@ def tensor_create_graph_tensor(
     record
         Called with the id once all else is done; if it raises, no tensor is created.
     """
-    graph = server.handles.get(handle, ClientGraph, Code.TENSOR_INVALID_HANDLE, "graph")
     if not tensor:
         raise QnnError(Code.TENSOR_INVALID_HANDLE, "tensor", "its description is null")
     info = tensor_at(tensor)
@@ -155,15 +134,14 @@ def tensor_create_graph_tensor(
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
-def tensor_create_context_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
+def tensor_create_context_tensor(server: LibraryServer, context: ClientContext, tensor: int) -> None:
     """Refuse: tensors shared by several graphs are not supported."""
-    context_of(server, handle, Code.TENSOR_INVALID_HANDLE)
     raise QnnError(Code.COMMON_NOT_SUPPORTED, "context tensor", "tensors belong to one graph here")
 
 
 @serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT)
 def graph_add_node(
-    server: LibraryServer, handle: int, config: int, record: Callable[[], object] = lambda: None
+    server: LibraryServer, graph: ClientGraph, config: int, record: Callable[[], object] = lambda: None
 ) -> None:
     """Add a node on existing tensors.
 
@@ -172,7 +150,6 @@ def graph_add_node(
     record
         Called once the node is known to be right; if it raises, no node is added.
     """
-    graph = graph_of(server, handle)
 
     def static(number: int) -> np.ndarray | None:
         """Return the contents of a created tensor by id, for a parameter that only refers to it."""
@@ -235,14 +212,13 @@ def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Tensor | 
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)
-def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
-    """Prepare a graph for execution."""
-    graph = graph_of(server, handle)
-    client_profile = ClientProfile.of(server, profile or graph.profile)
-    # Refuses an unknown handle; otherwise a signal has no effect here.
-    ClientSignal.of(server, signal)
-    if client_profile is None:
+def graph_finalize(
+    server: LibraryServer, graph: ClientGraph, profile: ClientProfile | None, signal: qnn.Signal | None
+) -> None:
+    """Prepare a graph for execution; a signal has no effect here."""
+    profile = profile or ClientProfile.of(server, graph.profile)
+    if profile is None:
         graph.handle.finalize()
     else:
-        with client_profile.collecting() as events:
+        with profile.collecting() as events:
             graph.handle.finalize(events)

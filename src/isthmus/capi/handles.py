@@ -22,6 +22,8 @@ class Handles:
     def __init__(self) -> None:
         self._numbers = itertools.count(_FIRST, _STEP)
         self._objects: dict[int, Any] = {}
+        # The handle of each object, by the object's id.
+        self._by_object: dict[int, int] = {}
         # The handles that each handle owns, and the owner of each handle that has one.
         self._owned: dict[int, set[int]] = {}
         self._owner: dict[int, int] = {}
@@ -34,6 +36,7 @@ class Handles:
             self._owned.setdefault(owner, set()).add(number)
             self._owner[number] = owner
         self._objects[number] = thing
+        self._by_object[id(thing)] = number
         return number
 
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
@@ -52,9 +55,14 @@ class Handles:
             raise QnnError(code, f"{noun} handle {number:#x}", rule, hint)
         return thing
 
+    def number_of(self, thing: Any) -> int:
+        """Return the handle of an object, or 0 if it has none."""
+        return self._by_object.get(id(thing), 0)
+
     def remove(self, number: int) -> list[Any]:
         """Remove a handle and all handles it owns, and return their objects."""
         removed = [self._objects.pop(number, None)]
+        self._by_object.pop(id(removed[0]), None)
         siblings = self._owned.get(self._owner.pop(number, 0))
         if siblings is not None:
             siblings.discard(number)

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus import qnn
 from isthmus.cabi.client import checked, pointer, read, read_array, write_number
 from isthmus.cabi.objects import MemDescriptor
-from isthmus.capi.context import context_of
+from isthmus.capi.context import ClientContext
 from isthmus.capi.functions import serves
 from isthmus.capi.values import MAX_RANK
 from isthmus.errors import Code, QnnError
@@ -50,9 +50,8 @@ def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescr
 
 
 @serves("memRegister", Code.MEM_INVALID_ARGUMENT)
-def mem_register(server: LibraryServer, handle: int, descriptors: int, count: int, out: int) -> None:
+def mem_register(server: LibraryServer, context: ClientContext, descriptors: int, count: int, out: int) -> None:
     """Register memory: all or none."""
-    context = context_of(server, handle)
     if not 1 <= count <= MAX_DESCRIPTORS:
         rule = f"{count} descriptors: there must be 1 to {MAX_DESCRIPTORS}"
         raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", rule)
@@ -61,7 +60,7 @@ def mem_register(server: LibraryServer, handle: int, descriptors: int, count: in
         write_number(checked(out) + 8 * index, 0)
     qnn_descriptors = [_descriptor(server, checked(descriptors), index) for index in range(count)]
     for index, registered in enumerate(context.handle.mem_register(qnn_descriptors)):
-        write_number(out + 8 * index, server.handles.add(registered, handle))
+        write_number(out + 8 * index, server.handles.add(registered, server.handles.number_of(context)))
 
 
 @serves("memDeRegister", Code.MEM_INVALID_ARGUMENT)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus import qnn
 from isthmus.cabi.client import checked
 from isthmus.cabi.objects import Property
+from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 
@@ -37,16 +38,18 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
     return reader(checked(custom), server.log)
 
 
-def get_property(server: LibraryServer, owner: Any, request: Property) -> None:
-    """Write a custom property of a backend, a context or a graph where the client wants it.
+@serves("backendGetProperty", Code.BACKEND_INVALID_ARGUMENT)
+@serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
+@serves("graphGetProperty", Code.GRAPH_INVALID_ARGUMENT)
+def get_properties(server: LibraryServer, client_object: Any, properties: list[Property]) -> None:
+    """Write custom properties of a backend, a context or a graph where the client wants them."""
+    owner = client_object if isinstance(client_object, qnn.Backend) else client_object.handle
+    for request in properties:
+        _write_property(server, owner, request)
 
-    Parameters
-    ----------
-    owner
-        The backend, context or graph.
-    request
-        The client's request, with the address of the backend's structure.
-    """
+
+def _write_property(server: LibraryServer, owner: Any, request: Property) -> None:
+    """Write what a client's request asks of a backend, a context or a graph."""
     code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
         type(owner), Code.GRAPH_INVALID_ARGUMENT
     )

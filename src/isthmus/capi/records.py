@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
-from isthmus.cabi.client import listed, write, write_number
+from isthmus.cabi.client import write, write_number
 from isthmus.cabi.objects import (
     EventData,
     EventType,
@@ -21,21 +21,33 @@ from isthmus.cabi.objects import (
     SignalConfig,
     SignalOption,
 )
-from isthmus.capi.functions import serves
+from isthmus.capi.functions import handled, serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 from isthmus.qnn.profile import OPERATION
-from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+handled("Qnn_SignalHandle_t", "signal")(qnn.Signal)
+
 _UINT64 = 0x0164
 """QNN_DATATYPE_UINT_64."""
+
+
+@serves("logFree", Code.LOG_INVALID_ARGUMENT)
+@serves("systemLogFree")
+@serves("signalFree")
+@serves("deviceFree", Code.DEVICE_INVALID_HANDLE)
+def free(server: LibraryServer, thing: Any) -> None:
+    """Free a log, to which no more messages are sent, a signal, or a device that no context uses."""
+    thing.free()
+
 
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
+@handled("Qnn_LogHandle_t", "log", Code.LOG_INVALID_ARGUMENT, null=Code.LOG_INVALID_HANDLE)
 class ClientLog(Log):
     """A client's log: its callback, or Python's logging if it has none. Times are nanoseconds since it was created."""
 
@@ -48,23 +60,18 @@ class ClientLog(Log):
         super().__init__(call if callback else None, level)
 
 
-def log_of(server: LibraryServer, handle: int, code: Code = Code.LOG_INVALID_ARGUMENT) -> ClientLog:
-    """Return the log of a handle; `code` is the error for an unknown handle that is not null."""
-    return server.handles.get(handle, ClientLog, code if handle else Code.LOG_INVALID_HANDLE, "log")
-
-
 @serves("logCreate", Code.LOG_INVALID_HANDLE)
-def log_create(server: LibraryServer, callback: int, level: int, out: int) -> None:
+@serves("systemLogCreate")
+def log_create(server: LibraryServer, callback: int, level: int) -> ClientLog:
     """Create a log."""
-    write_number(out, 0)
     _check_level(level)
-    write_number(out, server.handles.add(ClientLog(server, callback, level)))
+    return ClientLog(server, callback, level)
 
 
 @serves("logSetLogLevel", Code.LOG_INVALID_ARGUMENT)
-def log_set_log_level(server: LibraryServer, handle: int, level: int) -> None:
+@serves("systemLogSetLogLevel")
+def log_set_log_level(server: LibraryServer, log: ClientLog, level: int) -> None:
     """Change the log level."""
-    log = log_of(server, handle)
     _check_level(level)
     log.set_level(level)
 
@@ -75,16 +82,10 @@ def _check_level(level: int) -> None:
         raise QnnError(Code.LOG_INVALID_ARGUMENT, f"log level {level}", f"must be one of {known}")
 
 
-@serves("logFree", Code.LOG_INVALID_ARGUMENT)
-def log_free(server: LibraryServer, handle: int) -> None:
-    """Free a log; no more messages are sent to it."""
-    log_of(server, handle).free()
-    server.handles.remove(handle)
-
-
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
+@handled("QnnProfile_EventId_t", "event")
 @dataclass(eq=False)
 class ClientEvent:
     """One measurement, for the client.
@@ -115,6 +116,7 @@ _TYPES = {"finalize": EventType.FINALIZE, "execute": EventType.EXECUTE}
 _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 
 
+@handled("Qnn_ProfileHandle_t", "profile", Code.PROFILE_INVALID_HANDLE)
 class ClientProfile:
     """A client's profile. It contains the events of the latest call that it was passed to.
 
@@ -122,8 +124,6 @@ class ClientProfile:
     ----------
     handle
         The Python profile. It collects nothing: each call has a temporary one (`begin`).
-    number
-        The client's handle of the profile, which owns the handles of its events.
     most
         The maximum number of events, without sub-events.
     events
@@ -134,17 +134,16 @@ class ClientProfile:
         self._server = server
         self.backend = backend
         self.handle = qnn.Profile(backend, level)
-        self.number = 0
         self.most = 1 << 20
         # The handles of its events and their sub-events.
         self._kept: list[int] = []
 
     @staticmethod
-    def of(server: LibraryServer, number: int, code: Code = Code.GRAPH_INVALID_ARGUMENT) -> ClientProfile | None:
-        """Return the profile of a handle; None for null. `code` is the error for an unknown handle."""
+    def of(server: LibraryServer, number: int) -> ClientProfile | None:
+        """Return the profile of a graph by its handle; None for null."""
         if not number:
             return None
-        return server.handles.get(number, ClientProfile, code, "profile")
+        return server.handles.get(number, ClientProfile, Code.GRAPH_INVALID_ARGUMENT, "profile")
 
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:
@@ -203,9 +202,9 @@ class ClientProfile:
 
     def _handles_of(self, events: list[ClientEvent]) -> Any:
         """Create handles for events and their sub-events, and return the C array of the former."""
-        numbers = []
+        numbers, owner = [], self._server.handles.number_of(self)
         for event in events:
-            numbers.append(self._server.handles.add(event, self.number))
+            numbers.append(self._server.handles.add(event, owner))
             event.data = self._handles_of(event.inner)
         self._kept += numbers
         return (ctypes.c_uint64 * len(numbers))(*numbers)
@@ -214,27 +213,16 @@ class ClientProfile:
 
 
 @serves("profileCreate")
-def profile_create(server: LibraryServer, backend: int, level: int, out: int) -> None:
+def profile_create(server: LibraryServer, backend: qnn.Backend, level: int) -> ClientProfile:
     """Create a profile."""
-    from isthmus.capi.backend import backend_of
-
-    write_number(out, 0)
-    profile = ClientProfile(server, backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level)
-    profile.number = server.handles.add(profile, backend)
-    write_number(out, profile.number)
-
-
-def _profile(server: LibraryServer, handle: int) -> ClientProfile:
-    """Return the profile of a handle, in functions of profiles; `ClientProfile.of` has another error code."""
-    return server.handles.get(handle, ClientProfile, Code.PROFILE_INVALID_HANDLE, "profile")
+    return ClientProfile(server, backend, level)
 
 
 @serves("profileSetConfig")
-def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None:
+def profile_set_config(server: LibraryServer, profile: ClientProfile, configs: list[ProfileConfig]) -> None:
     """Set how many events it may hold; traces of single operations are not supported."""
-    profile = _profile(server, handle)
     most = profile.most
-    for config in listed(configs, ProfileConfig):
+    for config in configs:
         if config.option == ProfileOption.MAX_EVENTS:
             most = config.numMaxEvents
         elif config.option in list(ProfileOption):
@@ -246,29 +234,22 @@ def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None
 
 
 @serves("profileGetEvents")
-def profile_get_events(server: LibraryServer, handle: int, out: int, count: int) -> None:
+def profile_get_events(server: LibraryServer, profile: ClientProfile, out: int, count: int) -> None:
     """Write the events of the latest call."""
-    events = _profile(server, handle).events
-    write_number(out, ctypes.addressof(events))
-    write_number(count, len(events), ctypes.c_uint32)
-
-
-def _event(server: LibraryServer, number: int) -> ClientEvent:
-    return server.handles.get(number, ClientEvent, Code.COMMON_INVALID_ARGUMENT, "event")
+    write_number(out, ctypes.addressof(profile.events))
+    write_number(count, len(profile.events), ctypes.c_uint32)
 
 
 @serves("profileGetSubEvents")
-def profile_get_sub_events(server: LibraryServer, number: int, out: int, count: int) -> None:
+def profile_get_sub_events(server: LibraryServer, event: ClientEvent, out: int, count: int) -> None:
     """Write the sub-events of an event."""
-    inner = _event(server, number).data
-    write_number(out, ctypes.addressof(inner))
-    write_number(count, len(inner), ctypes.c_uint32)
+    write_number(out, ctypes.addressof(event.data))
+    write_number(count, len(event.data), ctypes.c_uint32)
 
 
 @serves("profileGetEventData")
-def profile_get_event_data(server: LibraryServer, number: int, out: int) -> None:
+def profile_get_event_data(server: LibraryServer, event: ClientEvent, out: int) -> None:
     """Write an event's name, value and unit."""
-    event = _event(server, number)
     name = server.keep_text(event.name)
     data = EventData(event.type, event.unit, event.value, None)
     # Set the pointer by its offset: ctypes would take a text and copy it, and free the copy with `data`.
@@ -277,9 +258,8 @@ def profile_get_event_data(server: LibraryServer, number: int, out: int) -> None
 
 
 @serves("profileGetExtendedEventData")
-def profile_get_extended_event_data(server: LibraryServer, number: int, out: int) -> None:
+def profile_get_extended_event_data(server: LibraryServer, event: ClientEvent, out: int) -> None:
     """Write an event's data with its timestamp."""
-    event = _event(server, number)
     name = server.keep_text(event.name)
     data = ExtendedEventData()
     data.version, data.v1.type, data.v1.unit, data.v1.timestamp = 1, event.type, event.unit, event.timestamp
@@ -290,31 +270,20 @@ def profile_get_extended_event_data(server: LibraryServer, number: int, out: int
 
 
 @serves("profileFree")
-def profile_free(server: LibraryServer, handle: int) -> None:
+def profile_free(server: LibraryServer, profile: ClientProfile) -> None:
     """Free a profile and its events."""
-    _profile(server, handle).handle.free()
-    server.handles.remove(handle)
+    profile.handle.free()
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 
-class ClientSignal:
-    """A client's signal: only its lookup, since the object itself is a `qnn.Signal`."""
-
-    @staticmethod
-    def of(server: LibraryServer, number: int) -> qnn.Signal | None:
-        """Return the signal of a handle; None for null."""
-        if not number:
-            return None
-        return server.handles.get(number, qnn.Signal, Code.GRAPH_INVALID_ARGUMENT, "signal")
-
-
-def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
-    """Set a client's configs, after all have been read."""
+@serves("signalSetConfig")
+def signal_set_config(server: LibraryServer, signal: qnn.Signal, configs: list[SignalConfig]) -> None:
+    """Change what ends executions: all configs are checked before the first is set."""
     # The arguments of `qnn.Signal.set_config`.
     settings: list[tuple[Any, ...]] = []
-    for client_config in listed(configs, SignalConfig):
+    for client_config in configs:
         if client_config.option == SignalOption.ABORT:
             settings.append((qnn.SignalConfig.ABORT,))
         elif client_config.option == SignalOption.TIMEOUT:
@@ -327,40 +296,19 @@ def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
         signal.set_config(*config)
 
 
-@serves("signalCreate")
-@shielded
-def signal_create(server: LibraryServer, backend: int, configs: int, out: int) -> None:
+@serves("signalCreate", is_shielded=True)
+def signal_create(server: LibraryServer, backend: qnn.Backend, configs: list[SignalConfig]) -> qnn.Signal:
     """Create a signal."""
-    from isthmus.capi.backend import backend_of
-
-    write_number(out, 0)
-    signal = qnn.Signal(backend_of(server, backend))
+    signal = qnn.Signal(backend)
     try:
-        _configure(server, signal, configs)
+        signal_set_config(server, signal, configs)
     except Exception:
         signal.free()
         raise
-    write_number(out, server.handles.add(signal, backend))
-
-
-def _signal(server: LibraryServer, handle: int) -> qnn.Signal:
-    return server.handles.get(handle, qnn.Signal, Code.COMMON_INVALID_ARGUMENT, "signal")
-
-
-@serves("signalSetConfig")
-def signal_set_config(server: LibraryServer, handle: int, configs: int) -> None:
-    """Change what ends executions."""
-    _configure(server, _signal(server, handle), configs)
+    return signal
 
 
 @serves("signalTrigger")
-def signal_trigger(server: LibraryServer, handle: int) -> None:
+def signal_trigger(server: LibraryServer, signal: qnn.Signal) -> None:
     """Abort the execution that uses the signal."""
-    _signal(server, handle).trigger()
-
-
-@serves("signalFree")
-def signal_free(server: LibraryServer, handle: int) -> None:
-    """Free a signal."""
-    _signal(server, handle).free()
-    server.handles.remove(handle)
+    signal.trigger()

@@ -5,7 +5,6 @@ Nothing is executed. The program is written when a graph is finalized, when a ba
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import time
@@ -16,24 +15,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus import qnn
 from isthmus.backends.seam.staging import require_memory
-from isthmus.cabi.client import checked, listed, pointer, read, read_large, text
+from isthmus.cabi.client import checked, listed, pointer, read_large, text
+from isthmus.cabi.objects import BackendConfig, ContextConfig, DeviceConfig, GraphConfig
 from isthmus.cabi.other_backends import SAVER_CONFIG, SaverOption
 from isthmus.capi import backend as backends
 from isthmus.capi import composing
 from isthmus.capi import context as contexts
 from isthmus.capi import device as devices
 from isthmus.capi.composing import SAVER, GraphRecording
+from isthmus.capi.context import ClientContext
+from isthmus.capi.device import ClientDevice
 from isthmus.capi.execution import read_tensors
 from isthmus.capi.functions import TABLE, serves
-from isthmus.capi.graph import ClientGraph, graph_of
-from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.capi.graph import ClientGraph
+from isthmus.capi.records import ClientProfile
 from isthmus.capi.saver_program import SaverProgram
 from isthmus.capi.saver_program import text as quoted
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
 from isthmus.graph import Tensor as GraphTensor
 from isthmus.graph import TensorInfo
+from isthmus.log import Log
 from isthmus.qnn.tensor import ClientTensor, match_tensors
 from isthmus.version import PRODUCER
 
@@ -50,7 +54,7 @@ class _Recorder:
     folder, program_name, data_name
         Where it is written: a folder, which is created with the first call, and the names of its two files.
     variables
-        The variables of handles in the program, by handle.
+        The variables of handles in the program, by the objects of the handles.
     numbers
         The numbers in the names of the next variables.
     opening
@@ -60,7 +64,7 @@ class _Recorder:
     folder: Path = Path("saver_output")
     program_name: str = "saver_output.c"
     data_name: str = "params.bin"
-    variables: dict[int, str] = field(default_factory=dict)
+    variables: dict[object, str] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     opening: threading.Lock = field(default_factory=threading.Lock)
     program: SaverProgram | None = None
@@ -143,42 +147,47 @@ def _name(address: int, noun: str) -> str:
 # -- objects -----------------------------------------------------------------------------------------------------------
 
 
-def _record_creation(server: LibraryServer, kind: str, out: int, call: str, *arguments: str) -> None:
-    """Record a call that has created an object; its handle is at `out`."""
+def _record_creation(server: LibraryServer, kind: str, created: object, call: str, *arguments: str) -> None:
+    """Record a call that has created an object."""
     recorder = _recorder(server)
     variable = f"{kind.lower()}_{next(recorder.numbers)}"
-    recorder.variables[read(out, ctypes.c_uint64).value] = variable
+    recorder.variables[created] = variable
     passed = ", ".join((*arguments, f"&{variable}"))
     _program(server).add(f"CALL({call}, {passed});", variable=f"Qnn_{kind}Handle_t {variable}")
 
 
-def _variable(server: LibraryServer, handle: int) -> str:
-    """Return the variable of a handle; NULL for none."""
-    return _recorder(server).variables.get(handle, "NULL")
+def _variable(server: LibraryServer, thing: object) -> str:
+    """Return the variable of an object's handle; NULL for none."""
+    return _recorder(server).variables.get(thing, "NULL")
 
 
-@serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT, libraries=[SAVER])
-def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
+@serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT, is_shielded=True, libraries=[SAVER])
+def backend_create(server: LibraryServer, log: Log | None, configs: list[BackendConfig]) -> qnn.Backend:
     """Create a backend. Its configs are not recorded, like those of other objects."""
     _program(server)
-    backends.backend_create(server, log, configs, out)
-    _record_creation(server, "Backend", out, "backendCreate", "NULL", "NULL")
+    backend = backends.backend_create(server, log, configs)
+    _record_creation(server, "Backend", backend, "backendCreate", "NULL", "NULL")
+    return backend
 
 
 @serves("deviceCreate", libraries=[SAVER])
-def device_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
+def device_create(server: LibraryServer, log: Log | None, configs: list[DeviceConfig]) -> ClientDevice:
     """Create a device."""
     _program(server)
-    devices.device_create(server, log, configs, out)
-    _record_creation(server, "Device", out, "deviceCreate", "NULL", "NULL")
+    device = devices.device_create(server, log, configs)
+    _record_creation(server, "Device", device, "deviceCreate", "NULL", "NULL")
+    return device
 
 
 @serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT, libraries=[SAVER])
-def context_create(server: LibraryServer, backend: int, device: int, configs: int, out: int) -> None:
+def context_create(
+    server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, configs: list[ContextConfig]
+) -> ClientContext:
     """Create a context."""
-    contexts.context_create(server, backend, device, configs, out)
+    context = contexts.context_create(server, backend, device, configs)
     owner = _variable(server, backend), _variable(server, device)
-    _record_creation(server, "Context", out, "contextCreate", *owner, "NULL")
+    _record_creation(server, "Context", context, "contextCreate", *owner, "NULL")
+    return context
 
 
 def _frees(name: str, *more: str) -> None:
@@ -187,8 +196,9 @@ def _frees(name: str, *more: str) -> None:
 
     def free(server: LibraryServer, handle: int, *arguments: int) -> None:
         """Free an object."""
+        freed = dict(server.handles.of_kind(object)).get(handle)
         function.call(server, handle, *arguments)
-        variable = _recorder(server).variables.pop(handle, "NULL")
+        variable = _recorder(server).variables.pop(freed, "NULL")
         _program(server).add(f"CALL({name}, {', '.join((variable, *more))});")
         # The object is freed, so the call stays recorded even if it cannot be written yet.
         with _recording(server) as program:
@@ -204,71 +214,67 @@ _frees("contextFree", "NULL")
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
-def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
+@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, is_shielded=True, libraries=[SAVER])
+def graph_create(
+    server: LibraryServer, context: ClientContext, name: str | None, configs: list[GraphConfig]
+) -> ClientGraph:
     """Create a graph."""
-    composing.graph_create(server, context, name, configs, out)
-    graph_name = graph_of(server, read(out, ctypes.c_uint64).value).handle.name
-    _record_creation(server, "Graph", out, "graphCreate", _variable(server, context), quoted(graph_name), "NULL")
+    graph = composing.graph_create(server, context, name, configs)
+    passed = _variable(server, context), quoted(graph.handle.name), "NULL"
+    _record_creation(server, "Graph", graph, "graphCreate", *passed)
+    return graph
 
 
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM, libraries=[SAVER])
-def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
+def tensor_create_graph_tensor(server: LibraryServer, graph: ClientGraph, tensor: int) -> None:
     """Create a tensor."""
 
     def record(composed: GraphRecording, number: int, created: ComposedTensor) -> None:
-        variable = _tensor_variable(server, handle, number)
+        variable = f"{_variable(server, graph)}_tensor_{number}"
         with _recording(server) as program:
             described = program.tensor(variable, created)
-        call = f"CALL(tensorCreateGraphTensor, {_variable(server, handle)}, &{variable});"
+        call = f"CALL(tensorCreateGraphTensor, {_variable(server, graph)}, &{variable});"
         program.add(*described, call, variable=f"Qnn_Tensor_t {variable}")
         composed.variables[created.name] = variable
 
-    composing.tensor_create_graph_tensor(server, handle, tensor, record)
-
-
-def _tensor_variable(server: LibraryServer, graph: int, number: int) -> str:
-    """Return the variable of a graph's tensor with an id."""
-    return f"{_variable(server, graph)}_tensor_{number}"
+    composing.tensor_create_graph_tensor(server, graph, tensor, record)
 
 
 @serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
-def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
+def graph_add_node(server: LibraryServer, graph: ClientGraph, config: int) -> None:
     """Add a node."""
 
     def record(composed: GraphRecording, node: NodeEntry) -> None:
         with _recording(server) as program:
             described = program.node(node, composed.variables)
-        program.add(*described, f"CALL(graphAddNode, {_variable(server, handle)}, node);")
+        program.add(*described, f"CALL(graphAddNode, {_variable(server, graph)}, node);")
 
-    composing.graph_add_node(server, handle, config, record)
+    composing.graph_add_node(server, graph, config, record)
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
-def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
+def graph_finalize(
+    server: LibraryServer, graph: ClientGraph, profile: ClientProfile | None, signal: qnn.Signal | None
+) -> None:
     """Record that a graph is finalized, and write the program."""
-    with composing.composition_of(server, handle) as composed, _recording(server) as program:
-        ClientProfile.of(server, profile)
-        ClientSignal.of(server, signal)
+    with composing.composition_of(graph) as composed, _recording(server) as program:
         composing.check_nodes(composed)
-        program.add(f"CALL(graphFinalize, {_variable(server, handle)}, NULL, NULL);", now=True)
+        program.add(f"CALL(graphFinalize, {_variable(server, graph)}, NULL, NULL);", now=True)
         composed.is_final = True
 
 
 @serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
 def graph_execute(
-    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
-    signal: int,
+    server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int,
+    profile: ClientProfile | None, signal: qnn.Signal | None,
 ) -> None:  # fmt: skip
     """Record an execution with the bytes of its inputs, checked as on other backends. Outputs are left as they are."""
-    graph, composed = graph_of(server, handle), composing.recording_of(server, handle)
+    composed = composing.recordings[graph]
     if not composed.is_final:
         raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{composed.name}'", "it is not finalized")
     known = graph.handle.driver.graph.inputs, graph.handle.driver.graph.outputs
     given = read_tensors(server, graph, inputs, input_count, outputs, output_count, *known)
     read_buffers, written_buffers = map(partial(_buffers, graph), ("input", "output"), given, known)
-    ClientProfile.of(server, profile)
-    ClientSignal.of(server, signal)
     lines = []
     with _recording(server) as program:
         for side, buffers in (("inputs", read_buffers), ("outputs", written_buffers)):
@@ -283,7 +289,7 @@ def graph_execute(
                     f"{side}[{index}].v1.clientBuf.dataSize = {info.nbytes};",
                 ]
     passed = f"inputs, {len(read_buffers)}, outputs, {len(written_buffers)}, NULL, NULL"
-    program.add(*lines, f"CALL(graphExecute, {_variable(server, handle)}, {passed});")
+    program.add(*lines, f"CALL(graphExecute, {_variable(server, graph)}, {passed});")
 
 
 def _buffers(

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.cabi.client import checked, listed_all, pointer, read, text, write_number
+from isthmus.cabi.client import checked, listed_all, pointer, read, text
 from isthmus.cabi.objects import EventType, EventUnit
 from isthmus.cabi.system import ProfileData, ProfileEvent, SerializationConfig, SerializationTarget
-from isthmus.capi.functions import serves
+from isthmus.capi.functions import handled, serves
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ MAX_DEPTH = 8
 """Maximum levels of sub-events below an event."""
 
 
+@handled("QnnSystemProfile_SerializationTargetHandle_t", "profile target")
 class ProfileFile:
     """A file that profiles are written to; its first line is the header, each further line a profiled call."""
 
@@ -47,9 +48,8 @@ class ProfileFile:
 
 
 @serves("systemProfileCreateSerializationTarget")
-def create_serialization_target(server: LibraryServer, target: int, configs: int, count: int, out: int) -> None:
+def create_serialization_target(server: LibraryServer, target: int, configs: int, count: int) -> ProfileFile:
     """Create a file for profiles."""
-    write_number(out, 0)
     description = read(target, SerializationTarget)
     if description.type != _FILE:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile target", f"its type {description.type} is not a file")
@@ -65,13 +65,12 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
             }
     name = text(checked(pointer(description, "fileName"))) or ""
     folder = text(pointer(description, "fileDirectory")) or "."
-    write_number(out, server.handles.add(ProfileFile(Path(folder) / name, header)))
+    return ProfileFile(Path(folder) / name, header)
 
 
 @serves("systemProfileSerializeEventData")
-def serialize_event_data(server: LibraryServer, handle: int, data: int, count: int) -> None:
+def serialize_event_data(server: LibraryServer, target: ProfileFile, data: int, count: int) -> None:
     """Write the events of calls."""
-    target = server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     lines, remaining = [], [MAX_EVENTS]
     for each in listed_all(checked(data), ProfileData, _bounded(count, "profiled calls")):
         header = each.v1.header
@@ -138,7 +137,5 @@ def _named(kind: Any, number: int) -> str | int:
 
 # ONNX Runtime's provider frees each target twice, so a target that was freed before is no mistake to report.
 @serves("systemProfileFreeSerializationTarget", expected=True)
-def free_serialization_target(server: LibraryServer, handle: int) -> None:
-    """Free the handle of a file; the file is open only while lines are written."""
-    server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
-    server.handles.remove(handle)
+def free_serialization_target(server: LibraryServer, target: ProfileFile) -> None:
+    """Free the handle of a file only; the file is open only while lines are written."""

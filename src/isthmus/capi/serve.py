@@ -35,7 +35,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     serialization,
     validation,
 )
-from isthmus.capi.functions import SPECIAL, TABLE, Function
+from isthmus.capi.functions import SPECIAL, SYSTEM_INVALID_HANDLE, TABLE, Function, UnknownSystemHandle
 from isthmus.capi.handles import Handles
 from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
@@ -175,6 +175,9 @@ class LibraryServer:
         """Return the code for an exception that a function raised, and log it."""
         if isinstance(problem, BadPointer):
             problem = QnnError(function.invalid, "its arguments", str(problem))
+        if isinstance(problem, UnknownSystemHandle) and isinstance(problem.__cause__, QnnError):
+            self.failed(function.name, problem.__cause__)
+            return SYSTEM_INVALID_HANDLE
         if isinstance(problem, QnnError):
             return self.failed(function.name, problem, function.expected)
         if isinstance(problem, MemoryError):
