@@ -19,9 +19,8 @@ import pytest
 from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected
-
 import isthmus
+from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.connection import Connection

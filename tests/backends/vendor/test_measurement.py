@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from backends.vendor.harness import needs_package
-
 from isthmus.backends.vendor import measurement as vendor_measurement
 from isthmus.backends.vendor.composition import specimen
 from isthmus.backends.vendor.figures import GraphBlobInfoV1, GraphBlobInfoV2, VendorFigures, total_ram
