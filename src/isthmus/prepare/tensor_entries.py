@@ -231,9 +231,11 @@ def _quantization(fields: dict[str, Any], dims: tuple[int, ...], contents: memor
         axis = as_size(axis, len(dims) - 1)
         block = _block(fields, dims, axis)
         count = math.prod(Quantization((1.0,), (0,), axis, block=block).grid(dims))
+        # The scales are read first: the section has them all, so nothing below is larger than the file.
+        stored = tuple(_array(contents, scales, kind, count).tolist())
         zeros = (0,) * count if offsets is None else _integer_array(contents, offsets, count)
         factors = _integer_array(contents, fields["factors"], count) if fields.get("factors") else ()
-        found = Quantization(tuple(_array(contents, scales, kind, count).tolist()), zeros, axis, bits, block, factors)
+        found = Quantization(stored, zeros, axis, bits, block, factors)
     if max(map(abs, found.offsets)) > _MAX_OFFSET:
         raise ValueError("a zero point is out of bounds")
     return found

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import tiny
+from support.allocations import allocations
 from support.processes import descriptors, opened_since
 
 from isthmus import Code, QnnError, qnn
@@ -19,6 +20,9 @@ from isthmus.engine.native import signatures
 from isthmus.frontends import load
 from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.prepare import serialization as schedules
+
+QUANTIZED_AXIS = {"dtype": "SFIXED_POINT_8", "quantization": [0, "<f4", None, 1]}
+"""Fields of a tensor's entry whose scales would begin at the start of the section and fill it many times."""
 
 
 @pytest.fixture(scope="module")
@@ -199,9 +203,15 @@ def test_a_schedule_is_no_binary_of_the_cpu(tmp_path) -> None:
         lambda tensor: tensor.update(name=""),
         lambda tensor: tensor.update(dims=[-1, 8]),
         lambda tensor: tensor.update(dims=[1 << 62, 8]),
+        lambda tensor: tensor.update(dims=[1, 1 << 27], **QUANTIZED_AXIS),
+        lambda tensor: tensor.update(dims=[1, 1 << 27], block=1, **QUANTIZED_AXIS),
+        lambda tensor: tensor.update(dims=[1, 1 << 27], source={"axis": 1, "block": 1, "factors": [0, "|i1"]}),
     ],
-    ids=["a name twice", "no name", "a negative dimension", "too many elements"],
-)
+    ids=[
+        "a name twice", "no name", "a negative dimension", "too many elements", "a huge quantized axis", "huge blocks",
+        "huge blocks of a source",
+    ],
+)  # fmt: skip
 def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, change) -> None:
     with qnn.Backend(backend) as made:
         graph = made.create_context().create_graph("g")
@@ -212,8 +222,10 @@ def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, chan
         for tensor in inner["tensors"]:
             change(tensor)
         section = b"".join(schedules.FORMAT.pack(inner, {name: bytes(part) for name, part in parts.items()}))
-        with pytest.raises(QnnError) as caught:
-            made.create_context_from_binary(b"".join(binary.FORMAT.pack(header, {"g": section})))
+        hostile = b"".join(binary.FORMAT.pack(header, {"g": section}))
+        with allocations() as most, pytest.raises(QnnError) as caught:
+            made.create_context_from_binary(hostile)
+        assert most[0] < 1 << 24, "what a file only claims takes no memory"
     assert caught.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.allocations import allocations
 from support.dlc_graphs import NATIVE, READ, WRITE, convolution
 from support.dlc_write import node, static, tensor
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import MAX_NODES, ComposedBuilder
-from isthmus.frontends.composed.entries import GraphEntry
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry
 from isthmus.graph import DataType, TensorMemType, TensorType
 
 X, Y = tensor("x", WRITE, (2, 3)), tensor("y", READ, (2, 3))
@@ -69,6 +70,15 @@ def test_nodes_of_one_name_are_told_apart() -> None:
 def test_two_tensors_of_one_name_are_refused() -> None:
     error = refused(X, replace(X, dims=(1,)), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
     assert error.code is Code.TENSOR_ALREADY_EXISTS
+
+
+def test_scales_are_not_repeated_for_dimensions_that_nothing_confirms() -> None:
+    encoding = EncodingEntry(np.float32([0.5]), np.int32([0]), axis=0)
+    claimed = replace(tensor("b", NATIVE, (1 << 22,)), dtype=DataType.SFIXED_POINT_32, encoding=encoding)
+    with allocations() as most:
+        error = refused(X, Y, claimed, nodes=(node("n", "Relu", ["x"], ["y"]),))
+    assert error.code is Code.TENSOR_INVALID_TENSOR_PARAM
+    assert most[0] < 1 << 20
 
 
 def test_memory_types_are_those_of_the_tensors() -> None:

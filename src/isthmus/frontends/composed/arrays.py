@@ -47,7 +47,8 @@ def quantization(tensor: ComposedTensor, dtype: DataType, contents: np.ndarray |
         return None
     # Only constants are stored in fewer bits than their type has.
     bits = 0 if contents is None else 4 if tensor.dtype in FOUR_BITS else _bits(encoding, dtype)
-    return narrowed(encoded(encoding, f"tensor '{tensor.name}'", tensor.dims, dtype, bits), contents)
+    what = f"tensor '{tensor.name}'"
+    return narrowed(encoded(encoding, what, tensor.dims, dtype, bits, contents is not None), contents)
 
 
 class Copies:

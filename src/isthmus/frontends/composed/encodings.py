@@ -48,7 +48,12 @@ def narrowed(quantization: Quantization | None, contents: np.ndarray | None) -> 
 
 
 def encoded(
-    encoding: EncodingParts, what: str, dims: Sequence[int], dtype: DataType, bits: int = 0
+    encoding: EncodingParts,
+    what: str,
+    dims: Sequence[int],
+    dtype: DataType,
+    bits: int = 0,
+    is_constant: bool = True,
 ) -> Quantization | None:
     """Return an encoding as a quantization; None for a bias whose scales are 0, since it is in units of its products.
 
@@ -60,6 +65,9 @@ def encoded(
         The dimensions and the data type of the tensor.
     bits
         The number of bits of an element that are used, if fewer than its type has; otherwise 0.
+    is_constant
+        Whether the tensor has contents of that size. Only then are scales repeated, so that dimensions of a file that
+        nothing confirms make no large array.
     """
     axis = encoding.axis
     if axis is not None and axis < 0:
@@ -71,7 +79,8 @@ def encoded(
     scales, offsets = encoding.scales, encoding.offsets
     if dtype is DataType.SFIXED_POINT_32 and not scales.any():
         return None
-    if dtype is DataType.SFIXED_POINT_32 and len(dims) == 1 and axis == 0 and not dims[0] % len(scales):
+    is_bias = is_constant and dtype is DataType.SFIXED_POINT_32 and len(dims) == 1 and axis == 0
+    if is_bias and not dims[0] % len(scales):
         # The bias of a transposed convolution in groups may have the scales of one group.
         scales, offsets = (np.tile(each, dims[0] // len(each)) for each in (scales, offsets))
     return Quantization(tuple(scales.tolist()), tuple(offsets.tolist()), axis, bits)
