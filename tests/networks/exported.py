@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,13 @@ REFUSED = {
     ("Linear layers, dynamic quantization", "gpu"): "(MatMulInteger): the OpenCL engine does not execute",
 }
 """Refusals, by kind and backend: a part of the message. docs/dynamic-shapes.md#exported-networks lists them."""
+
+
+OPTIMIZED = (
+    "AlexNet", "SE-ResNet", "MobileNet v2", "MobileNet v3", "EfficientNet", "WaveNet", "YOLOv3", "DLRM",
+    "Reinforcement learning, two heads", "UNet of any size", "BERT", "ViT",
+)  # fmt: skip
+"""Kinds that also run as ONNX Runtime's optimizations leave them: together they have every fusion of a product."""
 
 
 class Outcome(NamedTuple):
@@ -73,6 +81,14 @@ def compare(made: Network, path: Path, backend: str) -> Outcome:
         return Outcome("refused", str(refusal))
     most = max((difference(f[name], w[name]) for f, w in zip(found, wanted, strict=True) for name in w), default=np.inf)
     return Outcome("ok" if most <= made.tolerance else "wrong", f"{most:.1e}")
+
+
+def optimized(made: Network, folder: Path) -> Network:
+    """Return a network as ONNX Runtime saves it after its extended optimizations."""
+    before, after = folder / "before.onnx", folder / "after.onnx"
+    onnx.save(made.model, before)
+    oracles.onnx_optimized(before, after)
+    return replace(made, model=onnx.load(after))
 
 
 def main() -> int:

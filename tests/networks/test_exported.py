@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from exported import KINDS, OTHERS, REFUSED, compare, network
+from exported import KINDS, OPTIMIZED, OTHERS, REFUSED, compare, network, optimized
 from support.suites import LONG, sampled
 
 ON_OTHERS = [(name, OTHERS[index % len(OTHERS)]) for index, name in enumerate(KINDS)]
@@ -17,6 +17,14 @@ def test_there_are_kinds_of_all_sorts() -> None:
 @pytest.mark.parametrize("name", sampled(KINDS, 9))
 def test_an_exported_network_has_the_results_of_onnx_runtime(tmp_path, name) -> None:
     outcome = compare(network(name), tmp_path / "model.onnx", "cpu")
+    assert outcome.verdict == "ok", outcome.detail
+
+
+@pytest.mark.parametrize("name", sampled(OPTIMIZED, 4))
+def test_a_network_that_onnx_runtime_has_optimized_has_the_results_of_onnx_runtime(tmp_path, name):
+    made = optimized(network(name), tmp_path)
+    assert any(node.domain == "com.microsoft" for node in made.model.graph.node)
+    outcome = compare(made, tmp_path / "model.onnx", "cpu")
     assert outcome.verdict == "ok", outcome.detail
 
 

@@ -85,6 +85,16 @@ def onnx_answers(model: Path | str | bytes, feeds: Mapping[str, Array], *, fuse:
     return dict(zip(names, session.run(names, arrays), strict=True))
 
 
+def onnx_optimized(model: Path, target: Path) -> None:
+    """Save a model as ONNX Runtime's extended optimizations leave it, which fuse operators into its own."""
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(target)
+    onnx_session(model, options)
+
+
 def _types_of_products(model: str | bytes) -> set[tuple[str, str, bool]]:
     """Find the integer products of a model: the types of both operands, and whether the second one is a constant."""
     import onnx

@@ -42,6 +42,31 @@ def gqa(
     return made
 
 
+def conv(operands: str = "x w b", **more: Any) -> ModelProto:
+    """A FusedConv of a small picture."""
+    inputs = {"x": floats(1, 3, 6, 5)} | ({"z": floats(1, 4, 6, 5)} if "z" in operands else {})
+    constants = {"w": weights(4, 3, 3, 3), "b": weights(4)}
+    given = {name: value for name, value in constants.items() if name in operands.split()}
+    return fused("FusedConv", operands, "y", inputs, given, pads=[1, 1, 1, 1], **more)
+
+
+def gemm(**more: Any) -> ModelProto:
+    """A FusedGemm of a small matrix."""
+    return fused(
+        "FusedGemm", "x w b", "y", {"x": floats(3, 6)}, {"w": weights(4, 6), "b": weights(4)}, transB=1, **more
+    )
+
+
+CONV_ACTIVATIONS: dict[str, Any] = {
+    "Relu": {}, "Sigmoid": {}, "Tanh": {}, "LeakyRelu": {"activation_params": [0.3]},
+    "Clip": {"activation_params": [-0.5, 1.5]}, "HardSigmoid": {"activation_params": [0.4, 0.3]},
+}  # fmt: skip
+GEMM_ACTIVATIONS: dict[str, Any] = {
+    "Relu": {}, "Sigmoid": {}, "Softplus": {}, "Softsign": {}, "Tanh": {}, "Elu": {"activation_alpha": 0.7},
+    "LeakyRelu": {"activation_alpha": 0.3}, "ThresholdedRelu": {"activation_alpha": 0.4},
+    "HardSigmoid": {"activation_alpha": 0.4, "activation_beta": 0.3},
+    "Selu": {"activation_alpha": 1.5, "activation_gamma": 1.2},
+}  # fmt: skip
 KV_PAST = {"pk": floats(1, 1, 5, 16), "pv": floats(1, 1, 5, 16)}
 X, WIDE = {"x": floats(2, 3, 8)}, {"g": weights(8), "b": weights(8), "c": weights(8)}
 QKV = {"q": floats(2, 3, 8), "k": floats(2, 5, 8), "v": floats(2, 5, 8)}
@@ -61,6 +86,12 @@ CASES = {
     "Gelu": fused("Gelu", "x", "y", X),
     "FusedMatMul": fused("FusedMatMul", "x m", "y", X, {"m": weights(2, 8, 5)}, alpha=0.5),
     "FusedMatMul, both turned": fused("FusedMatMul", "x m", "y", X, {"m": weights(2, 5, 3)}, transA=1, transB=1),
+    **{f"FusedConv, {name}": conv(activation=name, **params) for name, params in CONV_ACTIVATIONS.items()},
+    "FusedConv without an activation": conv(),
+    "FusedConv with a sum": conv("x w b z", activation="Relu"),
+    "FusedConv with a sum and no bias": conv("x w - z", activation="LeakyRelu", activation_params=[0.2]),
+    **{f"FusedGemm, {name}": gemm(activation=name, **params) for name, params in GEMM_ACTIVATIONS.items()},
+    "FusedGemm, scaled": gemm(activation="Relu", alpha=0.5, beta=2.0),
     "SkipLayerNormalization": fused("SkipLayerNormalization", "x z g b c", "y - - t", X | {"z": floats(2, 3, 8)}, WIDE),
     "SkipLayerNormalization alone": fused("SkipLayerNormalization", "x z g", "y", X | {"z": floats(2, 3, 8)}, WIDE),
     "SkipSimplifiedLayerNormalization": fused(
@@ -125,6 +156,8 @@ CASES = {
     ),
 }  # fmt: skip
 REFUSED = {
+    "activation 'Cosine'": gemm(activation="Cosine"),
+    r"activation 'Clip' with parameters \[1.0\]": conv(activation="Clip", activation_params=[1.0]),
     "attribute transBatchA = 1": fused("FusedMatMul", "x m", "y", X, {"m": weights(2, 8, 5)}, transBatchA=1),
     "the mean or the deviation": fused("SkipLayerNormalization", "x x g", "y m", X, WIDE),
     "attribute do_rotary = 1": fused("Attention", "x w b", "y", X, ATTENTION, num_heads=2, do_rotary=1),

@@ -1,4 +1,4 @@
-"""ONNX Runtime's fused operators (domain com.microsoft), as compositions: activations, normalizations, attention.
+"""ONNX Runtime's fused operators (domain com.microsoft), as compositions: products, normalizations, attention.
 
 Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
@@ -6,21 +6,28 @@ Functions in `CONVERTERS` take a node, emit operations, and return the node's re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from isthmus.frontends.onnx import convolution, elementwise, linear
 from isthmus.frontends.onnx.elementwise import gelu_of, tanh_gelu_of
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.linear import matmul, permuted
 from isthmus.frontends.onnx.movement import expand, join, slice_value
-from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.normalization import layer_norm, rms_norm
 from isthmus.frontends.onnx.reduction import reduce_value, softmax_along
 from isthmus.graph import DataType
 
 _ADD, _MULTIPLY = "ElementWiseAdd", "ElementWiseMultiply"
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (), "Sigmoid": (), "Softplus": (), "Softsign": (), "Tanh": (), "Elu": ("alpha",), "LeakyRelu": ("alpha",),
+    "ThresholdedRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma"), "Clip": ("min", "max"),
+}  # fmt: skip
+"""The activations that products are fused with, and their parameters in the order in which FusedConv lists them."""
 
 
 def _only(node: OnnxNode, *names: str, **values: object) -> None:
@@ -79,6 +86,39 @@ def _turned(node: OnnxNode, index: int, attribute: str) -> OnnxValue:
     if not node.attr(attribute, 0) or value.rank < 2:
         return value
     return permuted(value, [*range(value.rank - 2), value.rank - 1, value.rank - 2])
+
+
+def _fused_conv(node: OnnxNode) -> Results:
+    """Convolve, add the fourth operand if there is one, and apply the activation, whose parameters are a list."""
+    result = convolution.CONVERTERS["Conv"](node)
+    assert isinstance(result, OnnxValue)
+    total = node.optional(3)
+    if total is not None:
+        result = node.elementwise(_ADD, result, total)
+    activation, params = node.attr("activation", ""), list(node.attr("activation_params", ()))
+    names = _ACTIVATIONS.get(activation, ())
+    if len(params) != len(names):
+        node.unsupported(f"activation '{activation}' with parameters {params}")
+    return _activated(node, activation, result, dict(zip(names, params, strict=True)))
+
+
+def _fused_gemm(node: OnnxNode) -> Results:
+    """Compute a Gemm and apply the activation, whose parameters are attributes with a prefix."""
+    result = linear.CONVERTERS["Gemm"](node)
+    assert isinstance(result, OnnxValue)
+    prefix = "activation_"
+    params = {name[len(prefix) :]: value for name, value in node.attributes.items() if name.startswith(prefix)}
+    return _activated(node, node.attr("activation", ""), result, params)
+
+
+def _activated(node: OnnxNode, activation: str, value: OnnxValue, params: Mapping[str, float]) -> Results:
+    """Apply the ONNX operator that an activation is named after, with its parameters by name."""
+    if not activation:
+        return value
+    if activation not in _ACTIVATIONS:
+        node.unsupported(f"activation '{activation}'")
+    # Operators of the set in which all parameters are attributes.
+    return elementwise.CONVERTERS[activation](replace(node, inputs=[value], attributes=dict(params), opset=6))
 
 
 # --- normalizations -------------------------------------------------------------------------------------------------
@@ -412,6 +452,8 @@ CONVERTERS: dict[str, Converter] = {
     "com.microsoft:FastGelu": _fast_gelu,
     "com.microsoft:QuickGelu": _quick_gelu,
     "com.microsoft:FusedMatMul": _fused_matmul,
+    "com.microsoft:FusedConv": _fused_conv,
+    "com.microsoft:FusedGemm": _fused_gemm,
     "com.microsoft:SkipLayerNormalization": _skip_layer_norm,
     "com.microsoft:SkipSimplifiedLayerNormalization": _skip_rms_norm,
     "com.microsoft:EmbedLayerNormalization": _embed_layer_norm,
