@@ -252,6 +252,12 @@ class AuditLog:
             self.events += events
             self.mistakes += [Mistake(**mistake) for mistake in data["mistakes"]]
 
+    def reword(self, wording: Callable[[str], str]) -> None:
+        """Replace the reasons, rules and remedies of what is on record, for clients in another language than Python."""
+        with self._lock:
+            self.events = [replace(e, reason=wording(e.reason), remedy=wording(e.remedy)) for e in self.events]
+            self.mistakes = [replace(m, rule=wording(m.rule), remedy=wording(m.remedy)) for m in self.mistakes]
+
     @property
     def is_blank(self) -> bool:
         """Whether there are no mistakes, and nothing was done with memory: objects may have been created."""

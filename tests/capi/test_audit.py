@@ -22,6 +22,11 @@ def marked(where: str) -> str:
     return comment[1] if comment else ""
 
 
+def python_names(text: str) -> list[str]:
+    """Return what a text has of Python's API."""
+    return re.findall(r"mem_register|mem_deregister|Close the buffer|with block|isthmus\.\w+|\w+\(\)", text)
+
+
 def test_each_mistake_of_a_program_in_c_has_its_tensor_and_line(build: Build, libraries: Path, tmp_path: Path) -> None:
     if shutil.which("addr2line") is None:
         pytest.skip("needs addr2line")
@@ -46,6 +51,14 @@ def test_each_mistake_of_a_program_in_c_has_its_tensor_and_line(build: Build, li
         ]
     )
     assert all(mistake["remedy"] for mistake in audit["mistakes"])
+    assert not python_names(report.read_text())
+
+
+def test_an_audit_on_standard_error_speaks_of_functions_in_c(build: Build, libraries: Path) -> None:
+    done = execute(build("audited"), libraries, "wrong", ISTHMUS_AUDIT="1")
+    for call in ("Call rpcmem_free when", "Call memDeRegister before", "Register the memory (memRegister)"):
+        assert call in done.stderr
+    assert not python_names(done.stderr)
 
 
 def test_a_correct_program_in_c_has_no_mistakes_and_no_copies(build: Build, libraries: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ _IN_C = (
     (r"\bClose the buffer \(rpcmem_free\)", "Call rpcmem_free"),
     (r"\bCall mem_deregister \(memDeRegister\)", "Call memDeRegister"),
     (r"\(mem_register\)", "(memRegister)"),
+    (r"\bFree it, or create it in a with block", "Free it"),
     (r"; reset\(\) restores states", "; a context that is created again has its states anew"),
 )
 

@@ -37,7 +37,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
 )
 from isthmus.capi.functions import SPECIAL, SYSTEM_INVALID_HANDLE, TABLE, Function, UnknownSystemHandle
 from isthmus.capi.handles import Handles
-from isthmus.capi.hints import in_c
+from isthmus.capi.hints import in_c, worded_in_c
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel, deferred, log_message
@@ -256,7 +256,7 @@ class LibraryServer:
     def leave(self) -> None:
         """Free what the client has not freed, and serve no more calls."""
         # First: what the client has not freed is freed below.
-        auditing.conclude()
+        auditing.conclude(lambda text: worded_in_c(text, self._hints))
         for check in _checks:
             check.end_audit()
         with deferred(), self._leaving:

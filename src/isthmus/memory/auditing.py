@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -113,14 +113,17 @@ def audit_process() -> None:
         atexit.register(conclude)
 
 
-def conclude() -> None:
+def conclude(wording: Callable[[str], str] | None = None) -> None:
     """End the audit of this process and write its file; safe to call again.
 
-    A process without events writes none: it may be a helper of the audited one.
+    A process without events writes none: it may be a helper of the audited one. `wording` turns the texts of events and
+    mistakes into those for another language than Python.
     """
     while _process:
         path, log, block = _process.pop()
         block.close()
+        if wording is not None:
+            log.reword(wording)
         if path is None and (log.events or log.mistakes):
             print(str(log).encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)
         elif path is not None and (log.events or log.mistakes):
