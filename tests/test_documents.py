@@ -14,6 +14,7 @@ blocks of README.md can be pasted alone: each has a namespace of its own.
 
 A block behind a line "Not run by the tests: REASON." is left alone. Blocks of any other language are refused. Indented
 blocks are pictures: only a command line at their beginning is run, and the lines after it must be among what it prints.
+After a line "It prints:" an indented block is what the ``python`` block before it prints.
 Words in capitals (MODEL) make a form of a command, which is not run.
 """
 
@@ -44,6 +45,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 QUOTED = re.compile(r"From `([\w./-]+)`:$")
 NOT_RUN = re.compile(r"Not run by the tests: .+\.$")
+PRINTS = "It prints:"
 EXIT = re.compile(r"exits with (\d+)")
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 FORM = re.compile(r"\b[A-Z]{4,}\b")
@@ -111,7 +113,9 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- how a block is tried ----------------------------------------------------------------------------------------------
 
 
-def _try_python(block: Block, path: Path, namespace: dict[str, object]) -> None:
+def _try_python(block: Block, path: Path, namespace: dict[str, object]) -> str:
+    """Try a block, and return what it prints."""
+    printed = io.StringIO()
     quoted = QUOTED.search(block.lead)
     if quoted:
         _check_quotation(block, ROOT / quoted[1])
@@ -127,8 +131,9 @@ def _try_python(block: Block, path: Path, namespace: dict[str, object]) -> None:
     else:
         # So that a traceback shows the document's own line.
         code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(printed):
             exec(code, namespace)
+    return printed.getvalue()
 
 
 def _check_quotation(block: Block, source: Path) -> None:
@@ -201,7 +206,10 @@ def _try_text(block: Block) -> None:
     assert re.fullmatch(pattern, text.rstrip("\n") + "\n"), f"it prints\n{os.linesep.join(printed)}"
 
 
-def _try_indented(block: Block) -> None:
+def _try_indented(block: Block, printed: str) -> None:
+    if block.lead == PRINTS:
+        assert block.text.strip() == printed.strip(), f"the block before it prints\n{printed}"
+        return
     first, *rest = block.lines
     command = first.removeprefix("$ ")
     if not command.startswith("isthmus "):
@@ -213,12 +221,13 @@ def _try_indented(block: Block) -> None:
             assert line.strip() in printed, f"'{line}' is not in\n{printed}"
 
 
-def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
+def _try(block: Block, path: Path, namespace: dict[str, object], printed: str = "") -> str:
+    """Try a block; `printed` is what the block before it printed. Return what this one prints, if it is Python."""
     if NOT_RUN.search(block.lead):
-        return
+        return ""
     if block.language == "python":
-        _try_python(block, path, namespace)
-    elif block.language == "sh":
+        return _try_python(block, path, namespace)
+    if block.language == "sh":
         _try_shell(block)
     elif block.language == "text":
         _try_text(block)
@@ -230,7 +239,8 @@ def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
         _check_quotation(block, ROOT / quoted[1])
     else:
         assert block.language is None, f"nobody can tell whether a block of '{block.language}' is true"
-        _try_indented(block)
+        _try_indented(block, printed)
+    return ""
 
 
 # -- the tests ---------------------------------------------------------------------------------------------------------
@@ -254,18 +264,21 @@ def test_every_block_of_a_document_is_true(
     if "isthmus capi install" in text:
         monkeypatch.setattr(installation, "BUILT", libraries.compiled())
     namespace: dict[str, object] = {"__name__": "__document__"}
+    printed = ""
     for block in found:
         if path.name in ALONE:
             namespace = {"__name__": "__document__"}
+            assert block.language != "python" or ">>>" not in block.text, f"line {block.line} cannot be pasted"
         try:
-            _try(block, path, namespace)
+            printed = _try(block, path, namespace, printed)
         except Exception as problem:
             raise AssertionError(f"{path.relative_to(ROOT)}, line {block.line}: {problem}") from problem
 
 
 def _tried(text: str, namespace: dict[str, object] | None = None) -> None:
+    printed = ""
     for block in blocks(text):
-        _try(block, Path("document.md"), {} if namespace is None else namespace)
+        printed = _try(block, Path("document.md"), {} if namespace is None else namespace, printed)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +301,8 @@ def _tried(text: str, namespace: dict[str, object] | None = None) -> None:
         "```c\nint x;\n```\n",
         "Look:\n\n    import isthmus\n    isthmus.Session\n",
         "Look:\n\n    $ isthmus --version\n    isthmus 0.0.1\n",
+        "```python\nprint(1)\n```\n\nIt prints:\n\n    2\n",
+        "It prints:\n\n    2\n",
     ],
 )
 def test_a_block_that_is_not_true_is_found(text: str) -> None:
@@ -298,6 +313,7 @@ def test_a_block_that_is_not_true_is_found(text: str) -> None:
 def test_blocks_that_are_true_pass() -> None:
     names: dict[str, object] = {}
     _tried(
+        "```python\nprint(1)\nprint(2)\n```\n\nIt prints:\n\n    1\n    2\n\n"
         "```python\nx = 3\n```\n\n"
         "```python\n>>> x\n3\n\n```\n\n"
         "From `src/isthmus/version.py`:\n\n```python\nimport platform\n...\ndef build_id() -> str:\n```\n\n"
