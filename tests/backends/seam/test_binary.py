@@ -229,6 +229,33 @@ def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, chan
     assert caught.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda header: header["steps"][0].update(work=[0, 64]), Code.CONTEXT_BINARY_VERSION),
+        (lambda header: header.update(alignment=1 << 16), Code.COMMON_INCOMPATIBLE_BINARIES),
+        (lambda header: header["engine"].update(threads=2), Code.COMMON_INCOMPATIBLE_BINARIES),
+        (lambda header: header["steps"][0].update(op="Relu"), Code.CONTEXT_CREATE_FROM_BINARY),
+    ],
+    ids=["work space", "alignment", "threads", "operation"],
+)
+def test_a_forged_binary_is_refused_as_what_it_looks_like(change, code):
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context().create_graph("g")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 16, 16, 8))
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 16, 16, 16))
+        weights = np.ones((3, 3, 8, 16), np.float32)
+        w = graph.create_tensor("w", TensorType.STATIC, DataType.FLOAT_32, weights.shape, None, weights)
+        graph.add_node("c", "Conv2d", [x, w], [y], {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]})
+        header, sections = binary.FORMAT.unpack(bytes(graph.context.prepare_offline()))
+        inner, parts = schedules.FORMAT.unpack(sections["g"])
+        change(inner)
+        section = b"".join(schedules.FORMAT.pack(inner, {name: bytes(part) for name, part in parts.items()}))
+        with pytest.raises(QnnError) as caught:
+            backend.create_context_from_binary(b"".join(binary.FORMAT.pack(header, {"g": section})))
+    assert caught.value.code is code
+
+
 @pytest.mark.parametrize("source", [None, 3.5, "/nowhere/model.bin", "/tmp", "a\0b"])
 def test_what_is_no_binary_is_refused(source) -> None:
     with pytest.raises(QnnError) as refusal:
