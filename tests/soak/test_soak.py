@@ -6,6 +6,7 @@ it has more of in the end it has lost.
 """
 
 import pytest
+import run
 from calls import wrong_context_calls
 from run import soak
 from support.suites import LONG
@@ -35,10 +36,28 @@ def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_
     assert figures["client growth"] is not None
     # Looser bounds than for one leak a round: interrupts leave caches filled or not.
     assert figures["client blocks growth"] < BLOCKS
-    assert (figures["client heap growth"] or 0) < HEAP
+    assert figures["client heap growth"] < HEAP
     for what in ("open files", "threads", "processes"):
         before, after = figures[what]
         assert after <= before, what
+
+
+@LONG
+def test_a_run_goes_on_after_its_time_until_growth_can_be_judged():
+    result = soak(1, 1, ("cpu",))
+    assert not result.failure, result.failure
+    assert not result.figures["not judged"]
+    assert result.figures["seconds over"] > 0
+    assert None not in [result.figures[f"client {what}growth"] for what in ("", "heap ", "blocks ")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("cpu", "client heap growth"), ("htp", "accelerator growth")])
+def test_a_run_that_did_not_judge_growth_in_the_end_has_failed(kind, name, monkeypatch):
+    monkeypatch.setattr(run, "_EXTRA_SECONDS", 0)
+    result = soak(0.1, 1, (kind,))
+    assert result.failure.startswith("growth was not judged")
+    assert name in result.figures["not judged"]
+    assert result.round is None
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp", "lpai"])

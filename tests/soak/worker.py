@@ -74,6 +74,8 @@ class Worker:
         self.without, self.threads, self._warm_up, self._origins = without, threads, warm_up, origins
         self.weather = Weather()
         self.programs = self.calls = 0
+        self.seconds_over = 0.0
+        """How long it has gone on after its time, because growth could not be judged."""
         self.refusals: Counter[int] = Counter()
         self.by_kind: Counter[str] = Counter()
         # Arrays, so that the account itself takes no block for a round.
@@ -239,17 +241,33 @@ class Worker:
             "threads": [begin.tasks, now.tasks],
             "processes": [len(begin.children), len(now.children)],
             "rounds": len(self.client),
+            "seconds over": self.seconds_over,
             "client bytes": [*self.client[:1], *self.client[self._warm_up : self._warm_up + 1], *self.client[-1:]],
             "client growth": _growth(self.client, self._warm_up),
-            "client heap growth": _growth(self.heap, self._warm_up),
+            **({"client heap growth": _growth(self.heap, self._warm_up)} if self.heap else {}),
             "client blocks growth": _growth(self.blocks, self._warm_up),
             "accelerator bytes": [*longest[:1], *longest[-1:]],
             "accelerator rounds": len(longest),
             "accelerator growth": max(over_there, default=None),
             "accelerators measured": len(over_there),
             "accelerators": len(accelerators),
+            "not judged": self.unjudged(),
             **({} if self._origins is None else {"origins": self._origins.grown()}),
         }
+
+    def unjudged(self) -> dict[str, str]:
+        """Return the figures of growth that there are too few rounds for, and how many they need."""
+        found = {}
+        needed = self._warm_up + 2 * _MIN_LOOKED_AT
+        if self.kinds and len(self.client) < needed:
+            names = ("client growth", "client blocks growth", *(["client heap growth"] * bool(self.heap)))
+            found = dict.fromkeys(names, f"{len(self.client)} rounds are too few, {needed} are needed")
+        needed = _WARM_UP_OVER_THERE + 2 * _MIN_LOOKED_AT
+        longest = max(Counter(self._over_there[::2]).values(), default=0)
+        if set(_STAYING).intersection(self.kinds) and longest < needed:
+            rule = f"no accelerator has lived for {needed} rounds, the longest for {longest}"
+            found["accelerator growth"] = rule
+        return found
 
     def _write(self, line: str) -> None:
         self._trace.write(line + "\n")
@@ -317,8 +335,12 @@ def main(arguments: list[str]) -> int:
                 print(json.dumps({"failure": f"round {seed}: in a destructor: {_unraised[0]}"}), flush=True)
                 code = 1
                 break
-            if options["rounds"] is None and time.monotonic() > deadline:
-                break
+            late = time.monotonic() - deadline
+            if options["rounds"] is None and late > 0:
+                # A loaded machine gets through few rounds: go on until growth can be judged, but not forever.
+                if late > options["extra_seconds"] or origins is not None or not worker.unjudged():
+                    break
+                worker.seconds_over = round(late, 1)
         if code == 0:
             worker.start_staying()
         print(json.dumps({"figures": worker.figures()}), flush=True)
