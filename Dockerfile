@@ -4,7 +4,9 @@
 FROM python:3.12-slim
 WORKDIR /isthmus
 COPY dist/ dist/
-RUN pip install --no-cache-dir "$(echo dist/isthmus-*_$(uname -m).whl)[onnx,rich]" pymicro-wakeword==2.5.0 && rm -r dist
+RUN set -- dist/isthmus-*_$(uname -m).whl; \
+    test $# = 1 -a -f "$1" || { echo "dist must have one wheel for $(uname -m), it has: $*" >&2; exit 1; }; \
+    pip install --no-cache-dir "$1[onnx,rich]" pymicro-wakeword==2.5.0 && rm -r dist
 COPY examples/ examples/
 RUN useradd --create-home isthmus
 USER isthmus
