@@ -123,6 +123,12 @@ def test_our_options_have_hyphens() -> None:
             assert name.replace("_", "-") in parser_of(command, "isthmus")._option_string_actions
 
 
+def test_both_options_that_embed_a_plan_say_what_the_other_does(capsys) -> None:
+    for command, other in (("plan", "isthmus split --embed-plan"), ("split", "isthmus plan --embed")):
+        assert run(f"isthmus {command} --help") == 0
+        assert f"({other} " in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_help_says_once_what_a_size_is(capsys) -> None:
     for command in COMMANDS:
         assert run(f"isthmus {command} --help") == 0

@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--embed",
         type=Path,
         metavar="OUT.tflite",
-        help="write a copy of a .tflite file with a memory plan for TFLite Micro in it",
+        help="write a copy of a .tflite file with a memory plan for TFLite Micro in it; its operators stay as they are "
+        "(isthmus split --embed-plan adds one to a model in tiles)",
     )
 
 

@@ -42,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "maximum live memory: a SIZE, a percentage of what is alive now (25%%), or 'least' (the default)"
     parser.add_argument("--live-limit", default="least", metavar="LIMIT", help=what)
     add_shape_argument(parser)
-    what = "put a memory plan for TFLite Micro in the .tflite file too"
+    what = (
+        "put a memory plan for TFLite Micro in the .tflite file of --out too, for its tiles "
+        "(isthmus plan --embed writes a model that is not split with such a plan)"
+    )
     parser.add_argument("--embed-plan", action="store_true", help=what)
     parser.add_argument(
         "--check", action="store_true", help="compare both files in ONNX Runtime or LiteRT, if installed"
