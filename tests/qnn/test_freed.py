@@ -162,10 +162,10 @@ def test_a_model_that_was_loaded_leaves_no_object_behind(key: str) -> None:
     assert left.objects < 4 * FEW
 
 
-def left_by_composing(path: str) -> list[float]:
+def left_by_composing(path: str, before: str, count: str) -> list[float]:
     """Return the blocks of Python's objects and the bytes of the C heap that a composition leaves behind on average.
 
-    Called in a process of its own.
+    Of `count` compositions, after `before` others. Called in a process of its own.
     """
     from soak import account
 
@@ -176,18 +176,26 @@ def left_by_composing(path: str) -> list[float]:
 
     seen = []
     with qnn.Backend("cpu") as backend:
-        for _ in range(2):
-            for _ in range(COMPOSITIONS):
+        for number in (int(before), int(count)):
+            for _ in range(number):
                 compose()
             seen.append((account.blocks(), account.heap_bytes() or 0))
-    return [(after - before) / COMPOSITIONS for before, after in zip(*seen, strict=True)]
+    return [(end - begin) / int(count) for begin, end in zip(*seen, strict=True)]
 
 
 def test_composing_does_not_grow_the_heap() -> None:
-    blocks, nbytes = alone(__file__, "left_by_composing", model("okay_nabu"))
+    blocks, nbytes = alone(__file__, "left_by_composing", model("okay_nabu"), str(COMPOSITIONS), str(COMPOSITIONS))
     # One object a composition would be 1. The heap grows by some bytes, ever fewer.
     assert blocks < 0.5
     assert nbytes < 200
+
+
+@LONG
+def test_a_thousand_compositions_lose_no_block_of_the_heap() -> None:
+    blocks, nbytes = alone(__file__, "left_by_composing", model("okay_nabu"), "800", "600", seconds=800)
+    assert blocks < 0.1
+    # The smallest block of the C library has 32 bytes: to lose one a call would be more than this.
+    assert nbytes < 16
 
 
 def test_a_search_for_tiles_leaves_no_object_behind() -> None:
