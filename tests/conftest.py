@@ -5,6 +5,8 @@ can interrupt, ends the process a little later (`faulthandler_timeout` in pyproj
 a number, tests run in a random order that the number decides, the same in all processes; in one process (`-n 0`) also
 in random company. With `--no-loadscope-reorder`, as `make test` has it, files are taken in that order too.
 
+A name in `ISTHMUS_REQUIRE` that does not exist ends the run (`support/requirements.py`).
+
 Tests leave logging as they find it: others read what is logged. Before each test the random generators of all modules
 are set back.
 
@@ -31,7 +33,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from support import suites
+from support import requirements, suites
 
 from isthmus.engine.native import lower, target
 from isthmus.engine.native.program import Program
@@ -72,6 +74,10 @@ def _lowered_and_verified(*arguments: Any, **keywords: Any) -> Program:
 
 
 lower.lower = _lowered_and_verified  # whatever a test lowers must pass as a program of strangers
+
+
+def pytest_configure() -> None:
+    requirements.required()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import suites
+from support import requirements, suites
 from support.suites import LONG, long, only, sampled
 from targets import SELECTION
 
@@ -80,3 +80,25 @@ def test_files_of_tests_that_leave_logging_changed_fail_and_harm_no_other(tmp_pa
     printed = pytest_prints("-p", "tests.conftest", f"--rootdir={ROOT}", *files)
     assert printed[-1].strip("= ").startswith("12 passed, 6 errors"), printed
     assert sum("py leave logging changed: " in line and line.startswith("E ") for line in printed) == 6
+
+
+@pytest.mark.parametrize(("names", "outcome"), [("", "s"), ("site", "s"), ("browser", "F"), ("site, browser", "F")])
+def test_a_test_whose_browser_is_missing_is_skipped_or_fails_if_it_is_required(
+    tmp_path: Path, names: str, outcome: str
+) -> None:
+    file = tmp_path / "test_needing.py"
+    file.write_text("from support import chromium\nchromium.PROGRAMS = ()\ndef test(): chromium.find()\n")
+    printed = pytest_prints("-p", "tests.conftest", f"--rootdir={ROOT}", "-q", file, ISTHMUS_REQUIRE=names)
+    assert any(line.startswith(f"{outcome} ") for line in printed), printed
+
+
+def test_nothing_unknown_can_be_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS_REQUIRE", "site,brwoser")
+    with pytest.raises(pytest.UsageError, match="there is no brwoser; known are browser, site"):
+        requirements.required()
+
+
+def test_what_ci_builds_is_required_by_its_tests() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    [required] = (line for line in lines if "ISTHMUS_REQUIRE" in line and not line.startswith("#"))
+    assert lines.index("make docs") < lines.index(required) < lines.index("make test-long")

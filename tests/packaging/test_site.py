@@ -14,6 +14,7 @@ from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
 from support import chromium
+from support.requirements import lacking
 from support.suites import LONG
 
 import isthmus
@@ -68,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; a warning, such as a link that leads nowhere, is an error."""
     program = shutil.which("mkdocs", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
-        pytest.skip("there is no mkdocs on this machine; `make docs` installs it")
+        lacking("site", "there is no mkdocs on this machine (`make docs` installs it)")
     folder = tmp_path_factory.mktemp("site")
     command = [program, "build", "--quiet", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

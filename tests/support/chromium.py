@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.requirements import lacking
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 LAPTOP, PHONE = (1280, 800), (390, 844)
@@ -26,10 +26,10 @@ SECONDS = 120
 
 
 def find() -> str:
-    """Return the path of Chromium, or skip the test."""
+    """Return the path of Chromium; without it the test is skipped, or fails if a browser is required."""
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is None:
-        pytest.skip("there is no Chromium on this machine")
+        lacking("browser", "there is no Chromium on this machine")
     return found
 
 
