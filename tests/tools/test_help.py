@@ -64,7 +64,8 @@ def prepared(tmp_path_factory):
         (folder / "list.txt").write_text("x:=x.raw\n")
         (folder / "problem.csv").write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n")
         assert run("isthmus samples samples") == 0
-        shutil.copy(folder / "samples" / "camera.tflite", folder)
+        for name in ("camera.tflite", "camera.onnx", "camera_qdq.onnx"):
+            shutil.copy(folder / "samples" / name, folder)
         (folder / "net.dlc").write_bytes(dlc_write.dlc([dlc_graphs.convolution("first")]))
         (folder / "threads.json").write_text(json.dumps(THREADS))
         assert run("qnn-context-binary-generator --model model.onnx --backend libQnnHtp.so --output_dir .") == 0
@@ -100,6 +101,8 @@ def test_every_command_shows_its_examples_and_the_statuses(capsys) -> None:
         for line in lines:
             assert f"\n  {line}\n" in shown
         assert "exit status is 0 for success" in shown
+        assert shown.count("Example") == 1, f"{command} has its examples twice"
+        assert " ".join(shown.split()).count("2 for bad input") == 1, f"{command} has its statuses twice"
 
 
 def test_the_help_groups_the_commands_by_the_question_that_they_answer(capsys, monkeypatch) -> None:

@@ -5,10 +5,7 @@ alone is at fault; others only pass on its error. The reference is the model's o
 LiteRT for .tflite), or with ``--against`` another backend (htp, lpai, or qnn-htp for Qualcomm's library), another
 float type (fp16, bf16, fp32), or another .onnx or .tflite file with the same tensor names.
 
-Examples: ``isthmus compare model.onnx``; ``isthmus compare model.onnx --against fp16``; ``isthmus compare model.tflite
---backend htp --all``; ``isthmus compare quantized.onnx --against original.onnx --reduce small.onnx``.
-
-The exit status is 0 if all operations agree, 1 if some differ, 2 for bad input.
+The exit status is 1 if an operation differs.
 """
 
 from __future__ import annotations

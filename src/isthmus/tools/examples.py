@@ -72,6 +72,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "compare": (
         "isthmus compare model.onnx",
+        "isthmus compare model.onnx --against fp16 --all",
+        "isthmus compare camera_qdq.onnx --against camera.onnx",
         "isthmus compare model.onnx --backend htp --against cpu --json",
     ),
     "doctor": (

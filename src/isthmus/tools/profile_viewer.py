@@ -1,7 +1,4 @@
-"""``isthmus profile-viewer``: show a profile log of net-run or the generator, as text or as CSV.
-
-Examples: qnn-profile-viewer --input_log output/qnn-profiling-data_0.log --output profile.csv
-"""
+"""``isthmus profile-viewer``: show a profile log of net-run or the generator, as text or as CSV."""
 
 from __future__ import annotations
 
