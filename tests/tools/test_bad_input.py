@@ -235,7 +235,7 @@ def test_standard_output_without_space_is_one_line(folder) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 2
-    assert done.stderr == "isthmus inspect: No space left on device\n"
+    assert done.stderr == "isthmus inspect: standard output: No space left on device\n"
 
 
 # -- interrupts --------------------------------------------------------------------------------------------------------

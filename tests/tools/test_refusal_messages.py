@@ -96,6 +96,11 @@ NET_RUN = "net-run --backend libQnnCpu.so --input_list input_list.txt --retrieve
         "fit model.onnx --svg out.svg": ("unrecognized arguments: --svg out.svg. It is an option of isthmus plan.",),
         "warm model.onnx --svg=out.svg": ("It is an option of isthmus plan.",),
         "fit model.onnx --htlm out.html": ("Did you mean '--html'?",),
+        # Options and arguments that are expected.
+        "": ("give a command; 'isthmus --help' lists them",),
+        "capi": ("the following arguments are required: {install,include}",),
+        "compare model.onnx camera.onnx": ("unrecognized arguments: camera.onnx. --against REFERENCE names",),
+        "compare model.onnx --reference=camera.onnx": ("--against REFERENCE names what to compare with.",),
         # What had other names.
         "split model.onnx out.onnx": ("unrecognized arguments: out.onnx. --out FILE writes the result.",),
         "split model.onnx --scratch-limit 25%": ("--live-limit limits what is alive.",),

@@ -20,7 +20,8 @@ from isthmus.errors import Code, QnnError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    parser.add_argument("action", choices=("install", "include"), help="what to do")
+    actions = ("install", "include")
+    parser.add_argument("action", choices=actions, metavar=f"{{{','.join(actions)}}}", help="what to do")
     parser.add_argument("directory", nargs="?", metavar="DIR", help="where to put the libraries")
     parser.add_argument("--sdk", metavar="DIR", help="where to put them as QNN's SDK has them, with QNN's tools")
 

@@ -54,6 +54,7 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
 """The commands by the question that they answer, each with a summary."""
 COMMANDS = {name: summary for group in QUESTIONS.values() for name, summary in group.items()}
 _REPLACED: Mapping[str, Mapping[str, str]] = {
+    "isthmus compare": dict.fromkeys(("", "--reference"), "--against REFERENCE names what to compare with."),
     "isthmus split": {"--scratch-limit": "--live-limit limits what is alive.", "": "--out FILE writes the result."},
     "isthmus sweep": {"--limit": "--row-timeout limits the time of a row."},
     "isthmus device": {
@@ -62,7 +63,7 @@ _REPLACED: Mapping[str, Mapping[str, str]] = {
            for name in ("--csv", "--html", "--shard", "--merge", "--scheduler")},
     },
 }  # fmt: skip
-"""What replaces former options of commands, by their names; an empty name is that of an argument without one."""
+"""What replaces former and expected options of commands, by their names; an argument has no name, an empty one."""
 AUDITED = ("run", "fit", "compare", "tflite-benchmark", "net-run", "throughput-net-run")
 """The commands that execute models, which can be audited."""
 _STATUSES = "The exit status is 0 for success, 1 if the answer is no (it does not fit, say), and 2 for bad input."
@@ -120,7 +121,9 @@ def run(command_line: Sequence[str]) -> int:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         hint = did_you_mean(arguments[0], COMMANDS) or f"Commands are {', '.join(COMMANDS)}."
         parser.error(f"there is no command '{arguments[0]}'. {hint}")
-    options = _parse(parser, arguments, subparsers.choices.get(arguments[0] if arguments else ""))
+    if not arguments:
+        parser.error("give a command; 'isthmus --help' lists them, 'isthmus samples .' writes models to try")
+    options = _parse(parser, arguments, subparsers.choices.get(arguments[0]))
     return _carry_out(f"isthmus {options.command}", options.command, options)
 
 
@@ -256,12 +259,14 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         _discard_output()
         return 128 + signal.SIGPIPE
     except OSError as problem:
-        print(f"{prog}: {_error_line(problem)}", file=sys.stderr)
+        place = ""
         try:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except OSError:
             _discard_output()
+            place = "standard output: " if problem.filename is None else ""
+        print(f"{prog}: {place}{_error_line(problem)}", file=sys.stderr)
         return 2
 
 
