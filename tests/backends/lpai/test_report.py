@@ -93,6 +93,11 @@ def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(m
     assert (limit["fits"], limit["applies"]) == (False, not fits)
 
 
+def test_a_remedy_that_is_the_only_one_is_no_alternative() -> None:
+    fit = describe_pools(dense(800), {"lpai_backend": {"tcm_size": 64}}).tcm
+    assert fit.remedies == ("leave it in DDR: --set lpai_graph.execute.mem_type=ddr makes this a remark",)
+
+
 def test_more_buffers_than_the_allocator_has_do_not_fit_either() -> None:
     fit = describe_pools(dense(4, inputs=16)).tcm
     assert (fit.fits, fit.buffers) == (False, 33)

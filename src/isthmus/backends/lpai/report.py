@@ -233,7 +233,8 @@ def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiCo
     if config.mem_type is LpaiMemType.TCM:
         remedies.append('set mem_type to "ddr"')
     elif not config.states_mem_type:
-        remedies.append("or leave it in DDR: --set lpai_graph.execute.mem_type=ddr makes this a remark")
+        rule = "leave it in DDR: --set lpai_graph.execute.mem_type=ddr makes this a remark"
+        remedies.append(f"or {rule}" if remedies else rule)
     return replace(fit, remedies=tuple(remedies))
 
 
