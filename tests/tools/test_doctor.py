@@ -53,6 +53,18 @@ def test_what_is_not_installed_is_listed_with_the_command_that_installs_it(capsy
     }  # fmt: skip
 
 
+def test_a_user_is_not_told_to_install_what_developers_of_this_project_need(monkeypatch):
+    def version(package):
+        raise doctor.metadata.PackageNotFoundError(package)
+
+    requirements = ["onnx>=1; extra == 'onnx'", "torch==2.15.0; extra == 'clients'", "ruff; extra == 'test'"]
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: requirements)
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    remedies = {each.name: each.remedy for each in doctor._packages()}
+    # What `isthmus compare` needs comes alone, without torch.
+    assert remedies == {"onnx": "pip install 'isthmus[onnx]'", "onnxruntime": "pip install onnxruntime"}
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "name", "state"),
     [

@@ -32,8 +32,10 @@ from isthmus.memory import rpcmem
 
 MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
 """How each state is shown."""
-_WORK_EXTRAS = ("bench", "docs", "test", "wheel")
+_WORK_EXTRAS = ("bench", "clients", "docs", "test", "wheel")
 """Extras for developing this project, which a user does not need."""
+_COMPARED = "onnxruntime"
+"""A package that `isthmus compare` runs .onnx files in; no extra for users installs it."""
 _CACHE = "cache of compiled code"
 _TOOLS = "commands and plugins"
 _BACKENDS = "backends"
@@ -172,16 +174,19 @@ def _pytest_plugin() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    """Describe the optional packages, each under the first extra that installs it."""
+    """Describe the optional packages, each with the first extra that installs it, or by itself if none does."""
     seen = set()
-    for extra, package in _optional():
+    for extra, package in (*_optional(), ("", _COMPARED)):
         if package in seen:
             continue
         seen.add(package)
         try:
             yield Finding("optional packages", package, "works", metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding("optional packages", package, "missing", "not installed", f"pip install 'isthmus[{extra}]'")
+            yield Finding(
+                "optional packages", package, "missing", "not installed",
+                f"pip install 'isthmus[{extra}]'" if extra else f"pip install {package}",
+            )  # fmt: skip
 
 
 def _optional() -> Iterator[tuple[str, str]]:
