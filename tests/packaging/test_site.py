@@ -127,6 +127,11 @@ def test_pages_load_nothing_complain_of_nothing_and_fit_their_window(
             "each.closest('article').clientWidth).map(each => each.rows[0].cells.length)"
         )
         assert size == "phone" or not wide, f"{path.name} has tables that are too wide"
+        code = browser.evaluate(
+            "[...document.querySelectorAll('article pre > code')].filter(each => each.scrollWidth > each.clientWidth)"
+            ".map(each => each.textContent)"
+        )
+        assert size == "phone" or not code, f"{path.name} has code that is too wide: {code}"
         assert all(columns > NARROW for columns in wide), f"{path.name}: a table of {min(wide)} columns scrolls"
 
 
