@@ -89,6 +89,16 @@ def test_the_output_of_json_is_opened_with_its_times(viewer, folder) -> None:
     assert "µs" in viewer.evaluate("document.querySelector('.node.step .amount').textContent")
 
 
+def test_panels_above_and_below_each_other_are_equally_far_apart(viewer, folder) -> None:
+    drop(viewer, *(folder / f"{name}.html" for name in ("large", "small", "large-run")))
+    viewer.wait(f"{MAPS}.length === 3")
+    panels = "[...document.querySelectorAll('section')].filter(each => !each.parentElement.closest('section'))"
+    boxes = viewer.evaluate(f"{panels}.map(each => each.getBoundingClientRect()).map(each => [each.top, each.bottom])")
+    tops = sorted({top for top, _ in boxes})
+    gaps = {round(top - max(bottom for _, bottom in boxes if bottom <= top)) for top in tops[1:]}
+    assert (len(tops) > 3, len(gaps)) == (True, 1), gaps
+
+
 def test_plans_of_one_model_are_told_apart_and_closed_one_by_one(viewer, folder) -> None:
     drop(viewer, folder / "large.html", folder / "large-run.html")
     viewer.wait(f"{MAPS}.length === 2")
