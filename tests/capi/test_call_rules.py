@@ -137,6 +137,24 @@ def test_a_client_that_does_right_makes_no_mistake(watched: Watched) -> None:
     assert watched.seen.leaks() == []
 
 
+def test_a_buffer_for_a_graph_from_a_binary_is_judged_by_what_the_call_describes(watched: Watched) -> None:
+    backend, context = opened(watched)
+    _, x, y = doubling(watched, context)
+    size = ctypes.c_uint64()
+    watched.do("contextGetBinarySize", context, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    watched.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    again, graph = ctypes.c_void_p(), ctypes.c_void_p()
+    watched.do("contextCreateFromBinary", backend, None, None, binary, len(binary), ctypes.byref(again), None)
+    watched.do("graphRetrieve", again, b"twice", ctypes.byref(graph))
+    given, small = np.ones((1, 8), np.float32), np.zeros(1, np.uint8)
+    inputs, outputs = (types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, small))
+    assert watched.graphExecute(graph, inputs, 1, outputs, 1, None, None) != 0
+    needed = "32 are needed for FLOAT_32[1, 8], as this call describes it"
+    assert watched.rules() == [f"output 'y': its buffer has 1 byte, {needed}"]
+    watched.backendFree(backend)
+
+
 def test_an_asynchronous_execution_is_held_to_the_rules_of_any(watched: Watched) -> None:
     backend, context = opened(watched)
     graph, x, y = doubling(watched, context)

@@ -16,6 +16,7 @@ from isthmus.cabi.client import listed_all, pointer, read, read_array, read_byte
 from isthmus.cabi.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
 from isthmus.cabi.types import Tensor, TensorMemType
 from isthmus.capi.values import MAX_RANK, ClientNode, ClientTensorInfo, differences, node_at, tensor_at
+from isthmus.errors import counted
 from isthmus.graph import DataType, TensorType
 from isthmus.log import LogLevel
 
@@ -468,7 +469,9 @@ def _check_operand(
         if not data:
             seen.mistake(f"{what}: its buffer is null")
         elif nbytes < needed:
-            seen.mistake(f"{what}: its buffer has {nbytes} bytes, {needed} are needed")
+            # Of a graph from a binary only the client's own description is known, which may be the mistake.
+            stated = "" if known is not None else f" for {info.dtype.name}{list(info.dims)}, as this call describes it"
+            seen.mistake(f"{what}: its buffer has {counted(nbytes, 'byte')}, {needed} are needed{stated}")
         for first, last, other in places if kind == "output" and data else ():
             same = (first, last) == (data, data + needed) and other.startswith("input")
             if data < last and first < data + needed and not same:
