@@ -21,7 +21,7 @@ def test_an_exported_network_has_the_results_of_onnx_runtime(tmp_path, name) -> 
 
 
 @pytest.mark.parametrize("name", sampled(OPTIMIZED, 4))
-def test_a_network_that_onnx_runtime_has_optimized_has_the_results_of_onnx_runtime(tmp_path, name):
+def test_a_network_that_onnx_runtime_has_optimized_has_the_results_of_onnx_runtime(tmp_path, name) -> None:
     made = optimized(network(name), tmp_path)
     assert any(node.domain == "com.microsoft" for node in made.model.graph.node)
     outcome = compare(made, tmp_path / "model.onnx", "cpu")

@@ -43,7 +43,7 @@ def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_
 
 
 @LONG
-def test_a_run_goes_on_after_its_time_until_growth_can_be_judged():
+def test_a_run_goes_on_after_its_time_until_growth_can_be_judged() -> None:
     result = soak(1, 1, ("cpu",))
     assert not result.failure, result.failure
     assert not result.figures["not judged"]
@@ -52,7 +52,7 @@ def test_a_run_goes_on_after_its_time_until_growth_can_be_judged():
 
 
 @pytest.mark.parametrize(("kind", "name"), [("cpu", "client heap growth"), ("htp", "accelerator growth")])
-def test_a_run_that_did_not_judge_growth_in_the_end_has_failed(kind, name, monkeypatch):
+def test_a_run_that_did_not_judge_growth_in_the_end_has_failed(kind, name, monkeypatch) -> None:
     monkeypatch.setattr(run, "_EXTRA_SECONDS", 0)
     result = soak(0.1, 1, (kind,))
     assert result.failure.startswith("growth was not judged")

@@ -53,7 +53,7 @@ def test_what_is_not_installed_is_listed_with_the_command_that_installs_it(capsy
     }  # fmt: skip
 
 
-def test_a_user_is_not_told_to_install_what_developers_of_this_project_need(monkeypatch):
+def test_a_user_is_not_told_to_install_what_developers_of_this_project_need(monkeypatch) -> None:
     def version(package):
         raise doctor.metadata.PackageNotFoundError(package)
 

@@ -239,7 +239,7 @@ def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, chan
     ],
     ids=["work space", "alignment", "threads", "operation"],
 )
-def test_a_forged_binary_is_refused_as_what_it_looks_like(change, code):
+def test_a_forged_binary_is_refused_as_what_it_looks_like(change, code) -> None:
     with qnn.Backend("lpai") as backend:
         graph = backend.create_context().create_graph("g")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 16, 16, 8))

@@ -79,7 +79,7 @@ def test_a_registered_backend_replaces_one_of_its_name(installed) -> None:
     assert registry.entry("elsewhere") is again
 
 
-def test_a_guest_is_registered_by_the_metadata_of_the_package_alone():
+def test_a_guest_is_registered_by_the_metadata_of_the_package_alone() -> None:
     assert "qnn-htp" not in registry.BUILT_IN
     assert registry.entry("qnn-htp").name == "qnn-htp"
     declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
@@ -87,7 +87,7 @@ def test_a_guest_is_registered_by_the_metadata_of_the_package_alone():
 
 
 @pytest.mark.parametrize("is_found", [True, False])
-def test_metadata_that_declare_no_backend_are_said_to_be_old(monkeypatch, is_found):
+def test_metadata_that_declare_no_backend_are_said_to_be_old(monkeypatch, is_found) -> None:
     """As in an environment that was installed before, or a tree that was not installed."""
 
     def old(name):

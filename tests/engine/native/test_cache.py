@@ -42,7 +42,7 @@ def test_a_kernel_is_compiled_once_and_found_again(empty_cache, capfd) -> None:
     assert code.startswith(b"\x7fELF")
 
 
-def test_absent_kernels_are_compiled_in_the_order_of_use(empty_cache, monkeypatch):
+def test_absent_kernels_are_compiled_in_the_order_of_use(empty_cache, monkeypatch) -> None:
     asked = []
 
     def compile_absent(kernels, target):
