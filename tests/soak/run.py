@@ -121,6 +121,9 @@ def soak(
             last = "\n".join(trace.read_text().splitlines()[-_LAST_CALLS:])
             end = noise.read_text()[-6000:]
             result.failure = f"round {result.round}: the process ended with {child.returncode}\n{last}\n{end}"
+        elif result.failure:
+            # The log has the traceback of an answer that nobody expected.
+            result.failure += f"\nthe last that the process said:\n{noise.read_text()[-3000:]}"
         limits = _MAX if warm_up >= _WARM_UP else _MAX_SHORT
         grown = {name: size for name, most in limits.items() if (size := result.figures.get(name) or 0) > most}
         if grown and not origins and not result.failure:
