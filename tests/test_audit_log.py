@@ -270,6 +270,38 @@ def test_a_buffer_that_is_collected_just_before_the_end_is_no_mistake() -> None:
     assert not log.mistakes
 
 
+@pytest.mark.parametrize("look", ["name_memory", "tensors_in", "live", "finish"])
+def test_what_the_collector_ends_while_an_audit_is_looked_at_does_no_harm(look) -> None:
+    """A finalizer may run between any two lines of the thread that has the lock."""
+
+    class Span:
+        def overlaps(self, other):
+            audit_log.end(second)
+            return False
+
+    class Ending(list):
+        """Events; to look at one ends another."""
+
+        def __getitem__(self, index):
+            audit_log.end(second)
+            return super().__getitem__(index)
+
+    with isthmus.audit() as log:
+        first, second = audit_log.new_key(), audit_log.new_key()
+        for key in (first, second):
+            audit_log.begin(key, audit_log.Action.ALLOCATE, "memory", 8, spans=[Span()])
+        if look in ("live", "finish"):
+            log.events = Ending(log.events)
+        found = getattr(log, look)
+        if look == "name_memory":
+            found([Span()], "'x'", True)
+        elif look == "tensors_in":
+            assert found([Span()]) == ""
+        elif look == "finish":
+            found()
+        audit_log.end(first)
+
+
 def test_memory_has_the_same_audit() -> None:
     assert memory.audit is isthmus.audit
 

@@ -198,6 +198,7 @@ class AuditLog:
     events: list[AuditEvent] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
     tell: Callable[[Mistake], object] | None = None
+    # Copied before it is gone through: the collector may end what is in it at any moment, in the same thread.
     _begun: dict[AuditKey, _Begun] = field(default_factory=dict)
     # Errors that are recorded already: several rooms may see the same one on its way to the client.
     _errors: weakref.WeakSet[QnnError] = field(default_factory=weakref.WeakSet)
@@ -216,7 +217,7 @@ class AuditLog:
         # Finalizers of collected buffers that have not run yet would end some.
         run_pending()
         with self._lock:
-            begun = [self.events[each.index] for each in self._begun.values()]
+            begun = [self.events[each.index] for each in list(self._begun.values())]
         return [event for event in begun if event.action is Action.ALLOCATE]
 
     @property
@@ -297,7 +298,7 @@ class AuditLog:
     def name_memory(self, spans: Sequence[Any], tensor: str, is_certain: bool) -> None:
         """Record that memory is for a tensor, or may be: in the events of its allocation and registration."""
         with self._lock:
-            for begun in self._begun.values():
+            for begun in list(self._begun.values()):
                 if begun.overlaps(spans):
                     begun.add_tensor(tensor, is_certain)
                     event = self.events[begun.index]
@@ -319,7 +320,7 @@ class AuditLog:
     def tensors_in(self, spans: Sequence[Any]) -> str:
         """Return the tensors that use this memory, as far as they are known."""
         with self._lock:
-            found = [each for each in self._begun.values() if each.overlaps(spans)]
+            found = [each for each in list(self._begun.values()) if each.overlaps(spans)]
         is_certain = any(each.is_certain for each in found)
         names = [name for each in found if each.is_certain == is_certain for name in each.tensors]
         return ", ".join(dict.fromkeys(names))
@@ -332,7 +333,7 @@ class AuditLog:
             if self._is_over:
                 return
             self._is_over = True
-            for begun in self._begun.values():
+            for begun in list(self._begun.values()):
                 event = self.events[begun.index]
                 if event.owner == "client":
                     self.mistakes.append(unfreed(event, "it is there still at the end of the audit"))
