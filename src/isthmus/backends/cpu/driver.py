@@ -24,6 +24,7 @@ from isthmus.backends.seam.driver import (
     NativeCall,
     Traffic,
     check_overlaps,
+    outline,
 )
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import ExecutionLock
@@ -110,7 +111,7 @@ class CpuContext(GraphsContext["CpuGraphDriver"]):
         with ContextBinary(binary, "cpu") as content:
             restored = [native.restored_program(program) for program in content.contents.programs.values()]
         for prepared in restored:
-            self._graphs.append(CpuGraphDriver(native.outline(prepared.info), prepared))
+            self._graphs.append(CpuGraphDriver(outline(prepared.info), prepared))
             self._graphs[-1].finalize()
         return list(self._graphs)
 

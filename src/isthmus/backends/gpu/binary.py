@@ -16,7 +16,7 @@ from isthmus.backends.gpu.compile.program import KernelProgram
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError
-from isthmus.graph import BinaryInfo, Graph, TensorType
+from isthmus.graph import BinaryInfo
 from isthmus.system import reading
 from isthmus.system.container import MALFORMED, ContainerFormat, as_text
 from isthmus.version import PRODUCER
@@ -58,20 +58,6 @@ def inspect(source: Source) -> BinaryInfo | None:
     producer, lowered = _read(content, DeviceTraits())
     graphs = tuple(replace(program.info, target="opencl") for program in lowered)
     return BinaryInfo(FORMAT.version, "gpu", producer, len(content), graphs)
-
-
-def outline(program: KernelProgram) -> Graph:
-    """Return a graph with the inputs and outputs of a program from a context binary, but without nodes.
-
-    A client asks a graph about its tensors; what is executed is the program.
-    """
-    graph = Graph(program.name)
-    for kind, infos in ((TensorType.APP_WRITE, program.inputs), (TensorType.APP_READ, program.outputs)):
-        for info in infos:
-            tensor = graph.create_tensor(info.name, kind, info.dtype, info.dims, info.quantization)
-            tensor.mem_type = info.mem_type
-    graph.finalized = True
-    return graph
 
 
 def _content(source: Any) -> memoryview | None:

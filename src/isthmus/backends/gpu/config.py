@@ -11,17 +11,16 @@ from typing import Any
 
 from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption, PrecisionMode
 from isthmus.backends.seam.config import (
-    ConfigError,
     Key,
     Table,
     choice,
     file_name,
     keys_of,
     list_of,
+    must_be,
     number,
     setting,
     settings,
-    shown,
     text,
     truth,
     unused,
@@ -35,20 +34,16 @@ _MAX_SECONDS = 7 * 24 * 3600
 _MAX_DEVICES = 255
 
 
-def _name_or_number(value: Any) -> str | int:
-    """Check what selects a device: part of its name, or its number."""
-    if isinstance(value, str) and value:
-        return value
-    if is_int(value) and 0 <= value <= _MAX_DEVICES:
-        return int(value)
-    raise ConfigError(f"must be part of a name, or a number from 0 to {_MAX_DEVICES}, is {shown(value)}")
-
-
-def _object(value: Any) -> Any:
-    """Check that a value may be an OpenCL object: pyopencl's objects have an `int_ptr`, and handles are numbers."""
-    if not hasattr(value, "int_ptr") and (not is_int(value) or value <= 0):
-        raise ConfigError(f"must be an object of OpenCL or its handle, is {shown(value)}")
-    return value
+# What selects a device.
+_NAME_OR_NUMBER = must_be(
+    f"part of a name, or a number from 0 to {_MAX_DEVICES}",
+    lambda value: value if isinstance(value, str) else is_int(value) and 0 <= value <= _MAX_DEVICES,
+    lambda value: value if isinstance(value, str) else int(value),
+)
+# Objects of pyopencl have an `int_ptr`, and handles are numbers.
+_OBJECT = must_be(
+    "an object of OpenCL or its handle", lambda value: hasattr(value, "int_ptr") or (is_int(value) and value > 0)
+)
 
 
 @dataclass(frozen=True)
@@ -81,9 +76,9 @@ class GpuConfig:
     kernel_repo_path: str | None = setting(None, file_name)
     invalidate_kernel_repo: bool = setting(False, truth)
     platform: str | None = setting(None, text, group="gpu")
-    device: str | int | None = setting(None, _name_or_number, group="gpu")
-    context: Any = setting(None, _object, group="gpu")
-    queue: Any = setting(None, _object, group="gpu")
+    device: str | int | None = setting(None, _NAME_OR_NUMBER, group="gpu")
+    context: Any = setting(None, _OBJECT, group="gpu")
+    queue: Any = setting(None, _OBJECT, group="gpu")
     follow_client: bool = setting(False, truth, group="gpu")
     timeout: int | None = setting(None, number(1, _MAX_SECONDS), group="gpu")
 

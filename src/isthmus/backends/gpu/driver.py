@@ -44,6 +44,7 @@ from isthmus.backends.seam.driver import (
     GraphsContext,
     MemDescriptor,
     Source,
+    outline,
 )
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.compiled.folder import Folder
@@ -279,7 +280,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
         with self.moving:
             self.opencl.check("context binary")
             programs = gpu_binary.programs(binary, traits(self.opencl.device))
-            graphs = [GpuGraphDriver(self, gpu_binary.outline(program), program) for program in programs]
+            graphs = [GpuGraphDriver(self, outline(program.info), program) for program in programs]
             try:
                 for graph in graphs:
                     graph.finalize()

@@ -42,6 +42,7 @@ from isthmus.backends.seam.driver import (
     Registration,
     Source,
     check_member,
+    outline,
 )
 from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
 from isthmus.backends.seam.planned import PlannedGraph
@@ -144,7 +145,7 @@ class HtpContext(GraphsContext[HtpGraphDriver]):
             native.check_plan(planned)
         numbers = self.load(list(graphs.values()))
         for name, planned in graphs.items():
-            self._graphs.append(HtpGraphDriver(self, native.outline(planned.info), planned))
+            self._graphs.append(HtpGraphDriver(self, outline(planned.info), planned))
             self._graphs[-1].loaded(numbers[name])
         return list(self._graphs)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from isthmus.backends.seam.config import (
     PERF_PROFILES,
-    ConfigError,
     Key,
     Objects,
     Table,
@@ -20,10 +19,10 @@ from isthmus.backends.seam.config import (
     flag,
     keys_of,
     list_of,
+    must_be,
     number,
     setting,
     settings,
-    shown,
     text,
     unused,
     word,
@@ -193,18 +192,12 @@ _UINT32 = number(0, (1 << 32) - 1)
 _MAX_MB = 1 << 20
 
 
-def _level(value: Any) -> int:
-    """Check a level of optimization; QNN's documents write it as 3 or as 3.0."""
-    if isinstance(value, bool) or value not in (1, 2, 3):
-        raise ConfigError(f"must be 1, 2 or 3, is {shown(value)}")
-    return int(value)
-
-
-def _architecture(value: Any) -> str:
-    """Check the name of an architecture, such as v75."""
-    if not isinstance(value, str) or not value.startswith("v") or not value[1:].isdecimal():
-        raise ConfigError(f"must be 'v' and a number, such as 'v75', is {shown(value)}")
-    return value
+# QNN's documents write a level of optimization as 3 or as 3.0.
+_LEVEL = must_be("1, 2 or 3", lambda value: not isinstance(value, bool) and value in (1, 2, 3), int)
+_ARCHITECTURE = must_be(
+    "'v' and a number, such as 'v75'",
+    lambda value: isinstance(value, str) and value[:1] == "v" and value[1:].isdecimal(),
+)
 
 
 _GRAPH_KEYS: Table = {
@@ -212,7 +205,7 @@ _GRAPH_KEYS: Table = {
     "vtcm_mb": unused(number(0, _MAX_MB)),
     "vtcm_size_in_mb": unused(number(0, _MAX_MB)),
     "hvx_threads": unused(_UINT32),
-    "O": unused(_level),
+    "O": unused(_LEVEL),
     "num_cores": unused(_UINT32),
     "finalize_config": {"P": unused(_UINT32)},
     **{
@@ -238,7 +231,7 @@ _DEVICE_KEYS: Table = {
     "core_type": unused(number(0, 1)),
     "soc_id": unused(_UINT32),
     "soc_model": unused(_UINT32),
-    "dsp_arch": unused(_architecture),
+    "dsp_arch": unused(_ARCHITECTURE),
     "pd_session": unused(word("unsigned", "signed", "adaptive")),
     "profiling_level": unused(word("linting", "basic", "detailed", "off")),
     "cores": Objects("cores", _CORE_KEYS),

@@ -34,6 +34,7 @@ from isthmus.backends.seam.driver import (
     MemDescriptor,
     Registration,
     Source,
+    outline,
 )
 from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import FairLock
@@ -181,7 +182,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         programs = [native.lowered(planned) for planned in graphs]
         model = ModelBinary(content, "model binary of the context")
         self._graphs += [
-            LpaiGraphDriver(self, native.outline(planned.info), planned, program, model)
+            LpaiGraphDriver(self, outline(planned.info), planned, program, model)
             for planned, program in zip(graphs, programs, strict=True)
         ]
         return list(self._graphs)

@@ -302,15 +302,21 @@ class _Reader:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def choice(values: Mapping[str, Any]) -> Check:
-    """Make a check for one of some words, and map it to its value."""
+def must_be(allowed: str, accepts: Callable[[Any], Any], convert: Callable[[Any], Any] = lambda value: value) -> Check:
+    """Make a check for the values that `accepts` is true of, `allowed` in words; what it takes is converted."""
 
     def check(value: Any) -> Any:
-        if not isinstance(value, str) or value not in values:
-            raise ConfigError(f"must be one of {', '.join(map(repr, values))}, is {shown(value)}")
-        return values[value]
+        if not accepts(value):
+            raise ConfigError(f"must be {allowed}, is {shown(value)}")
+        return convert(value)
 
     return check
+
+
+def choice(values: Mapping[str, Any]) -> Check:
+    """Make a check for one of some words, and map it to its value."""
+    words = ", ".join(map(repr, values))
+    return must_be(f"one of {words}", lambda value: isinstance(value, str) and value in values, values.__getitem__)
 
 
 def word(*words: str) -> Check:
@@ -320,57 +326,30 @@ def word(*words: str) -> Check:
 
 def number(least: int, most: int) -> Check:
     """Make a check for an integer within limits."""
-
-    def check(value: Any) -> int:
-        if not is_int(value) or not least <= value <= most:
-            raise ConfigError(f"must be an integer from {least} to {most}, is {shown(value)}")
-        return int(value)
-
-    return check
+    return must_be(f"an integer from {least} to {most}", lambda value: is_int(value) and least <= value <= most, int)
 
 
 def byte_size(most: int) -> Check:
     """Make a check for a size in memory from 1 byte up: a number of bytes, or a text with a unit such as "64KiB"."""
 
-    def check(value: Any) -> int:
-        size: Any = parse_size(value) if isinstance(value, str) else value
-        if not is_int(size) or not 1 <= size <= most:
-            raise ConfigError(f"must be a size such as 65536 or '64KiB', 1 to {most} bytes, is {shown(value)}")
-        return int(size)
+    def size(value: Any) -> Any:
+        return parse_size(value) if isinstance(value, str) else value
 
-    return check
+    allowed = f"a size such as 65536 or '64KiB', 1 to {most} bytes"
+    return must_be(allowed, lambda value: is_int(size(value)) and 1 <= size(value) <= most, lambda v: int(size(v)))
 
 
 def power_of_two(most: int) -> Check:
     """Make a check for a power of two up to a limit."""
-
-    def check(value: Any) -> int:
-        if not is_int(value) or not 1 <= value <= most or value & (value - 1):
-            raise ConfigError(f"must be a power of two from 1 to {most}, is {shown(value)}")
-        return int(value)
-
-    return check
+    allowed = f"a power of two from 1 to {most}"
+    return must_be(allowed, lambda value: is_int(value) and 1 <= value <= most and not value & (value - 1), int)
 
 
-def truth(value: Any) -> bool:
-    """Check that a value is true or false."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"must be true or false, is {shown(value)}")
-    return value
-
-
-def flag(value: Any) -> bool:
-    """Check that a value is true or false, or 1 or 0, which QNN's documents write for some keys."""
-    if not isinstance(value, (bool, int)) or value not in (0, 1):
-        raise ConfigError(f"must be true or false, or 1 or 0, is {shown(value)}")
-    return bool(value)
-
-
-def text(value: Any) -> str:
-    """Check that a value is a text."""
-    if not isinstance(value, str):
-        raise ConfigError(f"must be a text, is {shown(value)}")
-    return value
+truth = must_be("true or false", lambda value: isinstance(value, bool))
+flag = must_be("true or false, or 1 or 0", lambda value: isinstance(value, int) and value in (0, 1), bool)
+"""Like `truth`, but 1 and 0 are accepted too: QNN's documents write them for some keys."""
+text = must_be("a text", lambda value: isinstance(value, str))
+file_name = must_be("a path", lambda value: isinstance(value, str) and value)
 
 
 def list_of(check: Check, what: str) -> Check:
@@ -385,13 +364,6 @@ def list_of(check: Check, what: str) -> Check:
             raise ConfigError(f"must be a list of {what}, is {shown(value)}") from None
 
     return check_all
-
-
-def file_name(value: Any) -> str:
-    """Check that a value is a path."""
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"must be a path, is {shown(value)}")
-    return value
 
 
 # The key whose value is not a setting but the path of another file, which is read when it occurs.

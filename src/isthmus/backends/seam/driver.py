@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from isthmus import audit_log
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
+from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo, TensorType
 from isthmus.graph.operation import Call, Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
@@ -595,6 +595,17 @@ class BackendDriver(Configurable, ABC):
 
     def close(self) -> None:
         """Release everything; safe to call again. Most backends hold nothing outside their contexts."""
+
+
+def outline(info: GraphInfo) -> Graph:
+    """Return a graph of a context binary as a client sees it: its inputs and outputs."""
+    graph = Graph(info.name)
+    for kind, infos in ((TensorType.APP_WRITE, info.inputs), (TensorType.APP_READ, info.outputs)):
+        for each in infos:
+            tensor = graph.create_tensor(each.name, kind, each.dtype, each.dims, each.quantization)
+            tensor.mem_type = each.mem_type
+    graph.finalized = True
+    return graph
 
 
 def check_overlaps(

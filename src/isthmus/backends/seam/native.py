@@ -20,7 +20,7 @@ from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, named, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, GraphInfo, TensorType
+from isthmus.graph import DataType, Graph, GraphInfo
 from isthmus.graph.operation import Call
 from isthmus.memory.integers import is_int
 from isthmus.prepare import Plan
@@ -191,17 +191,6 @@ def supports(call: Call) -> str | None:
 def operations() -> tuple[str, ...]:
     """Return the operations that the native engine executes in some form."""
     return tuple(ACCEPTED.types)
-
-
-def outline(info: GraphInfo) -> Graph:
-    """Return a graph of a context binary as a client sees it: its inputs and outputs."""
-    graph = Graph(info.name)
-    for kind, infos in ((TensorType.APP_WRITE, info.inputs), (TensorType.APP_READ, info.outputs)):
-        for each in infos:
-            tensor = graph.create_tensor(each.name, kind, each.dtype, each.dims, each.quantization)
-            tensor.mem_type = each.mem_type
-    graph.finalized = True
-    return graph
 
 
 class NativeGraphDriver(GraphDriver, Generic[Prepared]):
