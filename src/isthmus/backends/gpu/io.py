@@ -12,10 +12,9 @@ from typing import ClassVar
 
 from isthmus.backends.gpu.buffers import pinned_buffer, shared_buffer
 from isthmus.backends.gpu.graph import GpuGraphDriver
-from isthmus.backends.gpu.options import GpuMemInfo
-from isthmus.backends.gpu.options import GpuMemType as GpuMemType
-from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.seam.entry import IoMemory, IoPolicy
+from isthmus.backends.gpu.options import GpuMemInfo, GpuMemType
+from isthmus.backends.seam.driver import GraphDriver, TensorMemory
+from isthmus.backends.seam.entry import IoMemory, IoPolicy, register_custom
 from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import Buffer
 
@@ -34,12 +33,5 @@ class GpuIo(IoPolicy):
             buffers += [pinned_buffer(context, max(info.nbytes, 1)) for info in infos]
             return IoMemory([TensorMemory(buffer.window()) for buffer in buffers], buffers)
         buffers += [shared_buffer(context, max(info.nbytes, 1)) for info in infos]
-        registrations = graph.context.register(
-            [
-                MemDescriptor(
-                    info.dims, info.dtype, DescriptorType.CUSTOM, custom=GpuMemInfo(GpuMemType.OPENCL, buffer)
-                )
-                for info, buffer in zip(infos, buffers, strict=True)
-            ]
-        )
-        return IoMemory([TensorMemory(known.window, known) for known in registrations], buffers)
+        customs = [GpuMemInfo(GpuMemType.OPENCL, buffer) for buffer in buffers]
+        return IoMemory(register_custom(graph.context, infos, customs), buffers)

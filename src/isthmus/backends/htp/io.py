@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from isthmus.backends.htp.graph import HtpGraphDriver
 from isthmus.backends.htp.options import HtpDescriptor
-from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.seam.entry import IoMemory, IoPolicy
+from isthmus.backends.seam.driver import GraphDriver
+from isthmus.backends.seam.entry import IoMemory, IoPolicy, register_custom
 from isthmus.backends.seam.staging import pack
 from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import rpcmem
@@ -29,12 +29,5 @@ class HtpIo(IoPolicy):
         offsets, total = pack(max(info.nbytes, 1) for info in infos)
         buffer = rpcmem.share(total)
         assert buffer.fd is not None
-        registrations = graph.context.register(
-            [
-                MemDescriptor(
-                    info.dims, info.dtype, DescriptorType.CUSTOM, custom=HtpDescriptor(buffer.nbytes, buffer.fd, offset)
-                )
-                for info, offset in zip(infos, offsets, strict=True)
-            ]
-        )
-        return IoMemory([TensorMemory(known.window, known) for known in registrations], [buffer])
+        customs = [HtpDescriptor(buffer.nbytes, buffer.fd, offset) for offset in offsets]
+        return IoMemory(register_custom(graph.context, infos, customs), [buffer])

@@ -8,11 +8,10 @@ from typing import ClassVar
 
 from isthmus.backends.lpai.graph import LpaiGraphDriver
 from isthmus.backends.lpai.options import LpaiMemType, Mem, MemInfo
-from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.seam.entry import IoMemory, IoPolicy
+from isthmus.backends.seam.driver import GraphDriver, TensorMemory
+from isthmus.backends.seam.entry import IoMemory, IoPolicy, register_custom
 from isthmus.errors import Code, QnnError
-from isthmus.graph import TensorInfo
-from isthmus.graph import TensorMemType as TensorMemType
+from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import Buffer, host, rpcmem
 
 
@@ -79,6 +78,5 @@ def _register(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorM
     room = start if start > mmap.PAGESIZE else 0
     buffer = rpcmem.share(graph.alignment.padded(info.nbytes) + room)
     custom = MemInfo(rpcmem.to_fd(buffer), -buffer.address % start)
-    descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)
-    [registration] = graph.context.register([descriptor])
-    return buffer, TensorMemory(registration.window, registration)
+    [memory] = register_custom(graph.context, [info], [custom])
+    return buffer, memory

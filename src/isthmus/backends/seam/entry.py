@@ -5,12 +5,20 @@ Each backend has one entry, in its own module. The registry finds it by name; no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from isthmus.backends.seam.config import Table
-from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
+from isthmus.backends.seam.driver import (
+    BackendDriver,
+    ContextDriver,
+    DescriptorType,
+    GraphDriver,
+    MemDescriptor,
+    Source,
+    TensorMemory,
+)
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import BinaryInfo, DataType, Graph, GraphInfo, TensorInfo, TensorMemType
@@ -83,6 +91,17 @@ class IoMemory:
 
     memories: Sequence[TensorMemory | None]
     buffers: Sequence[Buffer] = ()
+
+
+def register_custom(
+    context: ContextDriver, tensors: Iterable[TensorInfo], customs: Iterable[Any]
+) -> list[TensorMemory]:
+    """Register memory for each of these tensors, described by a backend's own structures."""
+    descriptors = [
+        MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)
+        for info, custom in zip(tensors, customs, strict=True)
+    ]
+    return [TensorMemory(each.window, each) for each in context.register(descriptors)]
 
 
 class IoPolicy:
