@@ -49,7 +49,7 @@ NET_RUN = "net-run --backend libQnnCpu.so --input_list input_list.txt --retrieve
     ("line", "words"),
     {
         "sweep model.onnx ./model.onnx": ("'model.onnx': it is named twice",),
-        "device model.onnx camera.onnx model.onnx": ("'model.onnx': it is named twice",),
+        "sweep model.onnx camera.onnx model.onnx --mode device": ("'model.onnx': it is named twice",),
         "inspect /dev/null": ("'/dev/null'", "a pipe or a device, not a file"),
         "run model.onnx --outputs none/out.npz": ("--outputs none/out.npz: cannot be written: No such file",),
         "profile-viewer --input_log ,": ("--input_log ',': it names no file",),

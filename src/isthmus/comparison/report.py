@@ -18,6 +18,7 @@ from isthmus.graph import Tensor
 from isthmus.report import findings
 from isthmus.report.findings import beyond, finite_or_text, reasons, saturation_remark
 from isthmus.report.names import shorten
+from isthmus.report.rows import align
 
 LARGEST_ROWS = 10
 """How many rows a report prints if not all."""
@@ -278,12 +279,5 @@ def _table(rows: tuple[TensorRow, ...]) -> list[str]:
             "" if alone is None else f"{alone.max_abs:.3g}", "" if alone is None else f"{row.tolerance:.3g}",
             row.verdict.value,
         ))  # fmt: skip
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     right = {"max abs", "relative", "rms", "steps", "alone", "tolerance"}
-    return [
-        "    " + "  ".join(
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for cell, width, name in zip(row, widths, head, strict=True)
-        ).rstrip()
-        for row in cells
-    ]  # fmt: skip
+    return [f"    {line}" for line in align(cells, [name in right for name in head])]

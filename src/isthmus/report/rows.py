@@ -54,24 +54,32 @@ def to_table(rows: Sequence[Mapping[str, Any]], columns: Columns, problem: str =
     """
     used = [name for name in columns if name != problem and any(row.get(name) is not None for row in rows)]
     numeric = {name for name in used if all(isinstance(row.get(name), (int, float, type(None))) for row in rows)}
-    widths = {name: max(len(columns[name]), *(len(shown(row.get(name))) for row in rows)) for name in used}
-
-    def line(cells: Mapping[str, str]) -> str:
-        aligned = (
-            f"{cells[name]:>{widths[name]}}" if name in numeric else f"{cells[name]:<{widths[name]}}"
-            for name in used
-            if name in cells
-        )
-        return _GAP.join(aligned).rstrip()
-
-    lines = [line({name: columns[name] for name in used})]
+    cells: list[list[str | None]] = [[columns[name] for name in used]]
     for row in rows:
-        if row.get(problem):
-            known = line({name: shown(row.get(name)) for name in used if row.get(name) is not None})
-            lines.append(f"{known}{_GAP}{row[problem]}")
-        else:
-            lines.append(line({name: shown(row.get(name)) for name in used}))
-    return lines
+        # A problem stands where the figures would be.
+        cells.append([None if row.get(problem) and row.get(name) is None else shown(row.get(name)) for name in used])
+    title, *lines = align(cells, [name in numeric for name in used])
+    problems = [f"{_GAP}{row[problem]}" if row.get(problem) else "" for row in rows]
+    return [title, *map("".join, zip(lines, problems, strict=True))]
+
+
+def align(rows: Sequence[Sequence[str | None]], right: Sequence[bool]) -> list[str]:
+    """Return rows of cells as lines in which columns are aligned, to the right where `right` says so; None is no cell.
+
+    Examples
+    --------
+    >>> align([["name", "bytes"], ["x", "12"]], [False, True])
+    ['name  bytes', 'x        12']
+    """
+    widths = [max(len(row[column] or "") for row in rows) for column in range(len(right))]
+    return [
+        _GAP.join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+            if cell is not None
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def shown(value: Any) -> str:

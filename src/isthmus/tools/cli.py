@@ -40,6 +40,7 @@ def _tool(command: str) -> Callable[..., int]:
 
         return _interruptible(f"qnn-{command}", run)
 
+    tool.__name__ = command.replace("-", "_")
     return tool
 
 
