@@ -136,16 +136,12 @@ def open_comparison(
 class _Alone:
     """What running an operation alone has shown.
 
-    Parameters
-    ----------
-    from_reference
-        The difference from the reference, on the reference's inputs; both as far as quantizers can represent them.
-    in_context
-        The difference between its result in the model and its result alone on the same inputs.
-    tolerance
-        How large both may be.
-    saturation
-        The reference's results that its quantizer cannot represent, if they differ by more than the tolerance.
+    - `from_reference`: the difference from the reference, on the reference's inputs; both as far as quantizers can
+      represent them.
+    - `in_context`: the difference between its result in the model and its result alone on the same inputs.
+    - `tolerance`: how large both may be.
+    - `saturation`: the reference's results that its quantizer cannot represent, if they differ by more than the
+      tolerance.
     """
 
     from_reference: Deviation

@@ -17,14 +17,9 @@ from isthmus.system.shield import shielded
 class GraphRunner:
     """A graph with memory on a backend.
 
-    Parameters
-    ----------
-    graph
-        The graph; the runner owns it from then on.
-    backend, config
-        The backend's name, and its configuration.
-    threads
-        Number of threads of an execution.
+    - `graph`: the graph; the runner owns it from then on.
+    - `backend`, `config`: the backend's name, and its configuration.
+    - `threads`: number of threads of an execution.
     """
 
     @shielded(release=lambda runner: runner.close())

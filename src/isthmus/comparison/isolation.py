@@ -14,14 +14,10 @@ from isthmus.graph import Graph, Node, Tensor, TensorType
 class Group:
     """The nodes that compute one tensor of a graph from tensors whose values are given.
 
-    Parameters
-    ----------
-    target
-        The graph's tensor.
-    nodes
-        The nodes in order; the last one writes the target.
-    sources
-        The tensors that they read and none of them computes: graph inputs, states, and tensors with given values.
+    - `target`: the graph's tensor.
+    - `nodes`: the nodes in order; the last one writes the target.
+    - `sources`: the tensors that they read and none of them computes: graph inputs, states, and tensors with given
+      values.
     """
 
     target: Tensor
@@ -33,12 +29,8 @@ class Group:
 class IsolatedGraph:
     """A graph of groups that do not read each other's results.
 
-    Parameters
-    ----------
-    graph
-        The finalized graph.
-    inputs, outputs
-        Its inputs and outputs, by the names that sources and targets have in the whole graph.
+    - `graph`: the finalized graph.
+    - `inputs`, `outputs`: its inputs and outputs, by the names that sources and targets have in the whole graph.
     """
 
     graph: Graph
@@ -49,12 +41,8 @@ class IsolatedGraph:
 def groups(graph: Graph, targets: Iterable[str], given: set[str]) -> list[Group]:
     """Collect, for each of a graph's tensors, the nodes that compute it from tensors with given values.
 
-    Parameters
-    ----------
-    targets
-        The names of the tensors, each written by a node.
-    given
-        The names of the graph's tensors that have a value.
+    - `targets`: the names of the tensors, each written by a node.
+    - `given`: the names of the graph's tensors that have a value.
     """
     writers = {tensor: node for node in graph.nodes for tensor in node.outputs}
     return [_group(graph, graph.tensors[name], given, writers) for name in targets]

@@ -25,12 +25,8 @@ _ELEMENT_TYPES = {dtype: number for number, dtype in NUMPY.items() if number not
 class OnnxSubject(Subject):
     """An ONNX file.
 
-    Parameters
-    ----------
-    source
-        The file, shapes for open dimensions, and values of inputs that are constants here.
-    data
-        The bytes of the file.
+    - `source`: the file, shapes for open dimensions, and values of inputs that are constants here.
+    - `data`: the bytes of the file.
     """
 
     runtime = "ONNX Runtime"

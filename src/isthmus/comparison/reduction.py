@@ -106,19 +106,10 @@ def _shrunk(run: Callable[[Sequence[ModelOperation]], ModelReduction | None], st
 class _Attempt:
     """Trials of smaller models.
 
-    Parameters
-    ----------
-    comparison
-        The comparison of the whole model.
-    folder
-        Where to write the smaller models.
-
-    Attributes
-    ----------
-    agreed
-        Whether a smaller model was compared and agrees.
-    problems
-        The errors of those that could not be compared.
+    - `comparison`: the comparison of the whole model.
+    - `folder`: where to write the smaller models.
+    - `agreed`: whether a smaller model was compared and agrees.
+    - `problems`: the errors of those that could not be compared.
     """
 
     def __init__(self, comparison: Comparison, folder: Path) -> None:

@@ -51,12 +51,8 @@ class Reference:
 def find_reference(subject: Subject, against: str | os.PathLike[str] | None, backend: str, threads: int) -> Reference:
     """Return what a model is to be compared with.
 
-    Parameters
-    ----------
-    against
-        None for the format's own runtime; a float type ("fp16"); a model file; or the name of a backend.
-    backend, threads
-        The backend that runs the model, and the threads it uses.
+    - `against`: none for the format's own runtime; a float type ("fp16"); a model file; or the name of a backend.
+    - `backend`, `threads`: the backend that runs the model, and the threads it uses.
     """
     if against is None:
         return Reference(subject.runtime, lambda feeds, kept: subject.reference(feeds))
@@ -85,16 +81,8 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
 def recompute(other: Subject, target: str, given: Arrays, known: Arrays) -> np.ndarray | None:
     """Compute a tensor of another model from other values of some of its tensors.
 
-    Parameters
-    ----------
-    given
-        The values from which it is computed.
-    known
-        The values of the model's own run, for inputs that are needed besides.
-
-    Returns
-    -------
-    The tensor, or None if the model has no operation for it or its runtime cannot run this part alone.
+    - `given`: the values from which it is computed.
+    - `known`: the values of the model's own run, for inputs that are needed besides.
     """
     writers = {name: each for each in other.operations for name in each.outputs}
     needed: dict[int, ModelOperation] = {}

@@ -28,14 +28,9 @@ Arrays = Mapping[str, np.ndarray]
 class HybridWeights:
     """Fixed-point weights of an operation with float activations, which are rounded to fixed point when it runs.
 
-    Parameters
-    ----------
-    step
-        The largest scale of the weights.
-    largest
-        The largest number that they can represent.
-    terms
-        The number of products that are added up for one result.
+    - `step`: the largest scale of the weights.
+    - `largest`: the largest number that they can represent.
+    - `terms`: the number of products that are added up for one result.
     """
 
     step: float
@@ -90,14 +85,9 @@ class StoredTensor:
 class ModelComposition:
     """A graph that was composed from a model.
 
-    Parameters
-    ----------
-    graph
-        The finalized graph.
-    stored
-        Where it has the model's tensors that are computed when it runs.
-    folded
-        The model's tensors that became constants, in the model's axis order.
+    - `graph`: the finalized graph.
+    - `stored`: where it has the model's tensors that are computed when it runs.
+    - `folded`: the model's tensors that became constants, in the model's axis order.
     """
 
     graph: Graph
@@ -108,15 +98,8 @@ class ModelComposition:
 class Subject(ABC):
     """A model file.
 
-    Parameters
-    ----------
-    source
-        The file, and what to load from it.
-
-    Attributes
-    ----------
-    operations
-        Its operations in order.
+    - `source`: the file, and what to load from it.
+    - `operations`: its operations in order.
     """
 
     runtime: str = ""
@@ -147,12 +130,8 @@ class Subject(ABC):
     def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
         """Return the bytes of a file of the same format that has only these operations.
 
-        Parameters
-        ----------
-        given
-            The tensors that become inputs, with arrays that show their shapes and types.
-        results
-            The tensors that become outputs.
+        - `given`: the tensors that become inputs, with arrays that show their shapes and types.
+        - `results`: the tensors that become outputs.
         """
         raise QnnError(
             Code.COMMON_NOT_SUPPORTED, f"model '{self.source.path.name}'", "only .onnx and .tflite files can be reduced"

@@ -35,12 +35,8 @@ class TfliteSubject(Subject):
 
     A tensor's name is the one that the graph has for it: the file's, with the tensor's number if several share it.
 
-    Parameters
-    ----------
-    source
-        The file, and shapes for its inputs.
-    data
-        The bytes of the file.
+    - `source`: the file, and shapes for its inputs.
+    - `data`: the bytes of the file.
     """
 
     runtime = "LiteRT"

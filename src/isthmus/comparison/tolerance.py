@@ -58,12 +58,8 @@ SINGLE = 2.0**-24
 class Bound:
     """The parts of a tolerance that do not depend on data, for a group of nodes.
 
-    Parameters
-    ----------
-    roundings, unit, steps
-        As in the description of this module.
-    least
-        The magnitude that counts as the largest if the reference's is smaller.
+    - `roundings`, `unit`, `steps`: as in the description of this module.
+    - `least`: the magnitude that counts as the largest if the reference's is smaller.
     """
 
     roundings: float
@@ -89,10 +85,8 @@ def step_size(tensor: Tensor) -> float:
 def bound(nodes: Sequence[Node], coarsest: float = 0.0) -> Bound:
     """Return the bound of a group of nodes.
 
-    Parameters
-    ----------
-    coarsest
-        The unit roundoff of the float type that one of the sides computes in, if that is not its tensors' type.
+    - `coarsest`: the unit roundoff of the float type that one of the sides computes in, if that is not its tensors'
+      type.
     """
     tensors = [t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None]
     unit = max([SINGLE, coarsest, *(UNITS[t.dtype] for t in tensors if t.dtype.is_half)])

@@ -72,14 +72,9 @@ def rounded_deviation(tensor: Tensor, own: np.ndarray, wanted: np.ndarray) -> De
 class ReferenceValues:
     """The reference's values of a graph's tensors.
 
-    Parameters
-    ----------
-    composition
-        The graph, and where it has the model's tensors.
-    held
-        The model's tensors that each of the graph's tensors holds.
-    arrays
-        The reference's arrays by the model's names.
+    - `composition`: the graph, and where it has the model's tensors.
+    - `held`: the model's tensors that each of the graph's tensors holds.
+    - `arrays`: the reference's arrays by the model's names.
     """
 
     def __init__(self, composition: ModelComposition, held: Mapping[str, Sequence[str]], arrays: Arrays) -> None:

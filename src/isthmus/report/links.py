@@ -12,14 +12,10 @@ from isthmus.prepare.schedule import ByteRange, Plan, PlanRow, Pool, StepOperand
 class StepLinks:
     """What a step is connected with.
 
-    Parameters
-    ----------
-    after
-        The earlier steps whose results it reads.
-    reads, writes
-        The blocks of scratch that it reads and writes, as indices of the plan's rows.
-    inputs, outputs
-        The names of the graph's inputs and states that it reads as they were given, and of the outputs that it writes.
+    - `after`: the earlier steps whose results it reads.
+    - `reads`, `writes`: the blocks of scratch that it reads and writes, as indices of the plan's rows.
+    - `inputs`, `outputs`: the names of the graph's inputs and states that it reads as they were given, and of the
+      outputs that it writes.
     """
 
     after: tuple[int, ...] = ()

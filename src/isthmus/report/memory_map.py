@@ -31,20 +31,12 @@ _Choice = TypeVar("_Choice")
 class _Marks:
     """The characters of the picture other than the blocks' letters.
 
-    Parameters
-    ----------
-    upper, lower
-        A cell of which only one half is filled.
-    dot
-        A cell of which little is filled.
-    peak
-        What points to the peak.
-    rail, floor, corner, tick
-        The axes: the left one, the lower one, where they meet, and the mark of a step.
-    ellipsis
-        What replaces the omitted part of a name.
-    tile, times
-        The steps of a fused region, and the sign before its number of tiles.
+    - `upper`, `lower`: a cell of which only one half is filled.
+    - `dot`: a cell of which little is filled.
+    - `peak`: what points to the peak.
+    - `rail`, `floor`, `corner`, `tick`: the axes: the left one, the lower one, where they meet, and the mark of a step.
+    - `ellipsis`: what replaces the omitted part of a name.
+    - `tile`, `times`: the steps of a fused region, and the sign before its number of tiles.
     """
 
     upper: str
@@ -77,14 +69,9 @@ class _Block:
 class _Scale:
     """The mapping of steps to columns and of bytes to lines.
 
-    Parameters
-    ----------
-    begin, steps
-        The first step, negative if a block is alive before step 0, and the number of steps.
-    columns, lines
-        The size of the map in characters.
-    bytes
-        The bytes from the bottom to the top.
+    - `begin`, `steps`: the first step, negative if a block is alive before step 0, and the number of steps.
+    - `columns`, `lines`: the size of the map in characters.
+    - `bytes`: the bytes from the bottom to the top.
     """
 
     begin: int

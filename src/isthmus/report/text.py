@@ -78,12 +78,8 @@ def operation_lines(operations: Sequence[Report], in_stages: bool = False) -> li
 def plan_lines(report: Report, io_inside: bool, columns: int = 80, unicode: bool = True) -> list[str]:
     """Return the lines of a plan: its sizes, what they would be otherwise, what saves memory, and the peak.
 
-    Parameters
-    ----------
-    io_inside
-        Whether inputs and outputs are in scratch.
-    columns, unicode
-        The width of a line, and whether the terminal shows all characters.
+    - `io_inside`: whether inputs and outputs are in scratch.
+    - `columns`, `unicode`: the width of a line, and whether the terminal shows all characters.
     """
     title = f"{heading(report)}, {counted(report['steps'], 'step')}"
     return [title, *fact_lines(_plan_facts(report, io_inside, columns, unicode))]

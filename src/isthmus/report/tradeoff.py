@@ -15,23 +15,14 @@ BOUNDED = "left out long regions because there are many steps: more tiles might 
 class Point:
     """The result of one limit.
 
-    Parameters
-    ----------
-    limit
-        The limit as a user writes it; empty for none.
-    scratch_bytes
-        The scratch of the plan with this limit.
-    times
-        The time of a run relative to a run without a limit.
-    regions
-        Number of fused regions.
-    noise
-        How far `times` varies from one round of measurement to another: half of the rounds are within it. None if one
-        round was measured.
-    beside_bytes
-        Bytes of what a budget counts besides scratch.
-    problem
-        Why the result does not fit memory of the device; empty if it fits.
+    - `limit`: the limit as a user writes it; empty for none.
+    - `scratch_bytes`: the scratch of the plan with this limit.
+    - `times`: the time of a run relative to a run without a limit.
+    - `regions`: number of fused regions.
+    - `noise`: how far `times` varies from one round of measurement to another: half of the rounds are within it. None
+      if one round was measured.
+    - `beside_bytes`: bytes of what a budget counts besides scratch.
+    - `problem`: why the result does not fit memory of the device; empty if it fits.
     """
 
     limit: str

@@ -23,14 +23,9 @@ Key = Hashable
 class SplitValue:
     """A tensor that is not a constant.
 
-    Parameters
-    ----------
-    name, bytes
-        The name for messages, and the size of the whole tensor.
-    rows
-        The number of its rows; 0 if it has none.
-    is_counted
-        Whether the whole tensor counts as memory; inputs and outputs may belong to the caller.
+    - `name`, `bytes`: the name for messages, and the size of the whole tensor.
+    - `rows`: the number of its rows; 0 if it has none.
+    - `is_counted`: whether the whole tensor counts as memory; inputs and outputs may belong to the caller.
     """
 
     name: str
@@ -47,19 +42,12 @@ class SplitValue:
 class TileRule:
     """A rule for computing a step by rows.
 
-    Parameters
-    ----------
-    sliced
-        The operands that are read by rows; the others are read whole.
-    rows
-        Which rows of those operands are needed for given rows of the result.
-    fewest
-        The minimum number of rows at a time; with fewer, a runtime may add in a different order.
-    prepared
-        A function of rows of the result and the rows of the operand that they need: the bytes of a padded copy of the
-        operand that must be made first; 0 if none is needed.
-    recomputed
-        Whether the step is so cheap that rows which several tiles read are recomputed for each of them.
+    - `sliced`: the operands that are read by rows; the others are read whole.
+    - `rows`: which rows of those operands are needed for given rows of the result.
+    - `fewest`: the minimum number of rows at a time; with fewer, a runtime may add in a different order.
+    - `prepared`: a function of rows of the result and the rows of the operand that they need: the bytes of a padded
+      copy of the operand that must be made first; 0 if none is needed.
+    - `recomputed`: whether the step is so cheap that rows which several tiles read are recomputed for each of them.
     """
 
     sliced: tuple[Key, ...]
@@ -73,19 +61,12 @@ class TileRule:
 class SplitStep:
     """One operation of the file; its inputs do not include constants. Without a rule it stays whole.
 
-    Parameters
-    ----------
-    name
-        The name for messages.
-    inputs, outputs
-        The values that it reads and writes.
-    rule
-        How it is computed by rows.
-    unit
-        A number shared by consecutive steps that runtimes fuse into one. A fused region contains all of them or none,
-        and no order puts other steps between them.
-    source
-        The node or operator in the file.
+    - `name`: the name for messages.
+    - `inputs`, `outputs`: the values that it reads and writes.
+    - `rule`: how it is computed by rows.
+    - `unit`: a number shared by consecutive steps that runtimes fuse into one. A fused region contains all of them or
+      none, and no order puts other steps between them.
+    - `source`: the node or operator in the file.
     """
 
     name: str
@@ -100,14 +81,9 @@ class SplitStep:
 class Network:
     """The steps of a model file in order.
 
-    Parameters
-    ----------
-    steps, values
-        The steps, and all tensors that they read or write and that are not constants.
-    initial, final
-        The values that exist before the first step, and those that must exist after the last.
-    fixed
-        Whether steps have effects beyond their operands, so that their order must not change.
+    - `steps`, `values`: the steps, and all tensors that they read or write and that are not constants.
+    - `initial`, `final`: the values that exist before the first step, and those that must exist after the last.
+    - `fixed`: whether steps have effects beyond their operands, so that their order must not change.
     """
 
     steps: tuple[SplitStep, ...]
@@ -198,14 +174,10 @@ def constant_nodes(
 ) -> Iterator[Any]:
     """Yield the nodes that compute constants, each after those that it reads, skipping nodes already yielded.
 
-    Parameters
-    ----------
-    keys
-        The values that are needed; those that are not constants are ignored.
-    makers, reads
-        The node that computes each constant, and a function that returns the names or numbers that a node reads.
-    written
-        The ids (of Python's ``id``) of the nodes yielded so far, also by earlier calls; new ones are added.
+    - `keys`: the values that are needed; those that are not constants are ignored.
+    - `makers`, `reads`: the node that computes each constant, and a function that returns the names or numbers that a
+      node reads.
+    - `written`: the ids (of Python's ``id``) of the nodes yielded so far, also by earlier calls; new ones are added.
     """
     stack = [makers[key] for key in reversed([*keys]) if key in makers]
     while stack:

@@ -48,17 +48,9 @@ _OF_SHAPES = ("Shape", "Size")
 class OnnxFile:
     """An ONNX file that can be split.
 
-    Parameters
-    ----------
-    data, name, folder
-        The bytes of the file, its name for messages, and the folder of its external data.
-    shapes
-        Dimensions of inputs that the file leaves open; they are fixed in the split file.
-
-    Attributes
-    ----------
-    network
-        The steps of the file that do not compute constants.
+    - `data`, `name`, `folder`: the bytes of the file, its name for messages, and the folder of its external data.
+    - `shapes`: dimensions of inputs that the file leaves open; they are fixed in the split file.
+    - `network`: the steps of the file that do not compute constants.
     """
 
     def __init__(
@@ -257,12 +249,8 @@ class OnnxFile:
 class _OnnxWriter:
     """A split ONNX file that is being written.
 
-    Parameters
-    ----------
-    source
-        The file to split.
-    network
-        Its steps, in the order to which the step numbers of instructions refer.
+    - `source`: the file to split.
+    - `network`: its steps, in the order to which the step numbers of instructions refer.
     """
 
     def __init__(self, source: OnnxFile, network: Network) -> None:

@@ -32,13 +32,10 @@ Attributes = dict[str, list[int] | None]
 class NodeRule(TileRule):
     """A rule for computing a node by rows.
 
-    Parameters
-    ----------
-    attributes
-        A function that returns the attributes that change for some rows of the result and of the operands; None removes
-        one.
-    constants
-        A function of the same rows that returns the operands, by number, that are replaced by other lists of numbers.
+    - `attributes`: a function that returns the attributes that change for some rows of the result and of the operands;
+      None removes one.
+    - `constants`: a function of the same rows that returns the operands, by number, that are replaced by other lists of
+      numbers.
     """
 
     attributes: Callable[[Rows, Rows], Attributes] = lambda rows, source: {}
@@ -49,14 +46,9 @@ class NodeRule(TileRule):
 class NodeFacts(Operands):
     """A node with its operands.
 
-    Parameters
-    ----------
-    op
-        The operator, with its domain before a colon if that is not ONNX's own.
-    attributes
-        The attributes by name; text as bytes.
-    is_float
-        Whether the elements of the first operand have more than one byte.
+    - `op`: the operator, with its domain before a colon if that is not ONNX's own.
+    - `attributes`: the attributes by name; text as bytes.
+    - `is_float`: whether the elements of the first operand have more than one byte.
     """
 
     op: str

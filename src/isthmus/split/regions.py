@@ -20,12 +20,8 @@ from isthmus.split.network import Key, Network, TileRule
 class Piece:
     """A separate piece of memory: a whole value, some of its rows, or such rows prepared for a step.
 
-    Parameters
-    ----------
-    value, rows, bytes
-        The value that it belongs to, the range of its rows, and its size.
-    whole
-        Whether it is the value as the file has it.
+    - `value`, `rows`, `bytes`: the value that it belongs to, the range of its rows, and its size.
+    - `whole`: whether it is the value as the file has it.
     """
 
     value: Key
@@ -104,21 +100,11 @@ class TilingEstimate:
 class SplitRegion:
     """The steps from `first` to `last` (inclusive), to be computed in tiles.
 
-    Parameters
-    ----------
-    network, first, last
-        The steps of the file, and the first and last one of the region.
-    wholes
-        The pieces that are whole values; see `whole_values`.
-
-    Attributes
-    ----------
-    steps, rules
-        The steps of the region, numbered from 0, and the rules of those that have one.
-    writer
-        For each value that the region computes, the number of the step in the region.
-    outputs
-        Those of these values that are read after the region.
+    - `network`, `first`, `last`: the steps of the file, and the first and last one of the region.
+    - `wholes`: the pieces that are whole values; see `whole_values`.
+    - `steps`, `rules`: the steps of the region, numbered from 0, and the rules of those that have one.
+    - `writer`: for each value that the region computes, the number of the step in the region.
+    - `outputs`: those of these values that are read after the region.
     """
 
     def __init__(self, network: Network, first: int, last: int, wholes: Mapping[Key, Piece]) -> None:

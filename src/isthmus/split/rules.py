@@ -12,14 +12,10 @@ from isthmus.split.network import Key
 class Operands:
     """The operands of a node, and the dimensions of its four-dimensional result.
 
-    Parameters
-    ----------
-    keys, dims, static
-        Each operand, its dimensions, and whether it is a constant; the key of a missing operand is None.
-    result
-        The dimensions of the result.
-    row_axis
-        The axis of rows in four-dimensional tensors.
+    - `keys`, `dims`, `static`: each operand, its dimensions, and whether it is a constant; the key of a missing operand
+      is None.
+    - `result`: the dimensions of the result.
+    - `row_axis`: the axis of rows in four-dimensional tensors.
     """
 
     keys: tuple[Key | None, ...]

@@ -27,15 +27,10 @@ _FILES = ("the model", "the split file")
 class Difference:
     """The difference between the results of two files, over all inputs tried.
 
-    Parameters
-    ----------
-    same_bits
-        Whether all results have the same shapes, types and bits.
-    largest
-        The largest difference between two numbers; None if they cannot be compared: shapes differ, or only one is a
-        number.
-    reach
-        The largest magnitude among the first file's results.
+    - `same_bits`: whether all results have the same shapes, types and bits.
+    - `largest`: the largest difference between two numbers; None if they cannot be compared: shapes differ, or only one
+      is a number.
+    - `reach`: the largest magnitude among the first file's results.
     """
 
     same_bits: bool = True

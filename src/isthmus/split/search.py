@@ -53,16 +53,10 @@ class SplitChoice:
 class Split:
     """A model in tiles.
 
-    Parameters
-    ----------
-    network
-        The steps in the chosen order.
-    regions, instructions
-        The fused regions, and all instructions of the split file.
-    before, after
-        The maximum of live bytes in the file's own order, and in this one.
-    holding
-        The name of the step with the most live bytes.
+    - `network`: the steps in the chosen order.
+    - `regions`, `instructions`: the fused regions, and all instructions of the split file.
+    - `before`, `after`: the maximum of live bytes in the file's own order, and in this one.
+    - `holding`: the name of the step with the most live bytes.
     """
 
     network: Network
@@ -77,14 +71,9 @@ class Split:
 class _Weighed:
     """What a region in tiles costs.
 
-    Parameters
-    ----------
-    peak
-        The maximum of live bytes, including values that only pass through the region.
-    cost
-        Copied bytes, plus `EACH` for every instruction.
-    exact
-        Whether the peak was counted; otherwise it is an estimate.
+    - `peak`: the maximum of live bytes, including values that only pass through the region.
+    - `cost`: copied bytes, plus `EACH` for every instruction.
+    - `exact`: whether the peak was counted; otherwise it is an estimate.
     """
 
     peak: int
@@ -95,12 +84,8 @@ class _Weighed:
 class SplitSearch:
     """The search over one order of the steps.
 
-    Parameters
-    ----------
-    network
-        The steps in that order.
-    exempt
-        Whether steps that cannot be tiled may be above a limit.
+    - `network`: the steps in that order.
+    - `exempt`: whether steps that cannot be tiled may be above a limit.
     """
 
     def __init__(self, network: Network, exempt: bool = False) -> None:

@@ -53,19 +53,10 @@ _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_
 class TfliteFile:
     """A TFLite file that can be split.
 
-    Parameters
-    ----------
-    data, name
-        The bytes of the file, and its name for messages.
-
-    Attributes
-    ----------
-    model, main
-        The tables of the file, and its main subgraph.
-    static
-        The numbers of tensors that are constants.
-    network
-        The steps of the file that do not compute constants.
+    - `data`, `name`: the bytes of the file, and its name for messages.
+    - `model`, `main`: the tables of the file, and its main subgraph.
+    - `static`: the numbers of tensors that are constants.
+    - `network`: the steps of the file that do not compute constants.
     """
 
     def __init__(self, data: bytes, name: str) -> None:
@@ -121,12 +112,8 @@ class _TfliteWriter:
     """A split TFLite file that is being written: first lists of new tensors, buffers and operators, then their
     tables.
 
-    Parameters
-    ----------
-    source
-        The file to split.
-    network
-        Its steps, in the order to which the step numbers of instructions refer.
+    - `source`: the file to split.
+    - `network`: its steps, in the order to which the step numbers of instructions refer.
     """
 
     def __init__(self, source: TfliteFile, network: Network) -> None:
@@ -351,18 +338,11 @@ def _valid_options(entry: OperatorEntry, table: Table) -> TableFields:
 class _Operator:
     """An operator to write: an unchanged old one (no inputs given), an old one on rows, or a new one.
 
-    Parameters
-    ----------
-    code
-        The number of a new operator's code.
-    inputs, outputs
-        Numbers of tensors.
-    axis
-        The axis of a concatenation; None for other operators.
-    old
-        The operator of the file.
-    valid
-        Whether its padding becomes VALID.
+    - `code`: the number of a new operator's code.
+    - `inputs`, `outputs`: numbers of tensors.
+    - `axis`: the axis of a concatenation; None for other operators.
+    - `old`: the operator of the file.
+    - `valid`: whether its padding becomes VALID.
     """
 
     def __init__(

@@ -35,18 +35,12 @@ Padding = tuple[Rows, Rows]
 class OperatorRule(TileRule):
     """A rule for computing an operator by rows.
 
-    Parameters
-    ----------
-    padding
-        A function that returns the explicit padding needed for some rows of the result and of the operands; None if the
-        operator pads nothing.
-    lowest
-        Whether the padding is the lowest number instead of zero.
-    valid
-        Whether the operator's own padding is switched off.
-    constants
-        A function of the same rows that returns the operands, by number, that are replaced by other arrays of 32-bit
-        integers.
+    - `padding`: a function that returns the explicit padding needed for some rows of the result and of the operands;
+      None if the operator pads nothing.
+    - `lowest`: whether the padding is the lowest number instead of zero.
+    - `valid`: whether the operator's own padding is switched off.
+    - `constants`: a function of the same rows that returns the operands, by number, that are replaced by other arrays
+      of 32-bit integers.
     """
 
     padding: Callable[[Rows, Rows], Padding] | None = None

@@ -109,10 +109,7 @@ def _limits(item: pytest.Item) -> MarkerOptions:
 class Watch:
     """The audit of one test, from its first fixture to its last, with those of its child processes.
 
-    Attributes
-    ----------
-    log
-        The audit.
+    - `log`: the audit.
     """
 
     def __init__(self, limits: MarkerOptions) -> None:

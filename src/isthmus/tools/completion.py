@@ -31,14 +31,9 @@ _QNN_WORDS = {option.name: option.parse.words for option in OPTIONS if isinstanc
 class Completion:
     """What can be typed after a command.
 
-    Parameters
-    ----------
-    options
-        Its options, each with its help.
-    values
-        The values of options that have fixed ones; for an option with any value None.
-    words
-        The values of arguments without an option, if they are fixed.
+    - `options`: its options, each with its help.
+    - `values`: the values of options that have fixed ones; for an option with any value None.
+    - `words`: the values of arguments without an option, if they are fixed.
     """
 
     options: dict[str, str]

@@ -55,18 +55,11 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 class Finding:
     """What was found of one thing.
 
-    Parameters
-    ----------
-    group
-        The heading that it is listed under.
-    name
-        What was looked for.
-    state
-        "works", "missing" or "broken".
-    text
-        What was found, or what is wrong.
-    remedy
-        What to do about it; empty if nothing need be done.
+    - `group`: the heading that it is listed under.
+    - `name`: what was looked for.
+    - `state`: "works", "missing" or "broken".
+    - `text`: what was found, or what is wrong.
+    - `remedy`: what to do about it; empty if nothing need be done.
     """
 
     group: str

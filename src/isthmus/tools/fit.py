@@ -151,12 +151,8 @@ def _refuse_with_judge(options: argparse.Namespace) -> None:
 class MemoryJudge:
     """Judges variants of a model by a budget, and by memory of the device that the configuration states.
 
-    Parameters
-    ----------
-    whole
-        The model without a limit.
-    budget
-        The bytes for scratch, state, inputs and outputs, and for the model binary if it is in such memory.
+    - `whole`: the model without a limit.
+    - `budget`: the bytes for scratch, state, inputs and outputs, and for the model binary if it is in such memory.
     """
 
     def __init__(self, request: ModelRequest, whole: Session, budget: int | None) -> None:

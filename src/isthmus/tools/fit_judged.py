@@ -37,14 +37,9 @@ MAX_FILES = 48
 class VariantFile:
     """A model file.
 
-    Parameters
-    ----------
-    content
-        Its bytes.
-    shapes
-        Dimensions of inputs that it leaves open.
-    split
-        How it was split; None for the model as it is.
+    - `content`: its bytes.
+    - `shapes`: dimensions of inputs that it leaves open.
+    - `split`: how it was split; None for the model as it is.
     """
 
     content: bytes
@@ -60,10 +55,7 @@ class VariantFile:
 class Judging:
     """The compilation of variants for the targets of a command line; each variant has a title.
 
-    Attributes
-    ----------
-    files, variants
-        The files by title, and their results.
+    - `files`, `variants`: the files by title, and their results.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:

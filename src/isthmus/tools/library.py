@@ -62,10 +62,7 @@ def add_timeout_argument(parser: argparse.ArgumentParser) -> None:
 def backend_config(entry: BackendEntry, config_file: Path | None, direct_mode: str | None = None) -> Any:
     """Return the backend's configuration from the options: a file, or a list in which later sources override earlier.
 
-    Parameters
-    ----------
-    direct_mode
-        The name of a mode, whose configuration overrides the file's.
+    - `direct_mode`: the name of a mode, whose configuration overrides the file's.
     """
     if direct_mode is None:
         return config_file

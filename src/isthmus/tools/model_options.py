@@ -68,20 +68,12 @@ def add_model_options(parser: argparse.ArgumentParser, many: bool = False) -> No
 class ModelRequest:
     """A model, and how it is to be prepared.
 
-    Parameters
-    ----------
-    source
-        The file, the dimensions of its inputs and the name of the graph.
-    entry
-        The backend.
-    config
-        The backend's configuration, as `Session` takes it.
-    limit
-        The limit on scratch.
-    binary
-        The description of a context binary; None for a model that is yet to be prepared.
-    bounds
-        The greatest values of tensors inside the model that decide shapes, by name.
+    - `source`: the file, the dimensions of its inputs and the name of the graph.
+    - `entry`: the backend.
+    - `config`: the backend's configuration, as `Session` takes it.
+    - `limit`: the limit on scratch.
+    - `binary`: the description of a context binary; None for a model that is yet to be prepared.
+    - `bounds`: the greatest values of tensors inside the model that decide shapes, by name.
     """
 
     source: ModelSource

@@ -49,14 +49,9 @@ def compose(
 ) -> None:
     """Compose all the models in a context; tensors of DLCs get the names that QNN's tools use.
 
-    Parameters
-    ----------
-    mem_type
-        The memory type that inputs and outputs are prepared for.
-    embedded
-        Whether memory types that a model library embeds take precedence over `mem_type`.
-    prefix
-        What the functions of model libraries begin with, if not with ``QnnModel``.
+    - `mem_type`: the memory type that inputs and outputs are prepared for.
+    - `embedded`: whether memory types that a model library embeds take precedence over `mem_type`.
+    - `prefix`: what the functions of model libraries begin with, if not with ``QnnModel``.
     """
     if prefix is not None and (not prefix.isidentifier() or not prefix.isascii()):
         rule = "must be the beginning of a function's name: letters, digits and _"

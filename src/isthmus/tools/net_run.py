@@ -66,12 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class GraphJob:
     """A graph with the inferences to run on it.
 
-    Parameters
-    ----------
-    native
-        The inputs whose files hold elements as stored.
-    folder
-        Where its Result folders go.
+    - `native`: the inputs whose files hold elements as stored.
+    - `folder`: where its Result folders go.
     """
 
     graph: qnn.Graph

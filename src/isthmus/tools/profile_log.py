@@ -39,10 +39,7 @@ class ProfiledCall:
 class ProfileRecorder:
     """The events of calls, collected one call after the other.
 
-    Parameters
-    ----------
-    level
-        The value of ``--profiling_level``; None to record nothing.
+    - `level`: the value of ``--profiling_level``; None to record nothing.
     """
 
     def __init__(self, backend: Backend, level: str | None) -> None:

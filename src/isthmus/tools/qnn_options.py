@@ -33,24 +33,14 @@ LOG_LEVELS = tuple(level.name.lower() for level in LogLevel)
 class Option:
     """An option of one or more of the tools.
 
-    Parameters
-    ----------
-    name
-        The name without dashes.
-    tools
-        The commands that have it.
-    help
-        What it does here; for an option without effect, what it does in the original.
-    argument
-        The name of its argument in the help; empty for a flag.
-    parse
-        Converts the argument's text, or raises `ValueError` with the rule that the text breaks.
-    optional
-        Whether the argument may be left out.
-    unused
-        Why the option has no effect here; empty if it has one.
-    refused
-        Why the option cannot be honoured; empty if it can.
+    - `name`: the name without dashes.
+    - `tools`: the commands that have it.
+    - `help`: what it does here; for an option without effect, what it does in the original.
+    - `argument`: the name of its argument in the help; empty for a flag.
+    - `parse`: converts the argument's text, or raises `ValueError` with the rule that the text breaks.
+    - `optional`: whether the argument may be left out.
+    - `unused`: why the option has no effect here; empty if it has one.
+    - `refused`: why the option cannot be honoured; empty if it can.
     """
 
     name: str

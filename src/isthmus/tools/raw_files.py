@@ -34,12 +34,8 @@ def _element(info: TensorInfo, native: bool) -> np.dtype:
 def check_size(path: Path, info: TensorInfo, native: bool, where: str) -> None:
     """Refuse an input file that cannot be read, or that has not the size of its tensor.
 
-    Parameters
-    ----------
-    native
-        Whether it holds elements as stored, rather than floats.
-    where
-        The line of the input list that names it.
+    - `native`: whether it holds elements as stored, rather than floats.
+    - `where`: the line of the input list that names it.
     """
     try:
         with reading.opened(path) as stream:
@@ -84,12 +80,8 @@ def read_tensor(path: Path, info: TensorInfo, native: bool, where: str) -> np.nd
 def write_results(folder: Path, arrays: Iterable[tuple[str, np.ndarray, TensorInfo]], content: str) -> None:
     """Write the outputs of an inference to a folder: all of them, or none if one cannot be written.
 
-    Parameters
-    ----------
-    arrays
-        The name of each file without its ending, the array and the tensor.
-    content
-        FLOAT, NATIVE or BOTH.
+    - `arrays`: the name of each file without its ending, the array and the tensor.
+    - `content`: FLOAT, NATIVE or BOTH.
     """
 
     def files() -> Iterator[tuple[str, bytes]]:

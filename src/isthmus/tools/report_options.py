@@ -33,12 +33,8 @@ def add_html_argument(
 ) -> None:
     """Add ``--html`` and ``--compare`` to a parser.
 
-    Parameters
-    ----------
-    compare
-        With what ``--compare`` compares, empty if the command cannot compare.
-    shown
-        What the page has.
+    - `compare`: with what ``--compare`` compares, empty if the command cannot compare.
+    - `shown`: what the page has.
     """
     parser.add_argument("--html", type=file_name, metavar="FILE", help=f"write a page with {shown}")
     if compare:

@@ -116,12 +116,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return the description of the result as plain data.
 
-    Parameters
-    ----------
-    steps
-        Number of operations in the model.
-    before_bytes, after_bytes
-        The sizes of both files.
+    - `steps`: number of operations in the model.
+    - `before_bytes`, `after_bytes`: the sizes of both files.
     """
     names = [step.name for step in result.network.steps]
     return {

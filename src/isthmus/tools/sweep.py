@@ -170,14 +170,9 @@ def numbers_of(shard: tuple[int, int] | None, numbers: Collection[int]) -> list[
 def part_report(shard: tuple[int, int] | None, sweep: str, version: str, rows: Mapping[int, Any]) -> dict[str, Any]:
     """Return rows as the report of a sweep, or of one of its shards, which `merge` can join.
 
-    Parameters
-    ----------
-    sweep
-        The sweep's identity: a hash of all its jobs.
-    version
-        The version that computed the rows; equal in all parts of a sweep.
-    rows
-        The rows by number.
+    - `sweep`: the sweep's identity: a hash of all its jobs.
+    - `version`: the version that computed the rows; equal in all parts of a sweep.
+    - `rows`: the rows by number.
     """
     numbers = sorted(rows)
     report: dict[str, Any] = {"version": version, "rows": [rows[number] for number in numbers]}

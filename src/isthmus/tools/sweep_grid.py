@@ -47,20 +47,13 @@ _PIECE = 1 << 20
 class SweepJob:
     """A row of a sweep, or the rows of a model on several chips.
 
-    Parameters
-    ----------
-    backend
-        The backend; None for the default.
-    settings
-        The values of ``--set`` by key.
-    mode, arguments
-        The command that computes it, and its options.
-    config
-        The backend's configuration file.
-    digest
-        A hash of the contents of the model and the configuration; for chips, with the build of Qualcomm's library.
-    machine
-        What its result depends on besides: this package, and the instruction set of this machine.
+    - `backend`: the backend; None for the default.
+    - `settings`: the values of ``--set`` by key.
+    - `mode`, `arguments`: the command that computes it, and its options.
+    - `config`: the backend's configuration file.
+    - `digest`: a hash of the contents of the model and the configuration; for chips, with the build of Qualcomm's
+      library.
+    - `machine`: what its result depends on besides: this package, and the instruction set of this machine.
     """
 
     number: int

@@ -84,22 +84,13 @@ _TABLE: Table = {
 class ModelThread:
     """A thread that repeats a model's input list.
 
-    Parameters
-    ----------
-    interval
-        Microseconds between two inferences.
-    unit, loop
-        How long: a number of inferences (count) or of seconds (second).
-    executed
-        How many inferences have ended.
-    stop
-        Ends all threads that share it, after their current inference.
-    profile
-        Where executions are recorded, if a trace is wanted.
-    problem
-        What ended it early.
-    ended
-        Set when the thread has ended.
+    - `interval`: microseconds between two inferences.
+    - `unit`, `loop`: how long: a number of inferences (count) or of seconds (second).
+    - `executed`: how many inferences have ended.
+    - `stop`: ends all threads that share it, after their current inference.
+    - `profile`: where executions are recorded, if a trace is wanted.
+    - `problem`: what ended it early.
+    - `ended`: set when the thread has ended.
     """
 
     name: str

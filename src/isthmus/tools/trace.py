@@ -42,14 +42,9 @@ _MEMORY = {"allocate": "allocate", "free": "allocate", "register": "register", "
 class TraceRecord:
     """What a command did, for a trace.
 
-    Parameters
-    ----------
-    log
-        The audit of the command.
-    executions
-        When each execution ran, from detailed profiles.
-    plans
-        The plan of each graph, by its name, if there is one.
+    - `log`: the audit of the command.
+    - `executions`: when each execution ran, from detailed profiles.
+    - `plans`: the plan of each graph, by its name, if there is one.
     """
 
     log: AuditLog

@@ -18,12 +18,8 @@ JUDGE = "htp"
 class Variant:
     """A variant of a model on one target.
 
-    Parameters
-    ----------
-    title
-        How the variant was made; empty for the model as it is.
-    level
-        The optimization level that it was compiled with.
+    - `title`: how the variant was made; empty for the model as it is.
+    - `level`: the optimization level that it was compiled with.
     """
 
     title: str

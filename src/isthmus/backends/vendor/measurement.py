@@ -114,12 +114,8 @@ def measure(
 ) -> Measurement:
     """Compile graphs in one context for a target, in a new process.
 
-    Parameters
-    ----------
-    graphs
-        The name of each graph, and the graph as `Composition.to_bytes` returns it.
-    started
-        Is called with the process, so that another thread can kill it.
+    - `graphs`: the name of each graph, and the graph as `Composition.to_bytes` returns it.
+    - `started`: is called with the process, so that another thread can kill it.
     """
     build = ""
     try:
@@ -182,10 +178,7 @@ def _measurement(description: Mapping[str, Any], build: str, seconds: Mapping[st
 class MeasurementCache:
     """Measurements on disk, each in a file of its own.
 
-    Parameters
-    ----------
-    fresh
-        Whether to measure everything again, and keep the new results.
+    - `fresh`: whether to measure everything again, and keep the new results.
     """
 
     def __init__(self, folder: Path, fresh: bool = False) -> None:
@@ -208,12 +201,8 @@ class MeasurementCache:
 class Compilation:
     """A model that is to be compiled for a target.
 
-    Parameters
-    ----------
-    model
-        The model's name in reports.
-    graphs
-        Its graphs by name, as `measure` takes them.
+    - `model`: the model's name in reports.
+    - `graphs`: its graphs by name, as `measure` takes them.
     """
 
     model: str
@@ -230,12 +219,8 @@ def measure_all(
 ) -> list[Measurement]:
     """Measure what the cache lacks, in parallel processes, and show the progress; return all results in order.
 
-    Parameters
-    ----------
-    build
-        The build of the library, for the keys of the cache.
-    workers
-        How many processes run at a time; 0 for one per processor.
+    - `build`: the build of the library, for the keys of the cache.
+    - `workers`: how many processes run at a time; 0 for one per processor.
     """
 
     def key(number: int) -> str:

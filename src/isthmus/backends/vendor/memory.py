@@ -19,10 +19,7 @@ from isthmus.errors import Code, QnnError
 class VendorRegistration(TableEntry):
     """Memory that the vendor's library has registered.
 
-    Attributes
-    ----------
-    handle
-        The library's handle; 0 while there is none.
+    - `handle`: the library's handle; 0 while there is none.
     """
 
     def __init__(
@@ -36,10 +33,7 @@ class VendorRegistration(TableEntry):
 class VendorMemory(RegistrationTable[VendorRegistration]):
     """The registered memory of one context.
 
-    Parameters
-    ----------
-    process
-        Returns the process of the context.
+    - `process`: returns the process of the context.
     """
 
     def __init__(self, process: Callable[[], VendorProcess]) -> None:

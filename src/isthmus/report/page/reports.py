@@ -38,10 +38,7 @@ _MAIN_PART = 0.5
 def sections_of(report: Report, number: int | None = 0) -> list[Section]:
     """Return the sections of a report, of whatever it has: figures, map, bounds, pools, advice, times, audit.
 
-    Parameters
-    ----------
-    number
-        The report's number on the page, for its map; None for no map.
+    - `number`: the report's number on the page, for its map; None for no map.
     """
     found: list[Section] = [_figures(report)]
     if number is not None and report.get("tensors"):

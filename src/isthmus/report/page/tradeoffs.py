@@ -36,10 +36,7 @@ _MAX_BARS = 24
 def tradeoff_sections(report: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> list[Section]:
     """Return the sections of what ``isthmus fit`` reports.
 
-    Parameters
-    ----------
-    reports
-        The plan without a limit and, if another is advised, that plan: they are drawn side by side.
+    - `reports`: the plan without a limit and, if another is advised, that plan: they are drawn side by side.
     """
     points, advised = report["points"], report["advised"]
     first = points[0]

@@ -34,12 +34,8 @@ _RANGE = 6.0
 class Layer:
     """A layer of the camera network.
 
-    Parameters
-    ----------
-    kind
-        "conv", "depthwise", "pool", "add" (the layer two before is added), "mean" or "dense".
-    channels, size, stride
-        The channels of the result, and the window.
+    - `kind`: "conv", "depthwise", "pool", "add" (the layer two before is added), "mean" or "dense".
+    - `channels`, `size`, `stride`: the channels of the result, and the window.
     """
 
     kind: str

@@ -36,14 +36,9 @@ _TYPES = {np.dtype(kind): element for element, kind in NUMPY_TYPES.items() if el
 class SampleTensor:
     """A tensor of a subgraph.
 
-    Parameters
-    ----------
-    data
-        The contents of a constant.
-    scale, zero
-        How stored integers map to reals; no scale for floats.
-    element
-        The type, if it is not that of `dtype`.
+    - `data`: the contents of a constant.
+    - `scale`, `zero`: how stored integers map to reals; no scale for floats.
+    - `element`: the type, if it is not that of `dtype`.
     """
 
     name: str
@@ -63,10 +58,7 @@ class SampleTensor:
 class TfliteSubgraph:
     """A subgraph in the making: tensors and operators in order.
 
-    Attributes
-    ----------
-    operators
-        The name of each operator, the numbers of its inputs and outputs, and its options.
+    - `operators`: the name of each operator, the numbers of its inputs and outputs, and its options.
     """
 
     name: str = "main"
