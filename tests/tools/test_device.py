@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from support import dlc_graphs, dlc_write, model_libraries, tiny
@@ -27,10 +28,11 @@ TARGETS = ["--soc", "SM8750,SM8650", "--vtcm", "2", "--level", "2,3"]
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache of measurements; kernels are found where they are."""
+    """An empty cache of measurements."""
     folder = tmp_path / "cache"
-    monkeypatch.setattr("isthmus.tools.device.Folder.of_user", lambda: type("F", (), {"path": folder}))
-    return folder / "device"
+    kept = partial(measurement.MeasurementCache, folder)
+    monkeypatch.setattr("isthmus.tools.device.measurement_cache", kept)
+    return folder
 
 
 @pytest.fixture
