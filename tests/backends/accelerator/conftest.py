@@ -4,7 +4,8 @@ import gc
 
 import pytest
 
-from backends.accelerator.harness import LONG_REPEATS, LONG_SIZE, gate_binary
+from backends.accelerator.harness import LONG_REPEATS, LONG_SIZE, LoadedGraph, gate_binary
+from isthmus.backends.accelerator import Accelerator
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,19 @@ def content(tmp_path_factory):
 @pytest.fixture(scope="session")
 def long_content(tmp_path_factory):
     return gate_binary(tmp_path_factory.mktemp("models"), LONG_SIZE, LONG_REPEATS)
+
+
+@pytest.fixture(scope="module")
+def accelerator():
+    with Accelerator() as running:
+        yield running
+
+
+@pytest.fixture
+def loaded(accelerator, content):
+    graph = LoadedGraph(accelerator, content)
+    yield graph
+    graph.close()
 
 
 @pytest.fixture(autouse=True)

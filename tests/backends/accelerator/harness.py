@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from support import tiny
 
+from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.seam import binary, native
 from isthmus.engine.native.target import Target
@@ -67,6 +69,21 @@ class LoadedGraph:
 def under_way(loaded: LoadedGraph) -> bool:
     """Whether an execution has been posted and not answered."""
     return loaded.queue._page.request.value != loaded.queue._page.response.value
+
+
+def start_run(loaded: LoadedGraph) -> tuple[threading.Thread, list[Code]]:
+    """Run in another thread, which adds the code of an error to a list; return both."""
+    codes: list[Code] = []
+
+    def run() -> None:
+        try:
+            loaded.run()
+        except QnnError as problem:
+            codes.append(problem.code)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, codes
 
 
 def exists(pid: int) -> bool:

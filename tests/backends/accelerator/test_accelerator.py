@@ -21,19 +21,6 @@ from isthmus.engine.native.target import portable
 from isthmus.memory import rpcmem
 
 
-@pytest.fixture(scope="module")
-def accelerator():
-    with Accelerator() as running:
-        yield running
-
-
-@pytest.fixture
-def loaded(accelerator, content):
-    graph = LoadedGraph(accelerator, content)
-    yield graph
-    graph.close()
-
-
 def test_it_reads_and_writes_the_clients_memory(loaded) -> None:
     generator = np.random.default_rng(0)
     for _ in range(5):

@@ -7,7 +7,7 @@ import pytest
 from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import LONG_SIZE, LoadedGraph, exists, under_way
+from backends.accelerator.harness import LONG_SIZE, LoadedGraph, exists, start_run, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection
@@ -67,16 +67,7 @@ def test_an_execution_in_time_is_not_disturbed_by_its_limit(content) -> None:
 def test_an_execution_can_be_aborted_by_another_thread(content, long_content) -> None:
     with Accelerator() as accelerator:
         long, loaded = LoadedGraph(accelerator, long_content, LONG_SIZE), LoadedGraph(accelerator, content)
-        codes = []
-
-        def wait():
-            try:
-                long.run()
-            except QnnError as problem:
-                codes.append(problem.code)
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        waiting, codes = start_run(long)
         assert eventually(lambda: under_way(long))
         long.queue.abort()
         waiting.join(PATIENCE)
@@ -225,16 +216,7 @@ def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_w
 def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_content) -> None:
     with Accelerator(units=1, deadlines=Deadlines(closing=PATIENCE)) as accelerator:
         loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
-        codes = []
-
-        def wait():
-            try:
-                long.run()
-            except QnnError as problem:
-                codes.append(problem.code)
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        waiting, codes = start_run(long)
         assert eventually(lambda: under_way(long))
         in_time(loaded.close)
         assert under_way(long)

@@ -10,7 +10,7 @@ import pytest
 from support.processes import in_child
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import LONG_SIZE, LoadedGraph, under_way
+from backends.accelerator.harness import LONG_SIZE, LoadedGraph, start_run, under_way
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Queue, process
 
@@ -44,16 +44,7 @@ def everything(accelerator, loaded):
 
 def test_while_another_thread_executes(accelerator, content, long_content) -> None:
     loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
-    codes = []
-
-    def wait():
-        try:
-            long.run()
-        except QnnError as problem:
-            codes.append(problem.code)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
+    waiting, codes = start_run(long)
     assert eventually(lambda: under_way(long))
     assert in_child(lambda: everything(accelerator, long)) == 0
     assert under_way(long), "the child has not disturbed it"

@@ -20,7 +20,7 @@ from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
 import isthmus
-from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected
+from backends.accelerator.harness import SIZE, LoadedGraph, children, exists, expected, start_run
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.connection import Connection
@@ -104,22 +104,15 @@ def test_a_death_just_before_the_doorbell_rings_is_reported(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         loaded.run()
-        ring, codes = loaded.queue._call, []
+        ring = loaded.queue._call
 
         def ring_too_late(*arguments):
             os.kill(accelerator.pid, signal.SIGKILL)
             assert eventually(lambda: loaded.queue._response.value == doorbell.GONE)
             ring(*arguments)
 
-        def wait():
-            try:
-                loaded.run()
-            except QnnError as problem:
-                codes.append(problem.code)
-
         loaded.queue._call = ring_too_late
-        waiting = threading.Thread(target=wait, daemon=True)
-        waiting.start()
+        waiting, codes = start_run(loaded)
         waiting.join(PATIENCE)
         assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
         loaded.close()
@@ -129,21 +122,14 @@ def test_a_queue_notices_a_death_that_was_not_reported_to_it(content) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         accelerator.connection.forget(loaded.queue._id)
-        ring, codes = loaded.queue._call, []
+        ring = loaded.queue._call
 
         def ring_too_late(*arguments):
             os.kill(accelerator.pid, signal.SIGKILL)
             ring(*arguments)
 
-        def wait():
-            try:
-                loaded.run()
-            except QnnError as problem:
-                codes.append(problem.code)
-
         loaded.queue._call = ring_too_late
-        waiting = threading.Thread(target=wait, daemon=True)
-        waiting.start()
+        waiting, codes = start_run(loaded)
         waiting.join(PATIENCE)
         assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
         loaded.close()

@@ -19,19 +19,6 @@ from isthmus.memory.shareable import shared_file
 NBYTES = 4 * SIZE
 
 
-@pytest.fixture(scope="module")
-def accelerator():
-    with Accelerator() as running:
-        yield running
-
-
-@pytest.fixture
-def loaded(accelerator, content):
-    graph = LoadedGraph(accelerator, content)
-    yield graph
-    graph.close()
-
-
 def execute(loaded, output):
     with loaded.queue.lock():
         loaded.queue.execute(loaded.graph, [*loaded.slots[:2], output])
