@@ -70,7 +70,7 @@ def test_a_folder_that_others_may_write_is_refused_with_the_remedy(filled, mode)
 
 
 def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch) -> None:
-    monkeypatch.setattr(folder_module, "_trusted", lambda: (os.geteuid() + 1, os.geteuid() + 2))
+    monkeypatch.setattr(folder_module, "_trusted_owners", lambda: (os.geteuid() + 1, os.geteuid() + 2))
     with pytest.raises(QnnError, match=r"belongs to another user.*ISTHMUS_CACHE_DIR"):
         filled.read("f.o", KEY)
     with pytest.raises(QnnError, match="belongs to another user"):
@@ -78,14 +78,14 @@ def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch
 
 
 def test_a_file_of_another_user_is_refused(filled, monkeypatch) -> None:
-    answers = iter([folder_module._trusted(), ()])  # asked for the folder, then for the file
-    monkeypatch.setattr(folder_module, "_trusted", lambda: next(answers))
+    answers = iter([folder_module._trusted_owners(), ()])  # asked for the folder, then for the file
+    monkeypatch.setattr(folder_module, "_trusted_owners", lambda: next(answers))
     with pytest.raises(QnnError, match=r"f\.o: belongs to another user.*Remove it"):
         filled.read("f.o", KEY)
 
 
 def test_the_user_and_root_are_trusted() -> None:
-    assert folder_module._trusted() == (os.geteuid(), 0)
+    assert folder_module._trusted_owners() == (os.geteuid(), 0)
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602], ids=oct)

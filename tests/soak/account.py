@@ -80,7 +80,7 @@ def take() -> Account:
         len(os.listdir("/proc/self/task")),
         children(),
         tuple(hold.holder for hold in holds.present()),
-        sum(not mapping.is_closed for mapping in list(shareable._known.values())),
+        sum(not mapping.is_closed for mapping in list(shareable._mappings.values())),
         tcm.pool().allocations,
     )
 

@@ -208,15 +208,15 @@ def provide(
     folder = _users_folder()
     # The second attempt covers sources that were edited while the compiler read them.
     for _ in range(2):
-        wanted = pieces()
-        codes = {piece.job: code for piece in wanted if (code := _read(folder, piece)) is not None}
-        absent = [piece for piece in wanted if piece.job not in codes]
+        requested = pieces()
+        codes = {piece.job: code for piece in requested if (code := _read(folder, piece)) is not None}
+        absent = [piece for piece in requested if piece.job not in codes]
         if absent:
             codes |= compile_missing(compiler, folder, absent)
-        if len(codes) == len(wanted):
+        if len(codes) == len(requested):
             return codes
         forget()
-    what = compiler.describe(len(wanted) - len(codes))
+    what = compiler.describe(len(requested) - len(codes))
     raise QnnError(Code.COMMON_GENERAL, what, "its sources were edited while it was compiled", "Try again.")
 
 

@@ -75,7 +75,7 @@ class Folder:
     def read(self, name: str, key: str) -> bytes | None:
         """Return the code kept under a name and a key, or None if it is absent or damaged."""
         try:
-            with self._opened() as folder:
+            with self._open() as folder:
                 content = self._content(folder, name)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -140,7 +140,7 @@ class Folder:
 
     def holder(self, name: str) -> int | None:
         """Return the process that has claimed a name, if that is known."""
-        with suppress(OSError, ValueError), self._opened() as folder:
+        with suppress(OSError, ValueError), self._open() as folder:
             lock = own_fd(partial(os.open, dir_fd=folder), name + _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with lock:
                 return int(os.pread(lock.fileno(), 20, 0))
@@ -148,16 +148,16 @@ class Folder:
 
     def _end_claim(self, name: str) -> None:
         """Remove the file of a claim, which is still locked."""
-        with suppress(OSError), self._opened() as folder:
+        with suppress(OSError), self._open() as folder:
             os.unlink(name + _LOCK, dir_fd=folder)
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _open(self) -> Iterator[int]:
         """Yield a descriptor of the folder; refuse a folder that another user owns or may write."""
         with own_fd(os.open, self.path, os.O_RDONLY | os.O_DIRECTORY) as own:
             folder = own.fileno()
             status = os.fstat(folder)
-            if status.st_uid not in _trusted():
+            if status.st_uid not in _trusted_owners():
                 raise self._refusal(
                     self.path,
                     f"belongs to another user (number {status.st_uid}), who could make you run their code",
@@ -180,7 +180,7 @@ class Folder:
         """Yield a descriptor of the folder, which is created first; every `OSError` becomes `Unavailable`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._opened() as folder:
+            with self._open() as folder:
                 yield folder
         except OSError as problem:
             raise self._unavailable("written", problem) from None
@@ -198,7 +198,7 @@ class Folder:
             status = os.fstat(own.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise self._refusal(self.path / name, "is not a plain file", "Remove it.")
-            if status.st_uid not in _trusted():
+            if status.st_uid not in _trusted_owners():
                 raise self._refusal(self.path / name, f"belongs to another user (number {status.st_uid})", "Remove it.")
             if status.st_mode & 0o022:
                 raise self._refusal(self.path / name, "can be written by others", "Remove it.")
@@ -224,7 +224,7 @@ class Folder:
         return QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"cache of compiled code {path}", rule, hint)
 
 
-def _trusted() -> tuple[int, int]:
+def _trusted_owners() -> tuple[int, int]:
     """Return the trusted owners: the user, and root, who can do anything anyway and may provide a filled cache."""
     return os.geteuid(), 0
 

@@ -68,12 +68,12 @@ def link(objects: Iterable[bytes], address_of: Callable[[str], int]) -> tuple[by
     address of a function of the C library.
     """
     try:
-        return _linked([_parsed(code) for code in objects], address_of)
+        return _link([_parse(code) for code in objects], address_of)
     except (struct.error, IndexError, ValueError, OverflowError):
         raise _refusal("it is damaged") from None
 
 
-def _linked(files: Sequence[_ObjectFile], address_of: Callable[[str], int]) -> tuple[bytes, dict[str, int]]:
+def _link(files: Sequence[_ObjectFile], address_of: Callable[[str], int]) -> tuple[bytes, dict[str, int]]:
     """Lay out the sections of files and fill in their references; see `link`."""
     size = 0
     for section in (section for file in files for section in file.sections):
@@ -122,7 +122,7 @@ class _Stubs:
         return self._places[name]
 
 
-def _parsed(code: bytes) -> _ObjectFile:
+def _parse(code: bytes) -> _ObjectFile:
     """Read an object file; refuse what `link` cannot do."""
     machine = struct.unpack_from("<H", code, 18)[0]
     if code[:6] != b"\x7fELF\x02\x01" or machine not in _STUBS:

@@ -151,8 +151,18 @@ def optimised(
 ) -> llvm.ModuleRef:
     """Return a module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.
 
-    It calls the function `name` of the IR `text`. With `answer`, both return an i64. It `may_call` these C functions
-    only: cached code needs no others.
+    Parameters
+    ----------
+    text, name
+        The IR, and the function in it that the entry calls.
+    entry
+        The name of the C function.
+    machine
+        The target machine.
+    may_call
+        The C functions that it may call; cached code needs no others.
+    answer
+        Whether the function, and so the C function, returns an i64.
     """
     # The IR names the machine that numba runs on.
     lines = [

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).with_name("archives")
 
 def read(archive: str, name: str, key: str) -> bytes | None:
     """Return the code under a name and a key, or None if it is absent, damaged or of another key."""
-    opened = _opened(FOLDER / f"{archive}.zip")
+    opened = _open(FOLDER / f"{archive}.zip")
     if opened is None:
         return None
     try:
@@ -44,7 +44,7 @@ def write(file: Path, codes: Mapping[str, tuple[str, bytes]]) -> None:
 
 
 @lru_cache(maxsize=8)
-def _opened(file: Path) -> zipfile.ZipFile | None:
+def _open(file: Path) -> zipfile.ZipFile | None:
     """Return an archive, from a copy in memory: the process keeps no descriptor. None if there is no such file."""
     try:
         content = file.read_bytes()

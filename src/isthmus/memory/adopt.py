@@ -137,7 +137,7 @@ def _recognize(memory: Any, what: str, nbytes: int | None, writable: bool, refus
         isinstance(memory, ctypes.Array) and issubclass(getattr(memory, "_type_", object), _POINTERS)
     ):
         raise refuse(f"a {type(memory).__name__} is a pointer, not the memory it points to", _POINTER_HINT)
-    return _exported(memory, writable, refuse)
+    return _export_window(memory, writable, refuse)
 
 
 def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
@@ -181,7 +181,7 @@ def _spans_at(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tup
     return tuple(spans)
 
 
-def _exported(owner: Any, writable: bool, refuse: _Refuse) -> Window:
+def _export_window(owner: Any, writable: bool, refuse: _Refuse) -> Window:
     """Return the window of an array or of any object that exports memory."""
     try:
         array = owner if isinstance(owner, np.ndarray) else np.frombuffer(memoryview(owner).cast("B"), np.uint8)

@@ -115,7 +115,7 @@ class SharedMapping(MappedBuffer):
         super()._release()
 
 
-_known: weakref.WeakValueDictionary[Identity, SharedMapping] = weakref.WeakValueDictionary()
+_mappings: weakref.WeakValueDictionary[Identity, SharedMapping] = weakref.WeakValueDictionary()
 """The mapping of each shared memory that this process has mapped, so that it is mapped only once."""
 _lock = Lock()
 
@@ -123,13 +123,13 @@ _lock = Lock()
 def remember(mapping: SharedMapping) -> None:
     """Register a mapping: windows of this memory use it from now on."""
     with _lock:
-        _known[mapping.identity] = mapping
+        _mappings[mapping.identity] = mapping
 
 
 def mapping_of(identity: Identity) -> SharedMapping | None:
     """Return the open mapping of some shared memory, if this process has one."""
     with _lock:
-        mapping = _known.get(identity)
+        mapping = _mappings.get(identity)
     return None if mapping is None or mapping.is_closed else mapping
 
 

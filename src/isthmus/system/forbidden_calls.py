@@ -147,7 +147,7 @@ class _SignalAction(ctypes.Structure):
 
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-_kept: list[object] = []
+_handlers: list[object] = []
 """Handlers, which must exist until the process ends."""
 
 
@@ -212,6 +212,6 @@ def _handle_refusals(libc: ctypes.CDLL, machine: Machine, report: Callable[[str]
             report(names.get(call, f"system call {call}"))
 
     handler = _HANDLER(refuse)
-    _kept.append(handler)
+    _handlers.append(handler)
     action = _SignalAction(ctypes.cast(handler, ctypes.c_void_p), flags=_SA_SIGINFO | _SA_NODEFER)
     libc.sigaction(int(signal.SIGSYS), ctypes.byref(action), None)

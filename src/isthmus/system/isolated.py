@@ -30,11 +30,11 @@ they use.
 STANDARD = 2
 """The last of the standard descriptors: input, output, error."""
 
-_KEPT = frozenset(
+_VARIABLES = frozenset(
     ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 """Variables that a child gets; others could change what it does."""
-_KEPT_PREFIXES = ("LC_", "ISTHMUS_")
+_PREFIXES = ("LC_", "ISTHMUS_")
 _LIBRARIES = "LD_LIBRARY_PATH"
 
 # `-I` leaves the standard library and the interpreter's site-packages on the path. The user's own site-packages go
@@ -92,11 +92,11 @@ def environment() -> dict[str, str]:
     Numba's settings are excluded too: compiled code may depend only on what the cache key covers. Relative library
     search folders are dropped, since they refer to the working folder.
     """
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    variables = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
     libraries = [folder for folder in os.environ.get(_LIBRARIES, "").split(os.pathsep) if os.path.isabs(folder)]
     if libraries:
-        kept[_LIBRARIES] = os.pathsep.join(libraries)
-    return kept
+        variables[_LIBRARIES] = os.pathsep.join(libraries)
+    return variables
 
 
 def library_seconds() -> float:

@@ -85,11 +85,11 @@ def resumed(
     """
     missing = []
     for job in jobs:
-        known = kept.get(key(job))
-        if known is None:
+        stored = kept.get(key(job))
+        if stored is None:
             missing.append(job)
         else:
-            yield job, known
+            yield job, stored
     for job, result in runner(missing):
         kept.put(key(job), result)
         yield job, result
@@ -176,7 +176,7 @@ class FarmJobs(Generic[Job, Result]):
         if not jobs:
             return
         farm: Any = import_module(FARM_PACKAGE)
-        with _silent_farm(), self._connected(farm) as client:
+        with _silent_farm(), self._connect(farm) as client:
             futures = {client.submit(self._function, *self._arguments(job), pure=False): job for job in jobs}
             for future in farm.as_completed(list(futures)):
                 yield futures[future], self._result(future)
@@ -190,7 +190,7 @@ class FarmJobs(Generic[Job, Result]):
         except Exception as problem:
             return self._failed(one_line(f"its worker has failed: {type(problem).__name__}: {problem}"))
 
-    def _connected(self, farm: Any) -> Any:
+    def _connect(self, farm: Any) -> Any:
         """Connect to the scheduler."""
         what = f"--scheduler {self._address}"
         try:
@@ -230,7 +230,7 @@ def ended_with_the_task() -> Iterator[Started]:
     disconnected. A thread looks now and then whether the worker still holds the task as one to execute.
     """
     processes: list[Killable] = []
-    is_wanted, over = _wanted(), threading.Event()
+    is_wanted, over = _task_check(), threading.Event()
 
     def watch() -> None:
         while not over.wait(_LOOK_EVERY):
@@ -247,7 +247,7 @@ def ended_with_the_task() -> Iterator[Started]:
         watcher.join()
 
 
-def _wanted() -> Callable[[], bool]:
+def _task_check() -> Callable[[], bool]:
     """Return a function that says whether the result of the task of this thread is wanted; outside of one, always."""
     try:
         worker: Any = import_module(FARM_PACKAGE).get_worker()

@@ -81,12 +81,12 @@ def confine(keep: int) -> list[str]:
         "capabilities": lambda: _drop_capabilities(libc),
         "system calls": lambda: install(libc, machine, program(machine) if machine else ()),
     }
-    kept = []
+    remaining = []
     for name, step in steps.items():
         ctypes.set_errno(0)
         if step() != 0:
-            kept.append(f"{name}: {os.strerror(ctypes.get_errno())}")
-    return kept
+            remaining.append(f"{name}: {os.strerror(ctypes.get_errno())}")
+    return remaining
 
 
 def _close_all_but(keep: int) -> None:

@@ -177,10 +177,10 @@ class Accelerator:
     @shielded
     def provide(self, kernels: Iterable[str], target: Target) -> None:
         """Send the code of kernels that the accelerator lacks: it opens no files and compiles nothing."""
-        wanted = [kernel for kernel in dict.fromkeys(kernels) if (kernel, target.name) not in self._sent]
-        if not wanted:
+        missing = [kernel for kernel in dict.fromkeys(kernels) if (kernel, target.name) not in self._sent]
+        if not missing:
             return
-        objects = loader.objects(wanted, target)
+        objects = loader.objects(missing, target)
         sizes = [[kernel, len(code)] for kernel, code in objects.items()]
         try:
             content = reading.sealed("isthmus-kernels", lambda file: file.write(b"".join(objects.values())))
@@ -188,7 +188,7 @@ class Accelerator:
             raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
         with content as descriptor:
             self.call("kernels", [descriptor.fileno()], target=target.name, sizes=sizes)
-        self._sent.update((kernel, target.name) for kernel in wanted)
+        self._sent.update((kernel, target.name) for kernel in missing)
 
     def counts(self) -> dict[str, int]:
         """Return the resources of the other side: descriptors, mappings, resident bytes, queues, graphs, memory."""

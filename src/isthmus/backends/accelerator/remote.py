@@ -76,10 +76,10 @@ class RemoteExecutor:
         self._queue, self._lock = queue, queue.lock()
         self._io: RemoteIo | None = None
         pools = [
-            _shared_pool(f"{what} of graph '{program.name}'", window)
+            _describe_pool(f"{what} of graph '{program.name}'", window)
             for what, window in (("scratch memory", scratch), ("persistent memory", state))
         ]
-        self._scratch, self._state = (self._registered(pool) for pool in pools)
+        self._scratch, self._state = (self._register(pool) for pool in pools)
         try:
             with ContextBinary(to_bytes([program], MAKER), verify=False) as binary:
                 self._number = queue.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
@@ -89,8 +89,8 @@ class RemoteExecutor:
 
     def bind_scratch(self, window: Window | None) -> None:
         """Use this scratch from the next run on; a refusal changes nothing."""
-        shared = _shared_pool(f"scratch memory of graph '{self.program.name}'", window)
-        replaced, scratch = self._scratch, self._registered(shared)
+        shared = _describe_pool(f"scratch memory of graph '{self.program.name}'", window)
+        replaced, scratch = self._scratch, self._register(shared)
 
         def rebind() -> None:
             self._queue.rebind(self._number, _number(scratch))
@@ -114,7 +114,7 @@ class RemoteExecutor:
         shared = {
             index: span
             for index, window in enumerate(exact)
-            if index not in copied and (span := _shared(window)) is not None
+            if index not in copied and (span := _describe_shared(window)) is not None
         }
         registered = self._queue.accelerator.register(list(shared.values()))
         io = RemoteIo(infos, inputs, exact, dict(zip(shared, registered, strict=True)), self._staging)
@@ -169,7 +169,7 @@ class RemoteExecutor:
         self._io = None
         self._staging.close()
 
-    def _registered(self, pool: _Shared | None) -> Slots:
+    def _register(self, pool: _Shared | None) -> Slots:
         """Register a pool and return its slots: one, or none for no pool."""
         return self._queue.accelerator.register([] if pool is None else [pool])
 
@@ -181,10 +181,10 @@ def _number(slots: Slots) -> int:
 
 def is_shared(window: Window) -> bool:
     """Return whether the accelerator can use memory in place."""
-    return _shared(window) is not None
+    return _describe_shared(window) is not None
 
 
-def _shared(window: Window) -> _Shared | None:
+def _describe_shared(window: Window) -> _Shared | None:
     """Return memory as it is described to the accelerator, or None if it is not shared."""
     if len(window.spans) != 1:
         return None
@@ -195,11 +195,11 @@ def _shared(window: Window) -> _Shared | None:
     return mapping.fd, span.start, window.nbytes
 
 
-def _shared_pool(what: str, window: Window | None) -> _Shared | None:
+def _describe_pool(what: str, window: Window | None) -> _Shared | None:
     """Return a pool as it is described to the accelerator; None for a pool of size 0."""
     if window is None or window.nbytes == 0:
         return None
-    shared = _shared(window)
+    shared = _describe_shared(window)
     if shared is None:
         raise QnnError(
             Code.GRAPH_INVALID_ARGUMENT,

@@ -221,10 +221,10 @@ class AcceleratorServer:
         graphs = program_binary.read_programs(_immutable(fds[0]), verify=not program_binary.is_sealed(fds[0]))
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
-        wanted = 0 if pools else max((program.scratch_bytes for program in graphs.values()), default=0)
+        nbytes = 0 if pools else max((program.scratch_bytes for program in graphs.values()), default=0)
         scratch = target_queue.scratch
-        if scratch.nbytes < wanted:
-            scratch = host(wanted, program_binary.FORMAT.alignment)
+        if scratch.nbytes < nbytes:
+            scratch = host(nbytes, program_binary.FORMAT.alignment)
         loaded: list[_Graph] = []
         try:
             for program in graphs.values():

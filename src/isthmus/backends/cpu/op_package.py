@@ -265,7 +265,7 @@ class _NodeComposer:
         kinds: dict[str, int] = {}
         for key, value in params.items():
             if isinstance(value, Tensor):
-                converted[key] = self._composed(value, self._fresh(value, f"{name}.{key}"))
+                converted[key] = self._compose(value, self._fresh(value, f"{name}.{key}"))
             elif isinstance(value, str):
                 converted[key], kinds[key] = value, _STRING
             else:
@@ -286,10 +286,10 @@ class _NodeComposer:
             return _ABSENT
         if tensor not in self.names:
             name = self.names[tensor] = self._fresh(tensor, tensor.name)
-            self.tensors[name] = self._composed(tensor, name)
+            self.tensors[name] = self._compose(tensor, name)
         return self.names[tensor]
 
-    def _composed(self, tensor: Tensor, name: str) -> ComposedTensor:
+    def _compose(self, tensor: Tensor, name: str) -> ComposedTensor:
         data = tensor.data if tensor.is_static and self._with_contents else None
         content = None if data is None else np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
         return ComposedTensor(

@@ -80,15 +80,15 @@ class PackageServer:
         isolated.limit(_MAX_FILE)
         self._stage = stage
         self.messages: list[tuple[int, str]] = []
-        unable = forbid(self._refused)
+        unable = forbid(self._report_refusal)
         if unable:
             self._say(_WARNING, f"its system calls are not restricted: {unable}".encode())
         self._functions: dict[str, Callable[..., int]] = {}
         self._handle: tuple[c_uint64, ...] = ()
         """The handle that functions of version 2.0 take first."""
-        self._callback = LOG_CALLBACK(self._logged)
+        self._callback = LOG_CALLBACK(self._log)
         self._infrastructure = CpuGlobalInfrastructure(
-            REPORT_FUNCTION(self._reported), PROFILE_FUNCTION(lambda kind, milliseconds: None)
+            REPORT_FUNCTION(self._report), PROFILE_FUNCTION(lambda kind, milliseconds: None)
         )
         self._implementations: dict[int, Implementation] = {}
         self._count = 0
@@ -111,7 +111,9 @@ class PackageServer:
         except QnnError as problem:
             answer = {"refusal": [int(problem.code), problem.rule]}
         except BadPointer as problem:
-            answer = {"refusal": [int(Code.BACKEND_OP_PACKAGE_REGISTRATION_FAILED), f"in {self._named()}: {problem}"]}
+            answer = {
+                "refusal": [int(Code.BACKEND_OP_PACKAGE_REGISTRATION_FAILED), f"in {self._function()}: {problem}"]
+            }
         except (LookupError, TypeError, ValueError) as problem:
             answer = {"refusal": [int(Code.COMMON_GENERAL), f"{type(problem).__name__}: {problem}"]}
         finally:
@@ -119,22 +121,22 @@ class PackageServer:
         messages, self.messages = self.messages, []
         return Message({**answer, "messages": messages})
 
-    def _refused(self, call: str) -> None:
+    def _report_refusal(self, call: str) -> None:
         """Say that a call of the system was refused; if the package ends its process for that, the stage says it."""
         self._say(_WARNING, f"it called {call}, {REFUSED}".encode())
-        enter(self._stage, f"{self._named()}, after it called {call}, {REFUSED}")
+        enter(self._stage, f"{self._function()}, after it called {call}, {REFUSED}")
 
-    def _named(self) -> str:
+    def _function(self) -> str:
         """Return the name of the function that was called last."""
         return bytes(self._stage[:]).split(b"\0", 1)[0].decode("utf-8", "replace")
 
-    def _logged(self, line: bytes, level: int, time: int, arguments: int) -> None:
+    def _log(self, line: bytes, level: int, time: int, arguments: int) -> None:
         """Keep a line of the package's log; its arguments are a va_list."""
         room = ctypes.create_string_buffer(_MAX_LINE)
         _libc.vsnprintf(room, c_uint64(_MAX_LINE), c_char_p(line), c_void_p(arguments))
         self._say(level, room.value)
 
-    def _reported(self, kind: int, line: bytes | None, *arguments: Any) -> None:
+    def _report(self, kind: int, line: bytes | None, *arguments: Any) -> None:
         """Keep a message; its format's arguments are integers, then doubles."""
         integers, doubles = arguments[:REPORT_INTEGERS], arguments[REPORT_INTEGERS:]
         content = formatted((line or b"").decode(errors="replace"), integers, doubles)
@@ -166,8 +168,8 @@ class PackageServer:
         version = interface.interfaceVersion
         types = VERSIONS.get((version.major, version.minor))
         if types is None:
-            known = " and ".join(f"{major}.{minor}" for major, minor in VERSIONS)
-            rule = f"its interface has the version {version}; supported are {known}"
+            versions = " and ".join(f"{major}.{minor}" for major, minor in VERSIONS)
+            rule = f"its interface has the version {version}; supported are {versions}"
             raise QnnError(Code.BACKEND_OP_PACKAGE_UNSUPPORTED_VERSION, "", rule)
         for (name, kinds), address in zip(types.items(), interface.functions, strict=False):
             if address:
@@ -307,7 +309,7 @@ def formatted(text_format: str, integers: Sequence[int], doubles: Sequence[float
     """
     remaining_integers, remaining_doubles = iter(integers), iter(doubles)
 
-    def converted(match: re.Match[str]) -> str:
+    def convert(match: re.Match[str]) -> str:
         flags, length, kind = match.groups()
         try:
             if kind == "%":
@@ -327,7 +329,7 @@ def formatted(text_format: str, integers: Sequence[int], doubles: Sequence[float
         except (StopIteration, BadPointer, ValueError, OverflowError):
             return match.group()
 
-    return _CONVERSION.sub(converted, text_format)
+    return _CONVERSION.sub(convert, text_format)
 
 
 def _cpu_node(
@@ -343,7 +345,7 @@ def _cpu_node(
         keeps.extend((dims, made))
         return made
 
-    def listed(kind: Any, items: list[Any]) -> Any:
+    def pointers(kind: Any, items: list[Any]) -> Any:
         """Return an array of pointers, null for an operand that is left out."""
         array = (POINTER(kind) * max(1, len(items)))(*(item and ctypes.pointer(item) for item in items))
         keeps.extend((array, items))
@@ -366,9 +368,9 @@ def _cpu_node(
     inputs, outputs = ([made.get(name) for name in side] for side in (node.inputs, node.outputs))
     return CpuNode(
         node.name.encode(), node.package.encode(), node.type.encode(),
-        len(params), listed(CpuParam, params),
-        len(inputs), listed(CpuTensor, inputs),
-        len(outputs), listed(CpuTensor, outputs),
+        len(params), pointers(CpuParam, params),
+        len(inputs), pointers(CpuTensor, inputs),
+        len(outputs), pointers(CpuTensor, outputs),
     )  # fmt: skip
 
 

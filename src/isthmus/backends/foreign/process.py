@@ -150,7 +150,7 @@ class LibraryProcess:
                 answer.close()
                 return answer
             except ChannelClosed:
-                raise self._ended() from None
+                raise self._record_end() from None
             except BaseException as problem:
                 self._over = self._over or getattr(problem, "rule", "") or "its caller was interrupted"
                 _reclaim(self._child, self._channel)
@@ -171,7 +171,7 @@ class LibraryProcess:
         content = b"" if self._stage.closed else bytes(self._stage[:STAGE_BYTES])
         return content.split(b"\0", 1)[0].decode("utf-8", "replace") or "its start"
 
-    def _ended(self) -> QnnError:
+    def _record_end(self) -> QnnError:
         """Record that the process has ended, and return the error that says how and where."""
         self._channel.close()
         try:

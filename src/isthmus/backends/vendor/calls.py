@@ -31,11 +31,11 @@ class Calls:
 
     def code(self, name: str, *values: Any, of: str = "") -> int:
         """Call a function and return its code; `of` says what it is called for, if the name does not."""
-        known = self._functions.get(name)
-        if known is None:
-            known = self._functions[name] = function(self._table, name)
+        pointer = self._functions.get(name)
+        if pointer is None:
+            pointer = self._functions[name] = function(self._table, name)
         enter(self._stage, f"{name}{of}")
-        return int(known(*values))
+        return int(pointer(*values))
 
     def call(self, name: str, *values: Any, of: str = "") -> None:
         """Call a function; raise its code if that is not 0."""
@@ -59,13 +59,13 @@ class BackendLibrary(Calls):
         super().__init__(interface.table, stage)
         self.versions = {"core": str(interface.coreApiVersion), "backend": str(interface.backendApiVersion)}
         self.log: deque[str] = deque(maxlen=MAX_LINES)
-        self._callback = LOG_CALLBACK(self._logged)
+        self._callback = LOG_CALLBACK(self._log_line)
         self.log_handle = self.handle("logCreate", ctypes.cast(self._callback, c_void_p), log_level)
         build = c_char_p()
         self.call("backendGetBuildId", byref(build))
         self.build = (build.value or b"").decode(errors="replace")
 
-    def _logged(self, text: bytes, level: int, time: int, arguments: int) -> None:
+    def _log_line(self, text: bytes, level: int, time: int, arguments: int) -> None:
         """Keep a line of the library's log; its arguments are a va_list."""
         room = ctypes.create_string_buffer(_MAX_LINE)
         _libc.vsnprintf(room, c_uint64(_MAX_LINE), c_char_p(text), c_void_p(arguments))

@@ -156,9 +156,9 @@ class Server:
 
     def do_describe(self, message: Message) -> dict[str, Any]:
         """Describe a binary that is given, or that of the context."""
-        return self._described(message.sections.get("binary") or self._binary())
+        return self._describe(message.sections.get("binary") or self._binary())
 
-    def _described(self, binary: bytes | memoryview) -> dict[str, Any]:
+    def _describe(self, binary: bytes | memoryview) -> dict[str, Any]:
         """Describe a binary by the system library."""
         if self._system is None:
             self._system = SystemLibrary(self._system_path, self._stage)
@@ -176,7 +176,7 @@ class Server:
     def do_restore(self, message: Message, target: dict[str, Any]) -> dict[str, Any]:
         """Create a context from a binary; return its description."""
         content = np.frombuffer(message.sections["binary"], np.uint8)
-        answer = self._described(message.sections["binary"])
+        answer = self._describe(message.sections["binary"])
         self._open_device(target)
         library = self.library
         self._context = c_void_p()

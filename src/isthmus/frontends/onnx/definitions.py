@@ -73,7 +73,7 @@ def definition(
     graph = helper.make_graph([node], "definition", declared, [])
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]).SerializeToString()
     try:
-        function = _defined(content)
+        function = _define(content)
     except _FailedError as failure:
         rule = f"it breaks a rule of its operator ({failure})"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule) from failure
@@ -97,7 +97,7 @@ class _FailedError(Exception):
 
 
 @lru_cache(maxsize=256)
-def _defined(content: bytes) -> bytes:
+def _define(content: bytes) -> bytes:
     """Return the definition of the node in a model; nodes of equal types share one."""
     return _answer("define", content)
 
