@@ -196,7 +196,7 @@ def test_the_process_ends_when_its_parent_is_killed(library) -> None:
     """Its parent may be killed while the library is inside a call."""
     process = VendorProcess(find(library))
     # What the system does to the descriptors of a process that is killed.
-    process._end.close()
+    process._channel.close()
     process._child.wait(10)
     process.close()
     assert not process.alive
