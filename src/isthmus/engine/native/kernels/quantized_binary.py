@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels.base import (
-    F32,
-    I8,
-    I32,
-    generated,
-    kernel,
-    load_i32,
-    share,
-)
+from isthmus.engine.native.kernels.base import F32, I8, I32, device, generated, kernel, load_i32, share
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_binary import ADD, MULTIPLY
@@ -118,31 +110,44 @@ def _product(target: Target, signed: bool, fixed: bool, ties: str) -> Callable:
     return outlined(f"product_{signed}_{fixed}{ties}", "i" * 10 + "f", target, emit)
 
 
+def _walk(along: Callable, fixed: Callable) -> Any:
+    """Return the loop over a thread's runs, with the micro-kernels for a second operand that advances or is fixed.
+
+    `rest` are their arguments after the operands, the result and the number of elements.
+    """
+
+    @device
+    def walk(a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, rest, tid, nt):
+        first, last = share(rows * inner, tid, nt)
+        while first < last:
+            row = first // inner
+            column = first - row * inner
+            count = min(inner - column, last - first)
+            left, right = a + load_i32(a_offsets, row) + column, b + load_i32(b_offsets, row)
+            if b_fixed != 0:
+                fixed(*(left, right, y + first, count, *rest))
+            else:
+                along(*(left, right + column, y + first, count, *rest))
+            first += count
+
+    return walk
+
+
 @generated
 def add(target: Target, variant: str) -> Any:
     """Compute weighted sums in fixed point, rounded half up if `bias` holds half of the divisor.
 
     The variant is the type of stored elements.
     """
-    along, fixed = (_weighted(target, variant == "s8", f) for f in (False, True))
+    walk = _walk(*(_weighted(target, variant == "s8", f) for f in (False, True)))
 
     @kernel(ADD)
     def execute(
         a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, zero, least, most, flip, a_factor, b_factor, bias, shift,
         tid, nt,
     ):  # fmt: skip
-        first, last = share(rows * inner, tid, nt)
-        while first < last:
-            row = first // inner
-            column = first - row * inner
-            count = min(inner - column, last - first)
-            u = a + load_i32(a_offsets, row) + column
-            v = b + load_i32(b_offsets, row)
-            if b_fixed != 0:
-                fixed(u, v, y + first, count, a_factor, b_factor, bias, shift, zero, least, most, flip)
-            else:
-                along(u, v + column, y + first, count, a_factor, b_factor, bias, shift, zero, least, most, flip)
-            first += count
+        rest = a_factor, b_factor, bias, shift, zero, least, most, flip
+        walk(a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, rest, tid, nt)
 
     return execute
 
@@ -151,23 +156,13 @@ def add(target: Target, variant: str) -> Any:
 def multiply(target: Target, variant: str) -> Any:
     """Multiply, scale in float and round. The variant is the type of stored elements and how halves are rounded."""
     kind, ties = without_ties(variant)
-    along, fixed = (_product(target, kind == "s8", f, ties) for f in (False, True))
+    walk = _walk(*(_product(target, kind == "s8", f, ties) for f in (False, True)))
 
     @kernel(MULTIPLY)
     def execute(
         a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, zero, least, most, flip, a_zero, b_zero, scale, tid, nt
     ):
-        first, last = share(rows * inner, tid, nt)
-        while first < last:
-            row = first // inner
-            column = first - row * inner
-            count = min(inner - column, last - first)
-            u = a + load_i32(a_offsets, row) + column
-            v = b + load_i32(b_offsets, row)
-            if b_fixed != 0:
-                fixed(u, v, y + first, count, a_zero, b_zero, zero, least, most, flip, scale)
-            else:
-                along(u, v + column, y + first, count, a_zero, b_zero, zero, least, most, flip, scale)
-            first += count
+        rest = a_zero, b_zero, zero, least, most, flip, scale
+        walk(a, b, y, rows, inner, a_offsets, b_offsets, b_fixed, rest, tid, nt)
 
     return execute
