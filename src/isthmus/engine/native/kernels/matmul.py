@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import (
-    F32,
-    I16,
-    I32,
-    accessor,
-    generated,
-    kernel,
-    load_i64,
-    share,
-    store_f32,
-)
+from isthmus.engine.native.kernels.base import F32, I16, I32, accessor, generated, kernel, load_i64, share, store_f32
 from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, kind_of, shape_of, single_row, staging
 from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, nibble_row, unpacker
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type

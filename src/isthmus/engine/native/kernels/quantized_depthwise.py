@@ -13,17 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import (
-    I8,
-    I16,
-    I32,
-    I64,
-    device,
-    generated,
-    kernel,
-    load_i64,
-    share,
-)
+from isthmus.engine.native.kernels.base import I8, I16, I32, I64, device, generated, kernel, load_i64, share
 from isthmus.engine.native.kernels.nibbles import NibbleForm
 from isthmus.engine.native.kernels.quantized_gemm import accumulate
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, store_rows

@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import (
-    I16,
-    I32,
-    generated,
-    kernel,
-    load_f32,
-    share,
-    store_f32,
-    store_i32,
-)
+from isthmus.engine.native.kernels.base import I16, I32, generated, kernel, load_f32, share, store_f32, store_i32
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, type_suffix, vector_type
 from isthmus.engine.native.signatures.quantized_hybrid import QUANTIZE_ROWS

@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import (
-    device,
-    generated,
-    kernel,
-    load_u32,
-    share,
-    store_f32,
-)
+from isthmus.engine.native.kernels.base import device, generated, kernel, load_u32, share, store_f32
 from isthmus.engine.native.signatures.random import NUMBERS
 from isthmus.engine.native.target import Target
 from isthmus.graph.evaluation.random import (

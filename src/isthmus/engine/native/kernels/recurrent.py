@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import (
-    device,
-    generated,
-    kernel,
-    read_f32,
-    share,
-    write_f32,
-)
+from isthmus.engine.native.kernels.base import device, generated, kernel, read_f32, share, write_f32
 from isthmus.engine.native.kernels.gemm import dense_tile, single_row
 from isthmus.engine.native.kernels.mathematics import clamp, multiply_add, sigmoid, tanh
 from isthmus.engine.native.signatures.recurrent import GRU, LSTM

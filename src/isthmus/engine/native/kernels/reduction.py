@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels import mathematics
-from isthmus.engine.native.kernels.base import (
-    accessor,
-    device,
-    device_reassociated,
-    generated,
-    kernel,
-    share,
-)
+from isthmus.engine.native.kernels.base import accessor, device, device_reassociated, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.kernels.real_functions import BINARY_F64
