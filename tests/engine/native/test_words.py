@@ -109,3 +109,7 @@ def test_limits_may_change_while_the_declaration_stays() -> None:
 def test_each_declaration_has_a_hash_of_its_own() -> None:
     signatures = set(KERNELS.values())
     assert len({signature.digest for signature in signatures}) == len(signatures)
+
+
+def test_numbers_with_the_same_limits_are_declared_together():
+    assert Number.each("height width", 1, 9) == (Number("height", 1, 9), Number("width", 1, 9))

@@ -75,6 +75,11 @@ class Number(Word):
     least: int = 0
     most: int = MAX_COUNT
 
+    @classmethod
+    def each(cls, names: str, least: int = 0, most: int = MAX_COUNT) -> tuple[Number, ...]:
+        """Return a number for each of these names, which are separated by spaces, all with the same limits."""
+        return tuple(cls(name, least, most) for name in names.split())
+
     def encode(self, value: Any) -> list[int]:
         number = _integer(value)
         if not self.least <= number <= self.most:

@@ -52,24 +52,13 @@ def _words(size: int) -> tuple[Word, ...]:
         Number("height", 1, _MAX),
         Number("width_in", 1, _MAX),
         # Bytes between neighbouring pixels, and channels of this group.
-        Number("pixel", 1, _MAX),
-        Number("channels", 1, _MAX),
-        Number("out_height", 1, _MAX),
-        Number("out_width", 1, _MAX),
-        Number("out_pixel", 1, _MAX),
-        Number("columns", 1, _MAX),
-        Number("kernel_h", 1, _MAX),
+        *Number.each("pixel channels out_height out_width out_pixel columns kernel_h", 1, _MAX),
         # Input columns under a result.
-        Number("span", 1, _MAX),
-        Number("stride_h", 1, _MAX),
-        Number("stride_w", 1, _MAX),
-        Number("dilation_h", 1, _MAX),
+        *Number.each("span stride_h stride_w dilation_h", 1, _MAX),
         signed("top", _MAX),
         signed("left", _MAX),
         # Taps, and groups of four bytes in each.
-        Number("taps", 1),
-        Number("groups", 1),
-        Number("panel_bytes", 1),
+        *Number.each("taps groups panel_bytes", 1),
         # Results computed together.
         Number("segment", 1, _MAX),
         # 0 to read in place, else how rows are copied: 1 unchanged, 2 with the sign bit flipped, 3 and 4 widened from
