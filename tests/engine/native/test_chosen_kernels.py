@@ -154,7 +154,7 @@ CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
     ("slopes of channels", "Prelu", [stored(3, 4), weights(4)], {}, to(), REALS),
     ("a slope at run time", "Prelu", [stored(3, 4), weights(1, constant=False)], {}, to(), REALS),
     ("a function", "Sigmoid", [stored(9)], {}, to(1 / 256, -128), "quantized_elementwise:lookup"),
-    ("a function of 16 bits", "Sigmoid", [stored(9, kind=np.int16)], {}, to(dtype=S16), "fixed16_elementwise:unary"),
+    ("a function of 16 bits", "Sigmoid", [stored(9, kind=np.int16)], {}, to(dtype=S16), "quantized_elementwise:unary"),
 ]
 
 

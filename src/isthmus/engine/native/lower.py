@@ -17,7 +17,9 @@ from isthmus.engine.native.lowering import (
     convolution,
     detection,
     elementwise,
-    fixed16,
+    fixed16_convolution,
+    fixed16_elementwise,
+    fixed16_reduction,
     integer_matmul,
     matmul,
     movement,
@@ -54,6 +56,10 @@ _FAMILIES = (
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 """The lowering of each operation on tensors that are not quantized."""
+_FIXED16: Mapping[str, tuple[quantized.Covers, Lowering]] = {
+    **fixed16_elementwise.FIXED16, **fixed16_convolution.FIXED16, **fixed16_reduction.FIXED16
+}  # fmt: skip
+"""For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""
 _AS_STORED = frozenset(("Cast",))
 """Operations that use stored elements as plain numbers, whatever their quantization."""
 _COMPUTED = frozenset(("ScatterElements", "ScatterNd"))
@@ -78,12 +84,10 @@ def _entry(step: Step) -> Lowering | None:
     if quantized.is_mean_of_tile(step):
         return quantized.MEAN_OF_TILE
     if step.op not in _AS_STORED and any(t is not None and t.dtype.is_fixed_point for t in tensors):
-        covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
-        if covers is not None and entry is not None and covers(step):
-            return entry
-        covers, entry = fixed16.FIXED16.get(step.op, (None, None))
-        if covers is not None and entry is not None and covers(step):
-            return entry
+        for kernels in (quantized.QUANTIZED, _FIXED16):
+            covers, lowering = kernels.get(step.op, (None, None))
+            if covers is not None and covers(step):
+                return lowering
         if is_hybrid(step):
             return quantized_hybrid.HYBRID
         table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT

@@ -15,20 +15,9 @@ import numpy as np
 from isthmus.engine.native.kernels import base, mathematics
 from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share, word
 from isthmus.engine.native.kernels.conversions import converter
-from isthmus.engine.native.kernels.integer_functions import (
-    BINARY_INTEGER,
-    BINARY_TO_BOOL,
-    BINARY_U64,
-    UNARY_INTEGER,
-)
+from isthmus.engine.native.kernels.integer_functions import BINARY_INTEGER, BINARY_TO_BOOL, BINARY_U64, UNARY_INTEGER
 from isthmus.engine.native.kernels.mathematics import f32
-from isthmus.engine.native.kernels.real_functions import (
-    BINARY_F32,
-    BINARY_F64,
-    UNARY_F32,
-    UNARY_F64,
-    UNARY_TO_BOOL,
-)
+from isthmus.engine.native.kernels.real_functions import BINARY_F32, BINARY_F64, UNARY_F32, UNARY_F64, UNARY_TO_BOOL
 from isthmus.engine.native.signatures.elementwise import BINARY, CAST, CHOOSE, FLOATS, SIZES, TRIGONOMETRIC, UNARY
 from isthmus.engine.native.target import Target
 
@@ -122,6 +111,43 @@ def outer_offset(dims, rank, row, strides):
     return offset + row * word(strides, rank - 1) if rank else offset
 
 
+def walk_pairs(load: Callable, put: Callable, size: int, out_size: int) -> Any:
+    """Return the loop over a thread's part of the pairs of elements of two operands, with broadcasting.
+
+    ``load(place, index, storage)`` returns an element, and ``put(place, index, one, other, storage)`` writes a result.
+    `storages` are those of both operands and of the result: what is known of stored elements besides their type.
+    """
+
+    @device
+    def walk(output, left, right, elements, inner, mode, rank, dims, left_strides, right_strides, storages, tid, nt):
+        left_storage, right_storage, storage = storages
+        begin, end = span(elements, tid, nt)
+        row = begin // inner
+        column = begin - row * inner
+        while begin < end:
+            count = min(inner - column, end - begin)
+            goal = output + begin * out_size
+            one = left + outer_offset(dims, rank, row, left_strides)
+            other = right + outer_offset(dims, rank, row, right_strides)
+            if mode == BOTH_ADVANCE:
+                one, other = one + column * size, other + column * size
+                for i in range(count):
+                    put(goal, i, load(one, i, left_storage), load(other, i, right_storage), storage)
+            elif mode == RIGHT_FIXED:
+                one, fixed = one + column * size, load(other, 0, right_storage)
+                for i in range(count):
+                    put(goal, i, load(one, i, left_storage), fixed, storage)
+            else:
+                other, fixed = other + column * size, load(one, 0, left_storage)
+                for i in range(count):
+                    put(goal, i, fixed, load(other, i, right_storage), storage)
+            begin += count
+            row += 1
+            column = 0
+
+    return walk
+
+
 @generated
 def binary(target: Target, variant: str) -> Any:
     """Apply a function to pairs of elements, with broadcasting. Variant: ``function_kind``.
@@ -134,41 +160,20 @@ def binary(target: Target, variant: str) -> Any:
     of_kind = {"f64": BINARY_F64, "u64": BINARY_U64, **dict.fromkeys(FLOATS, BINARY_F32)}
     function = {**of_kind.get(kind, BINARY_INTEGER), **BINARY_TO_BOOL}[name]
     result = "bool" if to_bool else kind
-    read, write = reader(kind, target), writer(result, target)
-    size, out_size = SIZES[kind], SIZES[result]
+    read, write, clamp = reader(kind, target), writer(result, target), mathematics.clamp
     if kind in FLOATS and not to_bool:
-        compute = device(lambda a, b, low, high: mathematics.clamp(function(a, b), low, high))
+        put = device(lambda goal, i, a, b, limits: write(goal, i, clamp(function(a, b), limits[0], limits[1])))
     else:
-        compute = device(lambda a, b, low, high: function(a, b))
+        put = device(lambda goal, i, a, b, limits: write(goal, i, function(a, b)))
+    walk = walk_pairs(device(lambda place, i, storage: read(place, i)), put, SIZES[kind], SIZES[result])
 
     @kernel(BINARY)
     def execute(
         output, left, right, elements, inner, mode, low: f32, high: f32, rank, dims, left_strides, right_strides, tid,
         nt,
     ):  # fmt: skip
-        begin, end = span(elements, tid, nt)
-        row = begin // inner
-        column = begin - row * inner
-        while begin < end:
-            count = min(inner - column, end - begin)
-            goal = output + begin * out_size
-            one = left + outer_offset(dims, rank, row, left_strides)
-            other = right + outer_offset(dims, rank, row, right_strides)
-            if mode == BOTH_ADVANCE:
-                one, other = one + column * size, other + column * size
-                for i in range(count):
-                    write(goal, i, compute(read(one, i), read(other, i), low, high))
-            elif mode == RIGHT_FIXED:
-                one, fixed = one + column * size, read(other, 0)
-                for i in range(count):
-                    write(goal, i, compute(read(one, i), fixed, low, high))
-            else:
-                other, fixed = other + column * size, read(one, 0)
-                for i in range(count):
-                    write(goal, i, compute(fixed, read(other, i), low, high))
-            begin += count
-            row += 1
-            column = 0
+        storages = 0, 0, (low, high)
+        walk(output, left, right, elements, inner, mode, rank, dims, left_strides, right_strides, storages, tid, nt)
 
     return execute
 

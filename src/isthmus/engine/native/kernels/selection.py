@@ -11,16 +11,28 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.compiled.instructions import atomic_store
+from isthmus.engine.native.control import CONTROL, FAULT
 from isthmus.engine.native.kernels import base
-from isthmus.engine.native.kernels.base import copy_bytes, device, generated, kernel, share, word
+from isthmus.engine.native.kernels.base import (
+    copy_bytes,
+    device,
+    generated,
+    kernel,
+    load_i64,
+    load_u8,
+    share,
+    store_i32,
+    word,
+)
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset
-from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.kernels.movement import mover
 from isthmus.engine.native.signatures.selection import (
     ARGUMENT,
     GATHER,
     GATHER_ELEMENTS,
     GATHER_ND,
+    NON_ZERO,
     ONE_HOT,
     REVERSE_SEQUENCE,
     SCATTER_ELEMENTS,
@@ -332,3 +344,32 @@ def top_k(target: Target, variant: str) -> Any:
                 count = min(count + 1, k)
 
     return execute
+
+
+@kernel(NON_ZERO)
+def non_zero(output, x, elements, room, rank, dims, tid, nt):
+    """Write the coordinates of each true element in order, as far as there is room; other rows are -1.
+
+    Their number depends on the data, so one thread does all the work.
+    """
+    if tid != 0:
+        return
+    row = 0
+    for i in range(elements):
+        if load_u8(x, i) != 0 and row < room:
+            rest = i
+            for k in range(rank):
+                axis = rank - 1 - k
+                size = word(dims, axis)
+                store_i32(output, row * rank + axis, np.int32(rest % size))
+                rest //= size
+            row += 1
+    for i in range(row * rank, room * rank):
+        store_i32(output, i, np.int32(-1))
+
+
+@device
+def report_outside(p, b, outside):  # type: ignore[no-untyped-def]
+    """Record the instruction as one that met an index outside its axis, unless `outside` is 0."""
+    if outside != 0:
+        atomic_store(load_i64(b, CONTROL) + FAULT, p)

@@ -39,7 +39,7 @@ def _emit(step: Step, e: Emitter) -> None:
     names = ("score_threshold", "iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale")
     boxes, classes, best, found = map(e.at, step.outputs)
     e.emit(
-        "detection:post_process", encodings=e.at(encodings), scores=e.at(scores), anchors=e.at(anchors), boxes=boxes,
+        "boxes:post_process", encodings=e.at(encodings), scores=e.at(scores), anchors=e.at(anchors), boxes=boxes,
         classes=classes, best=best, found=found, work=e.work(), count=encodings.dims[1], columns=scores.dims[2],
         class_count=int(params["num_classes"]), kept=int(params["max_detections"]),
         per_box=int(params["max_classes_per_detection"]), per_class=int(params["detections_per_class"]),
@@ -117,7 +117,7 @@ def _emit_non_zero(step: Step, e: Emitter) -> None:
         e.emit("movement:fill.1", destination=e.at(output), elements=output.nbytes, value=0xFF)
         return
     e.emit(
-        "coordinates:non_zero", output=e.at(output), x=e.at(x), elements=x.elements, room=output.dims[0],
+        "selection:non_zero", output=e.at(output), x=e.at(x), elements=x.elements, room=output.dims[0],
         dims=list(x.dims),
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def _emit_roi_align(step: Step, e: Emitter) -> None:
     batch, height, width, channels = x.dims
     ratio_y, ratio_x = (_single(ratio) for ratio in params["img_size_ratio"])
     e.emit(
-        "regions:roi_align", output=e.at(output), x=e.at(x), regions=e.at(regions), indices=e.at(indices), batch=batch,
+        "resize:roi_align", output=e.at(output), x=e.at(x), regions=e.at(regions), indices=e.at(indices), batch=batch,
         height=height, width=width, channels=channels, count=output.dims[0], out_height=output.dims[1],
         out_width=output.dims[2], samples_y=int(params["num_samples_y"]), samples_x=int(params["num_samples_x"]),
         aligned=int(params["aligned"]), largest=int(params["largest_sample"]), ratio_y=ratio_y, ratio_x=ratio_x,

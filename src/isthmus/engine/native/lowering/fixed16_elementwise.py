@@ -12,7 +12,7 @@ from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import rounding_kernel
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import kernel_of
-from isthmus.engine.native.signatures.fixed16_elementwise import ARITHMETIC, COMPARISONS, UNARY
+from isthmus.engine.native.signatures.quantized_elementwise import ARITHMETIC, COMPARISONS, UNARY
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
@@ -66,7 +66,7 @@ def emit_convert(
     """
     ratio = scale_of(x) / scale_of(output)
     e.emit(
-        rounding_kernel(e, step.op, "fixed16_elementwise:convert", f"{x.dtype.itemsize}_{output.dtype.itemsize}"),
+        rounding_kernel(e, step.op, "quantized_elementwise:convert", f"{x.dtype.itemsize}_{output.dtype.itemsize}"),
         output=target, x=e.at(x),
         elements=x.elements, factor=factors[0] * ratio, factor_below=factors[1] * ratio, **operand_words(x, "in"),
         **result_words(step, output, *limits),
@@ -123,7 +123,7 @@ def _emit_unary(step: Step, e: Emitter) -> None:
     assert function is not None
     first, second, *_ = (*(float(step.params[p.name]) for p in function.params), 0.0, 0.0)
     e.emit(
-        f"fixed16_elementwise:unary.{kernel_of(function.name)}", output=e.at(output), x=e.at(x), elements=x.elements,
+        f"quantized_elementwise:unary.{kernel_of(function.name)}", output=e.at(output), x=e.at(x), elements=x.elements,
         first=first, second=second, scale=scale_of(x), inverse=1.0 / scale_of(output), **operand_words(x, "in"),
         **result_words(step, output),
     )  # fmt: skip
@@ -177,10 +177,10 @@ def _emit_binary(step: Step, e: Emitter) -> None:
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [2, 2])
     mode = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}[steps[0], steps[1]]
     if name in COMPARISONS:
-        kernel = f"fixed16_elementwise:binary.{name}"
+        kernel = f"quantized_elementwise:binary.{name}"
         factors, result = (scale_of(left), scale_of(right), 1.0), {"out_zero": 0, "out_flip": 0, "least": 0, "most": 0}
     else:
-        kernel = rounding_kernel(e, step.op, "fixed16_elementwise:binary", name)
+        kernel = rounding_kernel(e, step.op, "quantized_elementwise:binary", name)
         factors = _binary_factors(name, scale_of(left), scale_of(right), scale_of(output))
         result = result_words(step, output)
     e.emit(

@@ -66,9 +66,9 @@ def _emit_sum(step: Step, e: Emitter) -> None:
     outer, count, kept, inner_count, inner = extents
     elements = count * inner_count
     e.emit(
-        rounding_kernel(e, step.op, "fixed16_reduction:reduce_sum"), x=e.at(operand(step, 0)), y=e.at(step.outputs[0]),
-        outer_count=outer, count=count, kept=kept, inner_count=inner_count, inner=inner, work=e.work(),
-        divisor=elements if step.op == "ReduceMean" else 1,
+        rounding_kernel(e, step.op, "quantized_reduction:reduce_sum"),
+        x=e.at(operand(step, 0)), y=e.at(step.outputs[0]), outer_count=outer, count=count, kept=kept,
+        inner_count=inner_count, inner=inner, work=e.work(), divisor=elements if step.op == "ReduceMean" else 1,
         **_quantizations(step),
     )  # fmt: skip
 
@@ -90,9 +90,9 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
     length = x.dims[-1]
     e.emit(
-        "fixed16_reduction:softmax", x=e.at(x), y=e.at(output), rows=x.elements // length, length=length, work=e.work(),
-        scale=scale_of(x) * float(step.params["beta"]), inverse=1.0 / scale_of(output), in_flip=middle_of(x),
-        **result_words(step, output),
+        "quantized_reduction:softmax_wide", x=e.at(x), y=e.at(output), rows=x.elements // length, length=length,
+        work=e.work(), scale=scale_of(x) * float(step.params["beta"]), inverse=1.0 / scale_of(output),
+        in_flip=middle_of(x), **result_words(step, output),
     )  # fmt: skip
 
 

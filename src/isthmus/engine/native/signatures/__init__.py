@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from isthmus.engine.native.signatures import (
     boxes,
     convolution,
-    coordinates,
     depthwise,
-    detection,
     elementwise,
     fixed16_convolution,
-    fixed16_elementwise,
-    fixed16_reduction,
     integer_matmul,
     matmul,
     movement,
@@ -28,7 +24,6 @@ from isthmus.engine.native.signatures import (
     random,
     recurrent,
     reduction,
-    regions,
     resize,
     selection,
     tiles,
@@ -36,10 +31,9 @@ from isthmus.engine.native.signatures import (
 from isthmus.engine.native.words import Signature
 
 _FAMILIES = (
-    convolution, depthwise, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling,
-    quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
-    quantized_reduction, recurrent, reduction, resize, selection, tiles, fixed16_convolution,
-    fixed16_elementwise, fixed16_reduction, boxes, coordinates, random, regions,
+    convolution, depthwise, elementwise, integer_matmul, matmul, movement, normalization, pooling, quantized_binary,
+    quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid, quantized_reduction,
+    recurrent, reduction, resize, selection, tiles, fixed16_convolution, boxes, random,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """All signatures."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, WorkSpace, Write, signed
+from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, WorkSpace, Write, flag, signed
 
 _MAX_COUNT = 1 << 24
 _BOXES = (
@@ -10,9 +10,7 @@ _BOXES = (
     ReadOperand("scores", "batch * classes * count * 4"),
     # Corners of all boxes; a score and an index for each.
     WorkSpace("work", "count * 24"),
-    Number("batch", 1, _MAX_COUNT),
-    Number("classes", 1, _MAX_COUNT),
-    Number("count", 1, _MAX_COUNT),
+    *Number.each("batch classes count", 1, _MAX_COUNT),
     # Rows of the results.
     Number("room", 1, _MAX_COUNT),
     Real("score_threshold"),
@@ -44,4 +42,33 @@ SELECT = Signature(
     ),
     rules=("kept <= room",),
 )
-SIGNATURES = (SUPPRESS, SELECT)
+_MAX_COUNT = 1 << 24
+
+POST_PROCESS = Signature(
+    "boxes:post_process",
+    (
+        ReadOperand("encodings", "count * 16"),
+        ReadOperand("scores", "count * columns * 4"),
+        ReadOperand("anchors", "count * 16"),
+        Write("boxes", "kept * per_box * 16"),
+        Write("classes", "kept * per_box * 4"),
+        Write("best", "kept * per_box * 4"),
+        Write("found", "4"),
+        # Corners of all boxes; a score, a mark and an index for each; and the best of all classes so far.
+        WorkSpace("work", "count * 28 + (kept + per_class) * 8"),
+        # Boxes, scores per box, and how many of these, at the end, are class scores.
+        *Number.each("count columns class_count", 1, _MAX_COUNT),
+        # Boxes to keep, classes of each, and boxes per class.
+        *Number.each("kept per_box per_class", 1, _MAX_COUNT),
+        flag("regular"),
+        Real("score_threshold"),
+        Real("iou_threshold"),
+        Real("y_scale"),
+        Real("x_scale"),
+        Real("h_scale"),
+        Real("w_scale"),
+    ),
+    # A box and a class are encoded together in 32 bits.
+    rules=("class_count <= columns", "count * class_count < 1 << 31"),
+)
+SIGNATURES = (SUPPRESS, SELECT, POST_PROCESS)

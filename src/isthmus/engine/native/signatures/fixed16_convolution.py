@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.fixed16_elementwise import RESULT, stored
 from isthmus.engine.native.signatures.quantized_convolution import CONVOLVE as CONVOLVE_BYTES
 from isthmus.engine.native.signatures.quantized_convolution import TILES
+from isthmus.engine.native.signatures.quantized_elementwise import RESULT, stored
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
 _MAX = 1 << 31
@@ -67,14 +67,9 @@ MULTIPLY = Signature(
         # For each batch, the byte offsets of its matrices.
         OffsetTable("batches", "batch_count", columns=2),
         Number("batch_count", 1),
-        Number("rows", 1, _MAX),
-        Number("depth", 1, _MAX),
-        Number("columns", 1, _MAX),
+        *Number.each("rows depth columns", 1, _MAX),
         # Bytes from one row, and from one column, of a matrix to the next.
-        Number("left_row", 0, _MAX),
-        Number("left_column", 0, _MAX),
-        Number("right_row", 0, _MAX),
-        Number("right_column", 0, _MAX),
+        *Number.each("left_row left_column right_row right_column", 0, _MAX),
         # Bytes of a number on the right.
         Number("right_size", 1, 2),
         # The bits to be flipped in stored numbers to make them signed, and the zero points of these.

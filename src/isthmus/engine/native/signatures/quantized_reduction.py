@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.quantized_elementwise import RESULT, stored
 from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
 from isthmus.engine.native.words import (
     Number,
@@ -29,12 +30,8 @@ _ROWS: tuple[Word, ...] = (
 _IMAGE: tuple[Word, ...] = (
     ReadOperand("x", "batch * height * width * channels"),
     Write("y", "batch * out_height * out_width * channels"),
-    Number("batch", 0, _MAX),
-    Number("height", 0, _MAX),
-    Number("width", 0, _MAX),
-    Number("channels", 1, _MAX),
-    Number("out_height", 1, _MAX),
-    Number("out_width", 1, _MAX),
+    *Number.each("batch height width", 0, _MAX),
+    *Number.each("channels out_height out_width", 1, _MAX),
 )
 
 MEAN = Signature(
@@ -65,10 +62,7 @@ AVERAGE_POOL = Signature(
         ReadOperand("x", "batch * height * width * channels * size"),
         Write("y", "batch * out_height * out_width * channels * size"),
         *_IMAGE[2:],
-        Number("kernel_h", 1, _MAX),
-        Number("kernel_w", 1, _MAX),
-        Number("stride_h", 1, _MAX),
-        Number("stride_w", 1, _MAX),
+        *Number.each("kernel_h kernel_w stride_h stride_w", 1, _MAX),
         Number("top", 0, _MAX),
         Number("left", 0, _MAX),
         flag("padding_counts"),
@@ -113,4 +107,44 @@ RESIZE_BILINEAR = Signature(
         "max(columns.most[:2]) < width",
     ),
 )
-SIGNATURES = (MEAN, AVERAGE_POOL, SOFTMAX, SOFTMAX_OF_INTEGERS, RESIZE_BILINEAR)
+_QUANTIZATIONS: tuple[Word, ...] = (
+    # Steps of the result in a step of the operand.
+    Real("ratio"),
+    *stored("in"),
+    *RESULT,
+)
+
+SUM = Signature(
+    "quantized_reduction:reduce_sum",
+    (
+        ReadOperand("x", "outer_count * count * kept * inner_count * inner * 2"),
+        Write("y", "outer_count * kept * inner * 2"),
+        # The axes: kept, summed, kept, summed, kept.
+        Number("outer_count"),
+        *Number.each("count kept inner_count inner", 1),
+        # Sums in float64.
+        WorkSpace("work", "shares * inner * 8"),
+        # What sums are divided by.
+        Number("divisor", 1),
+        *_QUANTIZATIONS,
+    ),
+    variants=with_ties({"": {}}, UP, TOWARDS),
+)
+SOFTMAX_WIDE = Signature(
+    "quantized_reduction:softmax_wide",
+    (
+        ReadOperand("x", "rows * length * 2"),
+        Write("y", "rows * length * 2"),
+        Number("rows"),
+        Number("length", 1),
+        # Exponentials in float32.
+        WorkSpace("work", "shares * length * 4"),
+        # The exponent for one step.
+        Real("scale"),
+        # Steps of the result in 1.0.
+        Real("inverse"),
+        Number("in_flip", 0, 1 << 15),
+        *RESULT,
+    ),
+)
+SIGNATURES = (MEAN, AVERAGE_POOL, SOFTMAX, SOFTMAX_OF_INTEGERS, RESIZE_BILINEAR, SUM, SOFTMAX_WIDE)

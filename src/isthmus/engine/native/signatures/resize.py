@@ -15,9 +15,7 @@ BILINEAR = Signature(
         ReadOperand("x", "(least, most)"),
         Number("batch", 1),
         Number("image_bytes"),
-        Number("height", 1),
-        Number("width", 1),
-        Number("channels", 1),
+        *Number.each("height width channels", 1),
         # Byte offsets of the rows above and below each row of the result, and the weights of the latter.
         OffsetTable("upper", "height"),
         OffsetTable("lower", "height"),
@@ -38,11 +36,7 @@ ALONG_AXIS = Signature(
     (
         Write("output", "4 * outer_count * count * inner"),
         ReadOperand("x", "4 * outer_count * size * inner"),
-        Number("outer_count", 1),
-        Number("size", 1),
-        Number("count", 1),
-        Number("inner", 1),
-        Number("taps", 1),
+        *Number.each("outer_count size count inner taps", 1),
         OffsetTable("places", "count * taps"),
         ReadOperand("weights", "4 * count * taps"),
     ),
@@ -75,12 +69,27 @@ CROP_AND_RESIZE = Signature(
         Number("batch", 1),
         Number("height", 1, _EXACT),
         Number("width", 1, _EXACT),
-        Number("channels", 1),
-        Number("out_height", 1),
-        Number("out_width", 1),
+        *Number.each("channels out_height out_width", 1),
         flag("nearest"),
         Real("outside"),
     ),
     variants={"i32": {"index_size": 4}, "i64": {"index_size": 8}},
 )
-SIGNATURES = (BILINEAR, ALONG_AXIS, GRID_SAMPLE, CROP_AND_RESIZE)
+ROI_ALIGN = Signature(
+    "resize:roi_align",
+    (
+        Write("output", "count * out_height * out_width * channels * 4"),
+        ReadOperand("x", "batch * height * width * channels * 4"),
+        ReadOperand("regions", "count * 16"),
+        ReadOperand("indices", "count * 4"),
+        *Number.each("batch height width channels count out_height out_width", 1),
+        # Samples of a pixel along each axis; 0 for as many as it covers pixels of the image.
+        Number("samples_y", 0, 1 << 20),
+        Number("samples_x", 0, 1 << 20),
+        flag("aligned"),
+        flag("largest"),
+        Real("ratio_y"),
+        Real("ratio_x"),
+    ),
+)
+SIGNATURES = (BILINEAR, ALONG_AXIS, GRID_SAMPLE, CROP_AND_RESIZE, ROI_ALIGN)

@@ -41,10 +41,7 @@ GATHER = Signature(
         Write("output", "outer_count * count * length"),
         ReadOperand("x", "outer_count * axis_size * length"),
         ReadOperand("indices", "count * index_size"),
-        Number("outer_count", 1),
-        Number("count", 1),
-        Number("axis_size", 1),
-        Number("length", 1),
+        *Number.each("outer_count count axis_size length", 1),
         flag("from_end"),
     ),
     variants={
@@ -113,9 +110,7 @@ ONE_HOT = Signature(
     (
         Write("output", "outer_count * depth * inner * size"),
         ReadOperand("indices", "outer_count * inner * index_size"),
-        Number("outer_count", 1),
-        Number("depth", 1),
-        Number("inner", 1),
+        *Number.each("outer_count depth inner", 1),
         Bits("on"),
         Bits("off"),
         flag("from_end"),
@@ -130,11 +125,7 @@ REVERSE_SEQUENCE = Signature(
         Write("output", "outer_count * first * middle * second * length"),
         ReadOperand("x", "outer_count * first * middle * second * length"),
         ReadOperand("lengths", "(second if time_first else first) * index_size"),
-        Number("outer_count", 1),
-        Number("first", 1),
-        Number("middle", 1),
-        Number("second", 1),
-        Number("length", 1),
+        *Number.each("outer_count first middle second length", 1),
         flag("time_first"),
     ),
     variants=_INDICES,
@@ -144,9 +135,7 @@ ARGUMENT = Signature(
     (
         Write("output", "outer_count * inner * index_size"),
         ReadOperand("x", "outer_count * length * inner * size"),
-        Number("outer_count", 1),
-        Number("length", 1),
-        Number("inner", 1),
+        *Number.each("outer_count length inner", 1),
     ),
     variants=_EXTREMES,
 )
@@ -156,12 +145,22 @@ TOP_K = Signature(
         Write("values", "rows * k * size"),
         Write("indices", "rows * k * index_size"),
         ReadOperand("x", "rows * length * size"),
-        Number("rows", 1),
-        Number("length", 1),
-        Number("k", 1),
+        *Number.each("rows length k", 1),
     ),
     variants=_EXTREMES,
 )
+NON_ZERO = Signature(
+    "selection:non_zero",
+    (
+        Write("output", "room * rank * 4"),
+        ReadOperand("x", "elements"),
+        Number("elements", 1),
+        Number("room", 1),
+        Count("rank"),
+        Numbers("dims", "rank", 1),
+    ),
+)
 SIGNATURES = (
     GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ND, SCATTER_ELEMENTS, ONE_HOT, REVERSE_SEQUENCE, ARGUMENT, TOP_K,
+    NON_ZERO,
 )  # fmt: skip
