@@ -21,7 +21,7 @@ from isthmus.backends.gpu import headers as gpu_headers
 from isthmus.backends.htp import c as htp_c
 from isthmus.backends.htp import headers as htp_headers
 from isthmus.backends.lpai import headers as lpai_headers
-from isthmus.cabi import delegate, layout, objects, op_package, other_backends, system, tables, types
+from isthmus.cabi import delegate, layout, notation, objects, op_package, other_backends, system, tables, types
 from isthmus.capi.messages import name_of
 from isthmus.errors import Code
 
@@ -31,6 +31,7 @@ ALL_HEADERS = sorted(str(file.relative_to(INCLUDE)) for file in INCLUDE.glob("QN
 FAMILIES = {"HTP": [each for each in ALL_HEADERS if "/DSP/" not in each],
             "DSP": [each for each in ALL_HEADERS if "/HTP/" not in each]}  # fmt: skip
 HEADERS = FAMILIES["HTP"]
+INIT_MACROS = set(re.findall(r"#define (\w+_INIT)\b", "".join((INCLUDE / file).read_text() for file in ALL_HEADERS)))
 DECLARED = (*gpu_headers.HEADERS, *htp_headers.HEADERS, *lpai_headers.HEADERS, *other_backends.HEADERS)
 """The headers that are printed from declarations."""
 C_NAMES = {
@@ -41,14 +42,10 @@ C_NAMES = {
 }
 """Structures whose description does not begin with their name in C."""
 OTHER_FIELDS = {
-    "Qnn_SparseParams_t.numSpecifiedElements": "hybridCoo.numSpecifiedElements",
-    "Qnn_SparseParams_t.numSparseDimensions": "hybridCoo.numSparseDimensions",
     "QnnInterface_t.coreApiVersion": "apiVersion.coreApiVersion",
     "QnnInterface_t.backendApiVersion": "apiVersion.backendApiVersion",
     "QnnOpPackage_Interface_t.functions": "v1_4",
     "QnnInterface_t.table": "QNN_INTERFACE_VER_NAME",
-    "QnnSystemProfile_SerializationTarget_t.fileName": "file.fileName",
-    "QnnSystemProfile_SerializationTarget_t.fileDirectory": "file.fileDirectory",
     "QnnSystemInterface_t.table": "QNN_SYSTEM_INTERFACE_VER_NAME",
 }
 NOT_IN_C = {
@@ -154,7 +151,7 @@ def test_parameters_have_the_types_of_the_header(tmp_path: Path) -> None:
     assert run_c(tmp_path, body) == [f"{name} {ctypes.sizeof(kind)}" for name, kind in tables.TYPES.items()]
     named = {name: kind for kind, name in structures()}
     for name, kind in tables.TYPES.items():
-        assert not (isinstance(kind, type) and issubclass(kind, ctypes.Structure)) or named[name] is kind
+        assert not (isinstance(kind, type) and issubclass(kind, ctypes.Structure)) or named.get(name, kind) is kind
 
 
 def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
@@ -209,6 +206,21 @@ QNN_LAYOUT(Sample_SomeConfig_t, 32);
     assert places == {"kind": 0, "flag": 8, "text": 8, "first": 16, "rest": 20}
     long = layout.Functions({"Sample_Fn_t": ", ".join(f"uint32_t number{index}" for index in range(9))})
     assert next(long.lines()) == "typedef Qnn_ErrorHandle_t (*Sample_Fn_t)("
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_structure_that_the_headers_declare_has_cs_size_and_an_initial_value(tmp_path: Path, family: str) -> None:
+    entries = [
+        each for first, *entries in notation._headers for each in entries if family == "DSP" or " DSP/" not in first
+    ]
+    names = [match[1] for match in map(re.compile(r"struct!? (\w+)").match, entries) if match]
+    assert len(names) > 70
+    sizes = run_c(tmp_path, "".join(f'  printf("%zu\\n", sizeof({name}));\n' for name in names), family=family)
+    assert [ctypes.sizeof(notation.type_named(name)) for name in names] == list(map(int, sizes))
+    macros = {name: notation.init_macro(name) for name in names if notation.init_macro(name) in INIT_MACROS}
+    assert len(macros) > 40
+    values = "".join(f"  {{ {name} value = {macro}; (void)value; }}\n" for name, macro in macros.items())
+    run_c(tmp_path, values, family=family)
 
 
 def test_numbers_that_the_graph_has_too_are_the_same(tmp_path: Path) -> None:

@@ -117,9 +117,9 @@ class Mess:
         made = system.SerializationTarget(self.random.choice([1, 1, self.number()]))
         for field in ("fileName", "fileDirectory"):
             if self.random.random() < 0.5:
-                setattr(made, field, self.random.choice([b"", b"file", b"."]))
+                setattr(made.file, field, self.random.choice([b"", b"file", b"."]))
             else:
-                offset = getattr(system.SerializationTarget, field).offset
+                offset = system.SerializationTarget.file.offset + getattr(type(made.file), field).offset
                 ctypes.c_uint64.from_address(ctypes.addressof(made) + offset).value = self.pointer()
         return made
 

@@ -20,7 +20,7 @@ import isthmus
 from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import Session
 from isthmus.cabi import objects, types
-from isthmus.cabi.other_backends import IR_GRAPH_CONFIG, IR_SERIALIZATION
+from isthmus.cabi.other_backends import IrGraphConfig, IrSerialization
 from isthmus.capi import composing
 from isthmus.capi.installation import INCLUDE
 from isthmus.errors import Code
@@ -39,8 +39,8 @@ def ir(libraries: Path) -> Client:
 def serialized(client: Client, path: bytes | None, option: int = 1, kind: int = 1) -> Any:
     """Configs of a graph that name its DLC."""
     text = None if path is None else ctypes.addressof(client.keep(ctypes.create_string_buffer(path)))
-    custom = client.keep(IR_GRAPH_CONFIG.ctype(option))
-    custom.serializationOption = IR_SERIALIZATION.ctype(kind, text)
+    custom = client.keep(IrGraphConfig(option))
+    custom.serializationOption = IrSerialization(kind, text)
     config = client.keep(objects.GraphConfig(objects.GraphOption.CUSTOM))
     config.customConfig = ctypes.addressof(custom)
     return client.keep((ctypes.POINTER(objects.GraphConfig) * 2)(ctypes.pointer(config)))
@@ -263,13 +263,13 @@ sys.path[:0] = PATHS
 import numpy as np
 from capi.qnn_calls import Client, at, opened
 from capi.test_composing import convolution
-from isthmus.cabi.other_backends import SAVER_CONFIG, SaverOption
+from isthmus.cabi.other_backends import SaverConfig, SaverOption
 client = Client(Path(LIBRARY))
 initialize = ctypes.CDLL(LIBRARY).QnnSaver_initialize
 initialize.argtypes, initialize.restype = [ctypes.c_void_p], ctypes.c_uint64
-folder, path = SAVER_CONFIG.ctype(SaverOption.OUTPUT_DIRECTORY), ctypes.create_string_buffer(b"made/here")
+folder, path = SaverConfig(SaverOption.OUTPUT_DIRECTORY), ctypes.create_string_buffer(b"made/here")
 folder.outputDirectory = ctypes.addressof(path)
-configs = (ctypes.POINTER(SAVER_CONFIG.ctype) * 2)(ctypes.pointer(folder))
+configs = (ctypes.POINTER(SaverConfig) * 2)(ctypes.pointer(folder))
 assert initialize(configs) == 0
 assert initialize(configs) == 4951
 backend, context = opened(client)

@@ -11,6 +11,7 @@ import pytest
 
 from capi.host_programs import PROGRAMS
 from isthmus.cabi import ARGUMENTS, CORE_VERSION, SYSTEM_VERSION
+from isthmus.cabi.declarations import BACKEND, SYSTEM
 from isthmus.capi import headers
 from isthmus.capi.installation import INCLUDE
 from isthmus.graph.ops import OPERATIONS
@@ -182,13 +183,15 @@ def test_what_is_generated_is_what_the_tree_has() -> None:
     assert not stale, "run `python -m isthmus.capi.headers`"
 
 
-def test_a_prototype_that_differs_from_its_declaration_is_corrected(tmp_path: Path) -> None:
-    right = (QNN / "QnnGraph.h").read_text()
-    wrong = right.replace("numInputs, Qnn_Tensor_t *outputs", "count, const Qnn_Tensor_t *outputs")
-    file = tmp_path / "QnnGraph.h"
-    file.write_text(wrong)
-    assert wrong != right
-    assert headers.prototypes(file).split() == right.split()
+def test_prototypes_have_the_parameters_that_are_declared() -> None:
+    text = "".join((QNN / header).read_text() for header in HEADERS)
+    prototypes = {
+        name: " ".join(parameters.split())
+        for name, parameters in re.findall(r"_API Qnn_ErrorHandle_t (\w+)\(([^;]*)\);", text)
+    }
+    for entry, parameters in {**BACKEND, **SYSTEM}.items():
+        declared = ", ".join(each.declaration for each in parameters or ())
+        assert parameters is None or prototypes[headers.function_name(entry)] == declared
 
 
 def test_every_function_of_the_tables_has_a_prototype() -> None:

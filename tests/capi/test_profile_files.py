@@ -21,7 +21,7 @@ def client(libraries: Path) -> Client:
 
 def target(client: Client, folder: Path) -> int:
     """A file for profiles."""
-    given = system.SerializationTarget(1, b"profile", str(folder).encode())
+    given = system.SerializationTarget(1, (b"profile", str(folder).encode()))
     out = ctypes.c_void_p()
     client.do("systemProfileCreateSerializationTarget", given, None, 0, ctypes.byref(out))
     return out.value or 0
@@ -31,7 +31,7 @@ def call(event: system.ProfileEvent) -> ctypes.Array[ctypes._Pointer[system.Prof
     """One call that took one event."""
     data = system.ProfileData(1)
     data.v1.header.graphName = b"twice"
-    data.v1.profilingEvents, data.v1.numProfilingEvents = ctypes.addressof(event), 1
+    data.v1.profilingEvents, data.v1.numProfilingEvents = ctypes.pointer(event), 1
     return (ctypes.POINTER(system.ProfileData) * 1)(ctypes.pointer(data))
 
 
@@ -74,7 +74,7 @@ def test_more_calls_than_the_maximum_are_refused_and_none_is_dropped(
     monkeypatch.setattr(serialization, "MAX_EVENTS", 2)
     handle = target(client, tmp_path)
     event, one = system.ProfileEvent(), system.ProfileData(1)
-    one.v1.profilingEvents = ctypes.addressof(event)
+    one.v1.profilingEvents = ctypes.pointer(event)
     calls = (ctypes.POINTER(system.ProfileData) * 3)(*[ctypes.pointer(one)] * 3)
     client.do("systemProfileSerializeEventData", handle, calls, 2)
     assert client.systemProfileSerializeEventData(handle, calls, 3) == Code.COMMON_INVALID_ARGUMENT

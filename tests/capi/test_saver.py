@@ -20,7 +20,7 @@ from support.suites import only
 
 import isthmus
 from capi.qnn_calls import Client, at, in_handle
-from isthmus.cabi.other_backends import SAVER_CONFIG, SAVER_FILES, SaverOption
+from isthmus.cabi.other_backends import SaverConfig, SaverFiles, SaverOption
 from isthmus.cabi.types import Tensor
 from isthmus.capi import saver
 from isthmus.capi.installation import INCLUDE
@@ -121,12 +121,12 @@ class Recorded:
         self.server, self.kept = LibraryServer("QnnSaver"), []
         self.folder = Path(folder)
         where, files, stamped = map(
-            SAVER_CONFIG.ctype,
+            SaverConfig,
             (SaverOption.OUTPUT_DIRECTORY, SaverOption.FILE_CONFIG, SaverOption.APPEND_TIMESTAMP),
         )
         texts = list(map(ctypes.create_string_buffer, (os.fsencode(folder), b"saver_output.c", data)))
         where.outputDirectory, *names = map(ctypes.addressof, texts)
-        files.fileConfig, stamped.appendTimestamp = SAVER_FILES.ctype(*names), int(stamp)
+        files.fileConfig, stamped.appendTimestamp = SaverFiles(*names), int(stamp)
         configs = (ctypes.c_void_p * 4)(*map(ctypes.addressof, (where, files, stamped)))
         self.initialized = self.server.QnnSaver_initialize(ctypes.addressof(configs))
 

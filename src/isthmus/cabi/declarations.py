@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from isthmus.errors import Code
+
 OPTIONAL, CREATED, FREED = "?", "+", "~"
 
 
@@ -51,6 +53,35 @@ class Parameter:
 
 Functions = dict[str, tuple[Parameter, ...] | None]
 """Functions by name, in the order of a table; None if the parameters are not public."""
+
+
+_GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
+"""Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
+
+
+def name_of(code: Code) -> str:
+    """Name a code as QNN's headers do."""
+    if code is Code.SUCCESS:
+        return "QNN_SUCCESS"
+    group = "OP_PACKAGE" if code is Code.OP_PACKAGE_VALIDATION_FAILURE else code.name.partition("_")[0]
+    rest = code.name.removeprefix(f"{group}_")
+    if group == "ERROR":
+        return f"QNN_ERROR_{rest}"
+    return f"QNN_{group}_ERROR_{'GRAPH_' if code in _GRAPH_TWICE else ''}{rest}"
+
+
+def function_name(entry: str) -> str:
+    """Return the name of the C function behind an entry of a table.
+
+    Examples
+    --------
+    >>> function_name("memDeRegister"), function_name("systemDlcCreateFromFile")
+    ('QnnMem_deRegister', 'QnnSystemDlc_createFromFile')
+    """
+    match = re.fullmatch(r"(system[A-Z][a-z]+|globalConfig|[a-z]+)([A-Z])(\w+)", entry)
+    assert match, entry
+    group, initial, rest = match.groups()
+    return f"Qnn{group[0].upper()}{group[1:]}_{initial.lower()}{rest}"
 
 
 def _read(text: str) -> Functions:

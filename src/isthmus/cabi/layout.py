@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 
-_WIDTH = 120
-_KNOWN: dict[str, Any] = {
-    "bool": ctypes.c_bool, "float": ctypes.c_float, "size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32,
-    "uint8_t": ctypes.c_uint8, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-}  # fmt: skip
-"""The ctypes types of C types; each declaration adds its own."""
+from isthmus.cabi.notation import WIDTH, block, header_text, known_types, packed, split_members
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Enumeration:
     undefined: str = "UNDEFINED"
 
     def __post_init__(self) -> None:
-        _KNOWN[self.name] = ctypes.c_uint32
+        known_types[self.name] = ctypes.c_uint32
 
     def numbers(self) -> dict[str, int]:
         """Return its members by their names in C."""
@@ -63,7 +56,7 @@ class Enumeration:
         """Yield its declaration in C."""
         members = [f"{name} = {value}" for name, value in self.numbers().items()]
         members += [f"{self.prefix}_{self.undefined} = QNN_UNDEFINED"] if self.undefined else []
-        yield from _block("typedef enum", [*(f"{each}," for each in members[:-1]), members[-1]], self.name)
+        yield from block("typedef enum", [*(f"{each}," for each in members[:-1]), members[-1]], self.name)
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ class Structure:
     tag: str = ""
 
     def __post_init__(self) -> None:
-        _KNOWN[self.name] = self.ctype
+        known_types[self.name] = self.ctype
 
     @cached_property
     def ctype(self) -> Any:
@@ -101,12 +94,12 @@ class Structure:
 
     def lines(self) -> Iterator[str]:
         """Yield its declaration in C, and its macro."""
-        yield from _block(f"typedef struct {self.tag}".rstrip(), _members(self.members), self.name)
+        yield from block(f"typedef struct {self.tag}".rstrip(), split_members(self.members), self.name)
         yield f"QNN_LAYOUT({self.name}, {ctypes.sizeof(self.ctype)});"
         if self.initial:
             macro = self.macro or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name.removesuffix("_t")).upper()
             line = f"#define {macro}_INIT {self.initial}"
-            yield line if len(line) <= _WIDTH else f"#define {macro}_INIT \\\n  {self.initial}"
+            yield line if len(line) <= WIDTH else f"#define {macro}_INIT \\\n  {self.initial}"
 
 
 @dataclass(frozen=True)
@@ -127,11 +120,11 @@ class Numbers:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _KNOWN.update(dict.fromkeys(self.names, ctypes.c_uint32))
+        known_types.update(dict.fromkeys(self.names, ctypes.c_uint32))
 
     def lines(self) -> Iterator[str]:
         """Yield their declaration in C."""
-        yield from _packed(
+        yield from packed(
             "", ["typedef uint32_t", *(f"{name}," for name in self.names[:-1]), f"{self.names[-1]};"], " " * 4
         )
 
@@ -143,14 +136,14 @@ class Functions:
     parameters: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        _KNOWN.update(dict.fromkeys(self.parameters, ctypes.c_void_p))
+        known_types.update(dict.fromkeys(self.parameters, ctypes.c_void_p))
 
     def lines(self) -> Iterator[str]:
         """Yield their declarations in C."""
         for name, parameters in self.parameters.items():
             line = f"typedef Qnn_ErrorHandle_t (*{name})({parameters});"
             opening, _, rest = line.partition(f"({parameters}")
-            yield from [line] if len(line) <= _WIDTH else [f"{opening}(", f"    {parameters}{rest}"]
+            yield from [line] if len(line) <= WIDTH else [f"{opening}(", f"    {parameters}{rest}"]
 
 
 @dataclass(frozen=True)
@@ -200,52 +193,6 @@ def api_header(folder: str, number: int, version: tuple[int, int, int]) -> Heade
 _PARTS = ("MAJOR", "MINOR", "PATCH")
 
 
-def header_text(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
-    """Return a header with its comment, include guard and includes; with `linkage`, C++ gets C's linkage."""
-    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
-    ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
-    files = (file if file.startswith("<") else f'"{file}"' for file in includes)
-    lines = [
-        f"/* {doc}", " * Written by `python -m isthmus.capi.headers`; change that, not this. */",
-        f"#ifndef {guard}", f"#define {guard}", "", *(f"#include {file}" for file in files), *opening, *body,
-        *ending, "#endif", "",
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
-def _block(opening: str, members: Sequence[str], name: str) -> Iterator[str]:
-    """Yield a declaration with members: in one line if it fits, else with the members in lines of their own."""
-    line = f"{opening} {{ {' '.join(members)} }} {name}".rstrip() + ";"
-    if len(line) <= _WIDTH:
-        yield line
-        return
-    indent = " " * (len(opening) - len(opening.lstrip()) + 2)
-    yield f"{opening} {{"
-    for union, others in groupby(members, lambda member: member.startswith("union {")):
-        if union:
-            for each in others:
-                inner = each.removeprefix("union {").removesuffix("};")
-                yield from _block(f"{indent}union", _members(inner), "")
-        else:
-            yield from _packed(indent, others)
-    yield f"{indent[2:]}}} {name}".rstrip() + ";"
-
-
-def _members(text: str) -> list[str]:
-    """Split members in C."""
-    return re.findall(r"\S[^;{}]*(?:\{[^}]*\}\w*)?;", " ".join(text.split()))
-
-
-def _packed(indent: str, items: Iterable[str], hanging: str = "") -> list[str]:
-    """Put items into indented lines of C, as many as fit; no item is broken. `hanging` indents all lines but one."""
-    text = " ".join(item.replace(" ", "\0") for item in items)
-    lines = textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent + hanging, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    return [line.replace("\0", " ") for line in lines]
-
-
 def _fields(members: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
     """Return the ctypes fields for members in C, and the names that were made for unions without one.
 
@@ -262,6 +209,6 @@ def _fields(members: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
             fields.append((anonymous[-1], type("union", (ctypes.Union,), {"_fields_": _fields(union)[0]})))
             continue
         for stars, name, count in re.findall(r"(\**)\s*(\w+)(?:\[(\d+)\])?", names):
-            kind = ctypes.c_void_p if stars else _KNOWN[base]
+            kind = ctypes.c_void_p if stars else known_types[base]
             fields.append((name, kind * int(count) if count else kind))
     return fields, tuple(anonymous)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import c_char_p, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 
-from isthmus.cabi.types import Scalar, TensorSet
+from isthmus.cabi.notation import declared
 
 
 class BackendOption(IntEnum):
@@ -120,79 +120,29 @@ PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW = 516
 """The capability to fetch a tensor's data by a callback."""
 
 
-class ErrorReporting(ctypes.Structure):
-    """Qnn_ErrorReportingConfig_t."""
-
-    _fields_ = [("reportingLevel", c_uint32), ("storageLimit", c_uint32)]
-
-
-class BackendConfigUnion(ctypes.Union):
-    """The value of a backend's config."""
-
-    _fields_ = [("customConfig", c_void_p), ("errorConfig", ErrorReporting), ("platformOption", c_char_p)]
-
-
+@declared("QnnBackend_Config_t")
 class BackendConfig(ctypes.Structure):
     """QnnBackend_Config_t."""
 
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", BackendConfigUnion)]
 
-
+@declared("QnnBackend_OperationName_t")
 class OperationName(ctypes.Structure):
     """QnnBackend_OperationName_t."""
 
-    _fields_ = [("packageName", c_char_p), ("name", c_char_p), ("target", c_char_p)]
 
-
+@declared("QnnContext_AsyncExecutionQueueDepth_t")
 class QueueDepth(ctypes.Structure):
     """QnnContext_AsyncExecutionQueueDepth_t."""
 
-    _fields_ = [("type", c_uint32), ("depth", c_uint32)]
 
-
-class ContextConfigUnion(ctypes.Union):
-    """The value of a context's config."""
-
-    _fields_ = [
-        ("customConfig", c_void_p),
-        ("priority", c_uint32),
-        ("errorConfig", ErrorReporting),
-        ("oemString", c_char_p),
-        ("asyncExeQueueDepth", QueueDepth),
-        ("enableGraphs", POINTER(c_char_p)),
-        ("memoryLimitHint", c_uint64),
-        ("isPersistentBinary", c_uint8),
-        ("binaryCompatibilityType", c_uint32),
-        ("isGraphInitDeferred", c_uint8),
-        ("graphRetentionOrder", POINTER(c_char_p)),
-    ]
-
-
+@declared("QnnContext_Config_t")
 class ContextConfig(ctypes.Structure):
     """QnnContext_Config_t."""
 
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", ContextConfigUnion)]
 
-
-class GraphConfigUnion(ctypes.Union):
-    """The value of a graph's config."""
-
-    _fields_ = [
-        ("customConfig", c_void_p),
-        ("priority", c_uint32),
-        ("profileHandle", c_void_p),
-        ("profilingState", c_uint32),
-        ("numProfilingExecutions", c_uint32),
-    ]
-
-
+@declared("QnnGraph_Config_t")
 class GraphConfig(ctypes.Structure):
     """QnnGraph_Config_t."""
-
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", GraphConfigUnion)]
 
 
 class EnvironmentOption(IntEnum):
@@ -202,194 +152,94 @@ class EnvironmentOption(IntEnum):
     POPULATE_CLIENT_BUFS = 1
 
 
+@declared("QnnGraph_ExecuteEnvironment_t")
 class ExecuteEnvironment(ctypes.Structure):
     """QnnGraph_ExecuteEnvironment_t."""
 
-    _fields_ = [("option", c_uint32), ("tensorSet", TensorSet)]
 
-
+@declared("QnnBackend_Property_t", "QnnGraph_Property_t")
 class Property(ctypes.Structure):
     """QnnBackend_Property_t and QnnGraph_Property_t: their only option is a custom property, 0."""
 
-    _fields_ = [("option", c_uint32), ("customProperty", c_void_p)]
 
-
-class ContextProperty(Property):
+@declared("QnnContext_Property_t")
+class ContextProperty(ctypes.Structure):
     """QnnContext_Property_t."""
 
 
+@declared("Qnn_MemShape_t")
 class MemShape(ctypes.Structure):
     """Qnn_MemShape_t."""
 
-    _fields_ = [("numDim", c_uint32), ("dimSize", POINTER(c_uint32)), ("shapeConfig", c_char_p)]
 
-
-class MemIonInfo(ctypes.Structure):
-    """Qnn_MemIonInfo_t."""
-
-    _fields_ = [("fd", c_int32)]
-
-
-class MemDmaBufInfo(ctypes.Structure):
-    """Qnn_MemDmaBufInfo_t."""
-
-    _fields_ = [("fd", c_int32), ("data", c_void_p)]
-
-
-class MemUnion(ctypes.Union):
-    """The target of a memory descriptor."""
-
-    _fields_ = [("ionInfo", MemIonInfo), ("customInfo", c_void_p), ("dmaBufInfo", MemDmaBufInfo)]
-
-
+@declared("Qnn_MemDescriptor_t")
 class MemDescriptor(ctypes.Structure):
     """Qnn_MemDescriptor_t."""
 
-    _anonymous_ = ("info",)
-    _fields_ = [("memShape", MemShape), ("dataType", c_uint32), ("memType", c_uint32), ("info", MemUnion)]
 
-
+@declared("QnnDevice_CoreInfoV1_t")
 class CoreInfoV1(ctypes.Structure):
     """QnnDevice_CoreInfoV1_t."""
 
-    _fields_ = [("coreId", c_uint32), ("coreType", c_uint32), ("coreInfoExtension", c_void_p)]
 
-
+@declared("QnnDevice_CoreInfo_t")
 class CoreInfo(ctypes.Structure):
     """QnnDevice_CoreInfo_t."""
 
-    _fields_ = [("version", c_uint32), ("v1", CoreInfoV1)]
 
-
+@declared("QnnDevice_HardwareDeviceInfoV1_t")
 class HardwareDeviceInfoV1(ctypes.Structure):
     """QnnDevice_HardwareDeviceInfoV1_t."""
 
-    _fields_ = [
-        ("deviceId", c_uint32),
-        ("deviceType", c_uint32),
-        ("numCores", c_uint32),
-        ("cores", POINTER(CoreInfo)),
-        ("deviceInfoExtension", c_void_p),
-    ]
 
-
+@declared("QnnDevice_HardwareDeviceInfo_t")
 class HardwareDeviceInfo(ctypes.Structure):
     """QnnDevice_HardwareDeviceInfo_t."""
 
-    _fields_ = [("version", c_uint32), ("v1", HardwareDeviceInfoV1)]
 
-
+@declared("QnnDevice_PlatformInfoV1_t")
 class PlatformInfoV1(ctypes.Structure):
     """QnnDevice_PlatformInfoV1_t."""
 
-    _fields_ = [("numHwDevices", c_uint32), ("hwDevices", POINTER(HardwareDeviceInfo))]
 
-
+@declared("QnnDevice_PlatformInfo_t")
 class PlatformInfo(ctypes.Structure):
     """QnnDevice_PlatformInfo_t."""
 
-    _fields_ = [("version", c_uint32), ("v1", PlatformInfoV1)]
 
-
-class DeviceConfigUnion(ctypes.Union):
-    """The value of a device's config."""
-
-    _fields_ = [("customConfig", c_void_p), ("hardwareInfo", POINTER(PlatformInfo))]
-
-
+@declared("QnnDevice_Config_t")
 class DeviceConfig(ctypes.Structure):
     """QnnDevice_Config_t."""
 
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", DeviceConfigUnion)]
 
-
-class ProfileConfigUnion(ctypes.Union):
-    """The value of a profile's config."""
-
-    _fields_ = [("customConfig", c_void_p), ("numMaxEvents", c_uint64), ("enableOptrace", c_uint8)]
-
-
+@declared("QnnProfile_Config_t")
 class ProfileConfig(ctypes.Structure):
     """QnnProfile_Config_t."""
 
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", ProfileConfigUnion)]
 
-
+@declared("QnnProfile_EventData_t")
 class EventData(ctypes.Structure):
     """QnnProfile_EventData_t."""
 
-    _fields_ = [("type", c_uint32), ("unit", c_uint32), ("value", c_uint64), ("identifier", c_char_p)]
 
-
-class BackendOpaqueObject(ctypes.Structure):
-    """QnnProfile_BackendOpaqueObject_t."""
-
-    _fields_ = [("data", c_void_p), ("len", c_uint64), ("fileName", c_char_p)]
-
-
-class EventValue(ctypes.Union):
-    """The value of an event, by its unit."""
-
-    _fields_ = [("value", Scalar), ("backendOpaqueObject", BackendOpaqueObject)]
-
-
-class ExtendedEventDataV1(ctypes.Structure):
-    """QnnProfile_ExtendedEventDataV1_t."""
-
-    _anonymous_ = ("what",)
-    _fields_ = [
-        ("type", c_uint32),
-        ("unit", c_uint32),
-        ("what", EventValue),
-        ("timestamp", c_uint64),
-        ("identifier", c_char_p),
-    ]
-
-
+@declared("QnnProfile_ExtendedEventData_t")
 class ExtendedEventData(ctypes.Structure):
     """QnnProfile_ExtendedEventData_t."""
 
-    _fields_ = [("version", c_uint32), ("v1", ExtendedEventDataV1)]
 
-
-class SignalConfigUnion(ctypes.Union):
-    """The value of a signal's config."""
-
-    _fields_ = [("customConfig", c_void_p), ("timeoutDurationUs", c_uint64)]
-
-
+@declared("QnnSignal_Config_t")
 class SignalConfig(ctypes.Structure):
     """QnnSignal_Config_t."""
 
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", SignalConfigUnion)]
 
-
-class BinaryBuffer(ctypes.Structure):
-    """Qnn_BinaryBuffer_t."""
-
-    _fields_ = [("data", c_void_p), ("dataSize", c_uint64)]
-
-
+@declared("QnnContext_ParamsV1_t")
 class ContextParamsV1(ctypes.Structure):
     """QnnContext_ParamsV1_t: one of several binaries to load, and its callback."""
 
-    _fields_ = [
-        ("config", POINTER(POINTER(ContextConfig))),
-        ("binaryBuffer", c_void_p),
-        ("binaryBufferSize", c_uint64),
-        ("profile", c_void_p),
-        ("notifyFunc", c_void_p),
-        ("notifyParam", c_void_p),
-    ]
 
-
+@declared("QnnContext_Params_t")
 class ContextParams(ctypes.Structure):
     """QnnContext_Params_t."""
-
-    _fields_ = [("version", c_uint32), ("v1", ContextParamsV1)]
 
 
 NOTIFY = ctypes.CFUNCTYPE(None, c_void_p, c_uint64)

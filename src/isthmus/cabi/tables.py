@@ -7,35 +7,13 @@ by value (`QnnSystemDlc_composeGraphs`, `QnnModel_composeGraphs`), its size is p
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from isthmus.cabi import objects, system  # noqa: F401 - these declare structures for Python
 from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Parameter
-from isthmus.cabi.objects import (
-    BackendConfig,
-    ContextConfig,
-    ContextParams,
-    ContextProperty,
-    DeviceConfig,
-    EventData,
-    ExecuteEnvironment,
-    ExtendedEventData,
-    GraphConfig,
-    MemDescriptor,
-    OperationName,
-    PlatformInfo,
-    ProfileConfig,
-    Property,
-    SignalConfig,
-)
-from isthmus.cabi.system import (
-    BinaryInfo,
-    DlcGraphConfigInfo,
-    GraphInfo,
-    ProfileData,
-    SerializationTarget,
-)
-from isthmus.cabi.types import OpConfig, Tensor, Version
+from isthmus.cabi.notation import type_named
+from isthmus.cabi.types import Version
 from isthmus.errors import Code, QnnError
 
 CORE_VERSION = (2, 40, 0)
@@ -83,33 +61,12 @@ class SystemInterface(ctypes.Structure):
     ]
 
 
-# Types that are pointers, although their names do not show it.
-_ADDRESSES = "QnnLog_Callback_t Qnn_NotifyFn_t QnnDevice_Infrastructure_t"
-_ENUMERATIONS = """
-    QnnContext_SectionType_t QnnLog_Level_t QnnProfile_Level_t QnnProperty_Key_t Qnn_DataType_t Qnn_Definition_t
-    Qnn_QuantizationEncoding_t Qnn_TensorDataFormat_t Qnn_TensorType_t QnnSystemContext_GraphInfoVersion_t
-    QnnSystemDlc_RecordType_t
-    """
-_OPAQUE = "void QnnContext_Buffer_t Qnn_OpMapping_t QnnSystemProfile_SerializationTargetConfig_t"
+_OPAQUE = ("void", "QnnContext_Buffer_t", "Qnn_OpMapping_t", "QnnSystemProfile_SerializationTargetConfig_t")
 """Types that are only used through pointers here."""
-TYPES: dict[str, Any] = {
-    **dict.fromkeys(_ADDRESSES.split(), c_void_p),
-    **dict.fromkeys(_ENUMERATIONS.split(), c_uint32),
-    "float": c_float, "int32_t": c_int32, "uint8_t": c_uint8, "uint32_t": c_uint32, "uint64_t": c_uint64,
-    "Qnn_ContextBinarySize_t": c_uint64, "Qnn_ErrorHandle_t": c_uint64, "QnnProfile_EventId_t": c_uint64,
-    "Qnn_ApiVersion_t": Version * 2, "Qnn_MemDescriptor_t": MemDescriptor, "Qnn_OpConfig_t": OpConfig,
-    "Qnn_Tensor_t": Tensor, "QnnBackend_Config_t": BackendConfig, "QnnBackend_OperationName_t": OperationName,
-    "QnnBackend_Property_t": Property, "QnnContext_Config_t": ContextConfig, "QnnContext_Params_t": ContextParams,
-    "QnnContext_Property_t": ContextProperty, "QnnDevice_Config_t": DeviceConfig,
-    "QnnDevice_PlatformInfo_t": PlatformInfo, "QnnGraph_Config_t": GraphConfig,
-    "QnnGraph_ExecuteEnvironment_t": ExecuteEnvironment, "QnnGraph_Property_t": Property, "QnnInterface_t": Interface,
-    "QnnProfile_Config_t": ProfileConfig, "QnnProfile_EventData_t": EventData,
-    "QnnProfile_ExtendedEventData_t": ExtendedEventData, "QnnSignal_Config_t": SignalConfig,
-    "QnnSystemContext_BinaryInfo_t": BinaryInfo, "QnnSystemContext_GraphInfo_t": GraphInfo,
-    "QnnSystemDlc_GraphConfigInfo_t": DlcGraphConfigInfo, "QnnSystemProfile_ProfileData_t": ProfileData,
-    "QnnSystemProfile_SerializationTarget_t": SerializationTarget,
-}  # fmt: skip
-"""The types of parameters by C name, except texts and handles."""
+_NAMES = {each.base for parameters in (*BACKEND.values(), *SYSTEM.values()) for each in parameters or ()}
+TYPES: dict[str, Any] = {name: type_named(name) for name in sorted(_NAMES) if type_named(name) is not None}
+TYPES |= {"QnnInterface_t": Interface, "Qnn_ApiVersion_t": Version * 2}
+"""The types of parameters by C name; texts and bytes have none."""
 
 
 def _passed(parameter: Parameter) -> Any:
@@ -119,9 +76,9 @@ def _passed(parameter: Parameter) -> Any:
     if base == "char":
         # An object to be freed is identified by its address, not by its contents.
         kind, stars = c_void_p if parameter.mark == FREED else c_char_p, stars - 1
-    elif stars and base in ("uint8_t", *_OPAQUE.split()):
+    elif stars and base in ("uint8_t", *_OPAQUE):
         stars -= 1
-    elif base in TYPES or not base.endswith("Handle_t"):
+    else:
         kind = TYPES[base]
     for _ in range(stars):
         kind = POINTER(kind)

@@ -123,7 +123,7 @@ def _output_path(configs: list[GraphConfig]) -> str | None:
     path = None
     for config in configs:
         if config.option == GraphOption.CUSTOM:
-            custom = read(checked(config.customConfig or 0), other_backends.IR_GRAPH_CONFIG.ctype)
+            custom = read(checked(config.customConfig or 0), other_backends.IrGraphConfig)
             kind = custom.serializationOption.serializationType
             if custom.option != _SERIALIZATION or kind != _FLAT_BUFFER:
                 rule = f"it has no custom config {custom.option} of type {kind}; it has serialization to a DLC, 1 and 1"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 IoTensor = Tensor | TensorInfo
 """An input or output of a graph that the client composed, or of one from a binary."""
 # Where a client's tensor has its id, in every version.
-_ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
+_ID_OFFSET = types.Tensor.v1.offset + types.TensorV1.id.offset
 
 
 @handled("Qnn_GraphHandle_t", "graph", Code.GRAPH_INVALID_HANDLE)

@@ -1,8 +1,9 @@
 """Generation of C code from Python's tables: function tables, operations, accessors, functions that call Python.
 
 ``python -m isthmus.capi.headers`` writes these files into the tree, and a test compares them with the tree. Headers of
-single backends are printed from their packages' declarations (`isthmus.cabi.layout`). The other headers are written by
-hand, except for their prototypes.
+single backends are printed from their packages' declarations (`isthmus.cabi.layout`), QNN's own from
+``cabi/headers.txt`` (`isthmus.cabi.notation`). Written by hand are ``QnnCommon.h``, ``QnnSystemCommon.h``, and the
+headers of op packages, of the delegate and of rpcmem.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import EnumMeta
 from functools import partial
 from pathlib import Path
 
 from isthmus.backends.seam import registry
-from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION, other_backends
-from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter
-from isthmus.cabi.layout import api_header, header_text
+from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION, objects, other_backends, types
+from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter, function_name
+from isthmus.cabi.layout import api_header
+from isthmus.cabi.notation import header_files, header_text
 from isthmus.cabi.tables import TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HERE, INCLUDE
@@ -91,20 +94,6 @@ VALUES = {
     "SpaceToDepth.mode": _DEPTH,
 }
 """By operation and parameter: the names of the parameter's values, numbered from 0."""
-
-
-def function_name(entry: str) -> str:
-    """Return the name of the C function behind an entry of a table.
-
-    Examples
-    --------
-    >>> function_name("memDeRegister"), function_name("systemDlcCreateFromFile")
-    ('QnnMem_deRegister', 'QnnSystemDlc_createFromFile')
-    """
-    match = re.fullmatch(r"(system[A-Z][a-z]+|globalConfig|[a-z]+)([A-Z])(\w+)", entry)
-    assert match, entry
-    group, initial, rest = match.groups()
-    return f"Qnn{group[0].upper()}{group[1:]}_{initial.lower()}{rest}"
 
 
 def _macro(name: str) -> str:
@@ -298,7 +287,7 @@ def _macro_of(field: str) -> str:
 def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[str]:
     """Yield the macros that get and set the fields of a structure; `kind` is the prefix of their names."""
     for name, *_ in struct._fields_:  # type: ignore[attr-defined]
-        for field in ("clientBuf", "memHandle", "retrieveRaw") if name == "memory" else (name,):
+        for field in ("clientBuf", "memHandle", "retrieveRaw") if name == "union" else (name,):
             if field in skip:
                 continue
             macro = _macro_of(field)
@@ -374,27 +363,6 @@ def functions() -> str:
     return "\n".join([*lines, "#endif", ""])
 
 
-def prototypes(file: Path) -> str:
-    """Return a hand-written header with its prototypes corrected; correct ones keep their layout."""
-
-    def corrected(match: re.Match[str]) -> str:
-        opening, name, parameters = match.groups()
-        declared = _PROTOTYPES.get(name)
-        if declared is None or " ".join(parameters.split()) == declared:
-            return match[0]
-        return "\n".join(textwrap.wrap(f"{opening}{name}({declared});", 120, subsequent_indent="    "))
-
-    return re.sub(r"(QNN\w*_API Qnn_ErrorHandle_t )(\w+)\(([^;]*?)\);", corrected, file.read_text())
-
-
-# The parameters of each C function, as its prototype declares them.
-_PROTOTYPES = {
-    function_name(entry): ", ".join(each.declaration for each in parameters)
-    for entry, parameters in {**BACKEND, **SYSTEM}.items()
-    if parameters is not None
-}
-
-
 def _declared() -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield the headers of single backends that are printed from declarations: the file, and what returns its text."""
     for entry in registry.usable():
@@ -407,10 +375,12 @@ def _declared() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 _DECLARED = dict(_declared())
-_BY_HAND = [
-    *(INCLUDE / "QNN" / f"Qnn{name}.h" for name in BACKEND_HEADERS),
-    *(INCLUDE / "QNN" / "System" / f"QnnSystem{name}.h" for name in SYSTEM_HEADERS),
-]
+_ENUMERATIONS = {
+    kind.__name__: kind
+    for module in (types, objects, other_backends)
+    for kind in vars(module).values()
+    if isinstance(kind, EnumMeta)
+}
 # The functions that return the contents of each generated file.
 FILES: dict[Path, Callable[[], str]] = {
     INCLUDE / "QNN" / "QnnInterface.h": interface,
@@ -419,7 +389,7 @@ FILES: dict[Path, Callable[[], str]] = {
     INCLUDE / "QNN" / "QnnTypeMacros.hpp": accessors,
     HERE / "functions.h": functions,
     **{INCLUDE / "QNN" / file: text for file, text in _DECLARED.items()},
-    **{file: partial(prototypes, file) for file in _BY_HAND},
+    **{INCLUDE / "QNN" / file: partial(str, text) for file, text in header_files(_ENUMERATIONS)},
 }
 
 

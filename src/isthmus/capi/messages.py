@@ -6,6 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from isthmus.cabi.client import text, write_number
+from isthmus.cabi.declarations import name_of
 from isthmus.cabi.objects import PropertyAnswer
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
@@ -96,19 +97,6 @@ SENTENCES = {
     Code.DEVICE_ASSOCIATED_TO_CONTEXT: "a context uses the device",
 }
 """What each code means."""
-_GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
-"""Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
-
-
-def name_of(code: Code) -> str:
-    """Name a code as QNN's headers do."""
-    if code is Code.SUCCESS:
-        return "QNN_SUCCESS"
-    group = "OP_PACKAGE" if code is Code.OP_PACKAGE_VALIDATION_FAILURE else code.name.partition("_")[0]
-    rest = code.name.removeprefix(f"{group}_")
-    if group == "ERROR":
-        return f"QNN_ERROR_{rest}"
-    return f"QNN_{group}_ERROR_{'GRAPH_' if code in _GRAPH_TWICE else ''}{rest}"
 
 
 def message_of(error: int) -> str:

@@ -19,7 +19,7 @@ from isthmus import qnn
 from isthmus.backends.seam.staging import require_memory
 from isthmus.cabi.client import checked, listed, pointer, read_large, text
 from isthmus.cabi.objects import BackendConfig, ContextConfig, DeviceConfig, GraphConfig
-from isthmus.cabi.other_backends import SAVER_CONFIG, SaverOption
+from isthmus.cabi.other_backends import SaverConfig, SaverOption
 from isthmus.capi import backend as backends
 from isthmus.capi import composing
 from isthmus.capi import context as contexts
@@ -119,7 +119,7 @@ def _end(server: LibraryServer) -> None:
 def initialize(server: LibraryServer, configs: int) -> None:
     """Set where the recording is written, before the first call."""
     recorder, stamp = _Recorder(), ""
-    for config in listed(configs, SAVER_CONFIG.ctype):
+    for config in listed(configs, SaverConfig):
         if config.option == SaverOption.OUTPUT_DIRECTORY:
             recorder.folder = Path(_name(pointer(config, "outputDirectory"), "output directory"))
         elif config.option == SaverOption.APPEND_TIMESTAMP:

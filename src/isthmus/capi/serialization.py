@@ -63,8 +63,8 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
                 "version": text(pointer(who, "appVersion")),
                 "backend": text(pointer(who, "backendVersion")),
             }
-    name = text(checked(pointer(description, "fileName"))) or ""
-    folder = text(pointer(description, "fileDirectory")) or "."
+    name = text(checked(pointer(description.file, "fileName"))) or ""
+    folder = text(pointer(description.file, "fileDirectory")) or "."
     return ProfileFile(Path(folder) / name, header)
 
 
@@ -80,7 +80,7 @@ def serialize_event_data(server: LibraryServer, target: ProfileFile, data: int, 
                 "method": header.methodType,
                 "start_us": header.startTime,
                 "stop_us": header.stopTime,
-                "events": _events(each.v1.profilingEvents or 0, each.v1.numProfilingEvents, remaining),
+                "events": _events(pointer(each.v1, "profilingEvents"), each.v1.numProfilingEvents, remaining),
             }
         )
     target.add(lines)

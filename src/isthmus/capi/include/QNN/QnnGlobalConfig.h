@@ -1,4 +1,5 @@
-/* Configuration of a process. No option of it is public. */
+/* Configuration of a process. No option of it is public.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_GLOBAL_CONFIG_H
 #define QNN_GLOBAL_CONFIG_H
 

@@ -16,7 +16,7 @@ typedef struct _QnnDevice_Infrastructure_t {
   QnnDspPerfInfrastructure_SetPowerConfigFn_t setPowerConfig;
   QnnDspPerfInfrastructure_SetMemoryConfigFn_t setMemoryConfig;
   QnnDspPerfInfrastructure_SetThreadConfigFn_t setThreadConfig;
-} QnnDspDevice_Infrastructure_t;
+ } QnnDspDevice_Infrastructure_t;
 QNN_LAYOUT(QnnDspDevice_Infrastructure_t, 40);
 #define QNN_DSP_DEVICE_INFRASTRUCTURE_INIT {NULL, NULL, NULL, NULL, NULL}
 

@@ -1,4 +1,5 @@
-/* DLC files: creation, composition, records, and what they describe. */
+/* DLC files: creation, composition, records, and what they describe.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_SYSTEM_DLC_H
 #define QNN_SYSTEM_DLC_H
 
@@ -20,27 +21,18 @@ typedef struct {
   QnnSystemDlc_GraphConfigInfoVersion_t version; const char *graphName; QnnGraph_Config_t **graphConfigs;
   uint32_t numGraphConfigs;
 } QnnSystemDlc_GraphConfigInfo_t;
-
+QNN_LAYOUT(QnnSystemDlc_GraphConfigInfo_t, 32);
 /* The backend's table is passed by value, so its size is part of the call: QnnInterface_t has QNN_TABLE_ENTRIES. */
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_createFromFile(
     Qnn_LogHandle_t logger, const char *path, QnnSystemDlc_Handle_t *dlc);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_createFromBinary(
     Qnn_LogHandle_t logger, const uint8_t *buffer, uint64_t bufferSize, QnnSystemDlc_Handle_t *dlc);
-QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_createFromFileWithDestinationDir(
-    Qnn_LogHandle_t logger, const char *path, const char *directory, QnnSystemDlc_Handle_t *dlc);
-QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_createFromBinaryWithDestinationDir(
-    Qnn_LogHandle_t logger, const uint8_t *buffer, uint64_t bufferSize, const char *directory, QnnSystemDlc_Handle_t
-    *dlc);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_composeGraphs(
     QnnSystemDlc_Handle_t dlc, const QnnSystemDlc_GraphConfigInfo_t **graphConfigs, uint32_t numGraphConfigs,
     Qnn_BackendHandle_t backend, Qnn_ContextHandle_t context, QnnInterface_t interface,
     QnnSystemContext_GraphInfoVersion_t graphVersion, QnnSystemContext_GraphInfo_t **graphs, uint32_t *numGraphs);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getOpMappings(
     QnnSystemDlc_Handle_t dlc, const Qnn_OpMapping_t **opMappings, uint32_t *numOpMappings);
-QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_save(QnnSystemDlc_Handle_t dlc, const char *path);
-QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getBinarySize(QnnSystemDlc_Handle_t dlc, uint64_t *bufferSize);
-QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getBinary(
-    QnnSystemDlc_Handle_t dlc, uint8_t *buffer, uint64_t bufferSize, uint64_t *writtenSize);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_free(QnnSystemDlc_Handle_t dlc);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getRecordByName(
     QnnSystemDlc_Handle_t dlc, const char *name, QnnSystemDlc_RecordHandle_t *record);
@@ -51,6 +43,15 @@ QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getRecordDataSize(QnnSystemDlc_Rec
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_readRecordDataMemoryMapped(
     QnnSystemDlc_RecordHandle_t record, const uint8_t **data, uint64_t *size);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_freeRecord(QnnSystemDlc_RecordHandle_t record);
+QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_save(QnnSystemDlc_Handle_t dlc, const char *path);
+QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_createFromFileWithDestinationDir(
+    Qnn_LogHandle_t logger, const char *path, const char *directory, QnnSystemDlc_Handle_t *dlc);
+QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_createFromBinaryWithDestinationDir(
+    Qnn_LogHandle_t logger, const uint8_t *buffer, uint64_t bufferSize, const char *directory,
+    QnnSystemDlc_Handle_t *dlc);
+QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getBinarySize(QnnSystemDlc_Handle_t dlc, uint64_t *bufferSize);
+QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getBinary(
+    QnnSystemDlc_Handle_t dlc, uint8_t *buffer, uint64_t bufferSize, uint64_t *writtenSize);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getComposableGraphInfoHandles(
     QnnSystemDlc_Handle_t dlc, QnnSystemDlc_GraphInfoHandle_t **graphs, uint32_t *numGraphs);
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemDlc_getComposableGraphInfoGraphName(

@@ -1,4 +1,5 @@
-/* Profiles in files. */
+/* Profiles in files.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_SYSTEM_PROFILE_H
 #define QNN_SYSTEM_PROFILE_H
 
@@ -35,48 +36,59 @@ typedef enum {
 } QnnSystemProfile_ProfileDataVersion_t;
 /* The call that a profile is of. */
 typedef enum {
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_NONE = 0, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_EXECUTE,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_FINALIZE, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_EXECUTE_ASYNC,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_CREATE_FROM_BINARY, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_DEINIT,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_CONTEXT_CREATE, QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_COMPOSE_GRAPHS,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_EXECUTE_IPS, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_GRAPH_COMPONENT,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_BACKEND_LIB_LOAD, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_APPLY_BINARY_SECTION,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_FINALIZE, QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY_SIZE,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY, QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY_SECTION_SIZE,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_FINALIZE_TENSOR_UPDATES,
-  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_UPDATE_BINARY_SECTION
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_NONE = 0, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_EXECUTE = 1,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_FINALIZE = 2, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_EXECUTE_ASYNC = 3,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_CREATE_FROM_BINARY = 4, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_DEINIT = 5,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_CONTEXT_CREATE = 6, QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_COMPOSE_GRAPHS = 7,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_EXECUTE_IPS = 8, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_GRAPH_COMPONENT = 9,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_BACKEND_LIB_LOAD = 10,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_APPLY_BINARY_SECTION = 11,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_FINALIZE = 12, QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY_SIZE = 13,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY = 14,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY_SECTION_SIZE = 15,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_FINALIZE_TENSOR_UPDATES = 16,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_UPDATE_BINARY_SECTION = 17
 } QnnSystemProfile_MethodType_t;
 typedef struct { const char *fileName, *fileDirectory; } QnnSystemProfile_SerializationTargetFile_t;
+QNN_LAYOUT(QnnSystemProfile_SerializationTargetFile_t, 16);
 typedef struct {
-  QnnSystemProfile_SerializationTargetType_t type; union { QnnSystemProfile_SerializationTargetFile_t file; };
+  QnnSystemProfile_SerializationTargetType_t type;
+  union { QnnSystemProfile_SerializationTargetFile_t file; };
 } QnnSystemProfile_SerializationTarget_t;
+QNN_LAYOUT(QnnSystemProfile_SerializationTarget_t, 24);
 typedef struct { const char *appName, *appVersion, *backendVersion; } QnnSystemProfile_SerializationFileHeader_t;
+QNN_LAYOUT(QnnSystemProfile_SerializationFileHeader_t, 24);
 typedef struct {
   QnnSystemProfile_SerializationTargetConfigType_t type;
   union { uint32_t maxNumMessages; QnnSystemProfile_SerializationFileHeader_t serializationHeader; };
 } QnnSystemProfile_SerializationTargetConfig_t;
+QNN_LAYOUT(QnnSystemProfile_SerializationTargetConfig_t, 32);
 typedef struct QnnSystemProfile_ProfileEventV1_t {
   QnnSystemProfile_EventDataType_t type;
   union { QnnProfile_EventData_t eventData; QnnProfile_ExtendedEventData_t extendedEventData; };
   struct QnnSystemProfile_ProfileEventV1_t *profileSubEventData; uint32_t numSubEvents;
 } QnnSystemProfile_ProfileEventV1_t;
+QNN_LAYOUT(QnnSystemProfile_ProfileEventV1_t, 80);
 #define QNN_SYSTEM_PROFILE_EVENT_V1_INIT \
   {QNN_SYSTEM_PROFILE_EVENT_DATA_UNDEFINED, {QNN_PROFILE_EVENT_DATA_INIT}, NULL, 0}
 typedef struct {
   uint64_t startTime, stopTime, startMem, stopMem; QnnSystemProfile_MethodType_t methodType;
   QnnSystemProfile_Visibility_t visibility; const char *graphName;
 } QnnSystemProfile_HeaderV1_t;
+QNN_LAYOUT(QnnSystemProfile_HeaderV1_t, 48);
 #define QNN_SYSTEM_PROFILE_HEADER_V1_INIT \
   {0, 0, 0, 0, QNN_SYSTEM_PROFILE_METHOD_TYPE_NONE, QNN_SYSTEM_PROFILE_VISIBILITY_PUBLIC, NULL}
 typedef struct {
   QnnSystemProfile_HeaderV1_t header; QnnSystemProfile_ProfileEventV1_t *profilingEvents; uint32_t numProfilingEvents;
 } QnnSystemProfile_ProfileDataV1_t;
+QNN_LAYOUT(QnnSystemProfile_ProfileDataV1_t, 64);
 #define QNN_SYSTEM_PROFILE_DATA_V1_INIT {QNN_SYSTEM_PROFILE_HEADER_V1_INIT, NULL, 0}
 typedef struct {
-  QnnSystemProfile_ProfileDataVersion_t version; union { QnnSystemProfile_ProfileDataV1_t v1; };
+  QnnSystemProfile_ProfileDataVersion_t version;
+  union { QnnSystemProfile_ProfileDataV1_t v1; };
 } QnnSystemProfile_ProfileData_t;
+QNN_LAYOUT(QnnSystemProfile_ProfileData_t, 72);
 #define QNN_SYSTEM_PROFILE_DATA_INIT {QNN_SYSTEM_PROFILE_DATA_VERSION_UNDEFINED, {QNN_SYSTEM_PROFILE_DATA_V1_INIT}}
-
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemProfile_createSerializationTarget(
     QnnSystemProfile_SerializationTarget_t target, QnnSystemProfile_SerializationTargetConfig_t *configs,
     uint32_t numConfigs, QnnSystemProfile_SerializationTargetHandle_t *handle);

@@ -1,4 +1,5 @@
-/* Sizes of tensors. */
+/* Sizes of tensors.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_SYSTEM_TENSOR_H
 #define QNN_SYSTEM_TENSOR_H
 

@@ -1,0 +1,268 @@
+"""QNN's headers, declared once in ``headers.txt``: C gets headers of it, and Python ctypes structures.
+
+An entry of the file begins a line, and continues in lines that are indented:
+
+- ``header FILE INCLUDES: DOC`` begins a header.
+- ``enum TYPE PREFIX: MEMBERS`` is an enumeration. ``A B=4 C`` are members, numbered as in C; ``@Class`` are those of a
+  Python enumeration, and ``@Code`` the error codes of this prefix. A member for undefined values is added, unless the
+  entry begins with ``enum!``.
+- ``macros PREFIX: MEMBERS`` are macros, with members like those of an enumeration.
+- ``struct TYPE: MEMBERS`` is a structure, with a macro for its initial value, unless the entry begins with ``struct!``.
+  ``+TYPE`` are the members of another one.
+- ``functions GROUP`` are the prototypes of a group of functions (`declarations`).
+- Everything else is C: type definitions, macros, comments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from ctypes import POINTER, c_char_p, c_uint32, c_uint64, c_void_p
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isthmus.cabi.declarations import BACKEND, SYSTEM, function_name, name_of
+from isthmus.errors import Code
+
+_Structure = TypeVar("_Structure", bound=type[ctypes.Structure])
+WIDTH = 120
+_SIZED = (f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_HANDLES = ("", "Backend", "Context", "Device", "Graph", "Log", "Mem", "OpPackage", "Profile", "Signal")
+known_types: dict[str, Any] = {
+    **{name: getattr(ctypes, f"c_{name[:-2]}") for name in _SIZED}, "bool": ctypes.c_bool, "float": ctypes.c_float,
+    "double": ctypes.c_double, "size_t": ctypes.c_size_t, "Qnn_ErrorHandle_t": c_uint64,
+    **{f"Qnn_{name}Handle_t": c_void_p for name in _HANDLES},
+}  # fmt: skip
+"""The ctypes types of C types; each declaration adds its own to those of C itself and of ``QnnCommon.h``."""
+_members: dict[str, str] = {}
+"""The members of structures in C."""
+_undefined: dict[str, str] = {}
+"""The initial values of enumerations in C."""
+_headers: list[list[str]] = []
+"""The entries of each header; the first is that of the header itself."""
+
+
+def _enter(entry: str) -> None:
+    """Make an entry of the file known, with its types."""
+    if entry.startswith("header "):
+        _headers.append([])
+    _headers[-1].append(entry)
+    match = re.match(r"(enum|struct)(!?) (\w+)(?: (\w+))?:\s+(.*)", entry, re.S)
+    if match is None:
+        _enter_types(entry)
+    elif match[1] == "enum":
+        undefined = re.search(r"(\w+)=QNN_UNDEFINED", match[5])
+        has_undefined = "Version" not in match[3] and not match[2]
+        first = "UNDEFINED" if has_undefined else undefined[1] if undefined else re.split(r"[=\s]", match[5])[0]
+        known_types[match[3]], _undefined[match[3]] = c_uint32, f"{match[4]}_{first}"
+    else:
+        members = re.sub(r"\+(\w+)", lambda first: _members[first[1]], match[5])
+        _members[match[3]] = " ".join(members.split())
+
+
+def _enter_types(entry: str) -> None:
+    """Make the types of a definition in C known; those of functions are addresses."""
+    match = re.match(r"typedef (?:struct )?(\w+)([^({]*);", entry)
+    if match is not None:
+        for stars, name in re.findall(r"(\**)\s*(\w+)", match[2]):
+            known_types[name] = c_void_p if stars else known_types[match[1]]
+    for name in re.findall(r"typedef .*\(\*(\w+)\)\(", entry):
+        known_types[name] = c_void_p
+
+
+def init_macro(name: str) -> str:
+    """Return the macro with the initial value of a structure."""
+    words = name.removesuffix("_t").replace("OpConfig", "Opconfig")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).upper() + "_INIT"
+
+
+# -- ctypes ------------------------------------------------------------------------------------------------------------
+
+
+def declared(name: str, *others: str) -> Callable[[_Structure], _Structure]:
+    """Give a ctypes structure the members that the headers declare for a structure in C; `others` are like that one."""
+
+    def enter(structure: _Structure) -> _Structure:
+        # A structure that points to itself has a plain address there.
+        known_types[name] = None
+        fields = list(_fields(_members[name]))
+        structure._anonymous_ = [field for field, _ in fields if field == "union"]
+        structure._fields_ = fields
+        for each in (name, *others):
+            known_types[each] = structure
+        return structure
+
+    return enter
+
+
+def type_named(name: str) -> Any:
+    """Return the ctypes type of a C type, or None; a structure that no class declares for Python gets one here."""
+    if name not in known_types and name in _members:
+        declared(name)(type(name, (ctypes.Structure,), {}))
+    return known_types.get(name)
+
+
+def _declarators(members: str) -> Iterator[tuple[str, str, int, str]]:
+    """Yield the members of a structure: either the members of a union, or base type, number of stars and name."""
+    for member in split_members(members):
+        union = re.fullmatch(r"union \{(.*)\};", member)
+        if union:
+            yield union[1], "", 0, ""
+            continue
+        match = re.fullmatch(r"(?:const |struct )*(\w+)\b(.*);", member.replace("*const *", "**"))
+        assert match, member
+        for stars, name in re.findall(r"(\**)\s*(\w+)", match[2]):
+            yield "", match[1], len(stars), name
+
+
+def _fields(members: str) -> Iterator[tuple[str, Any]]:
+    """Yield the ctypes fields of a structure; a union of one member is that member."""
+    for union, base, stars, name in _declarators(members):
+        if union:
+            inner = list(_fields(union))
+            yield inner[0] if len(inner) == 1 else ("union", type("Union", (ctypes.Union,), {"_fields_": inner}))
+            continue
+        kind = c_char_p if base == "char" else type_named(base)
+        stars -= base == "char"
+        if kind is None:
+            # What is only known by name is only pointed to.
+            kind, stars = c_void_p, stars - 1
+        for _ in range(stars):
+            kind = POINTER(kind)
+        yield name, kind
+
+
+# -- C -----------------------------------------------------------------------------------------------------------------
+
+
+def header_text(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
+    """Return a header with its comment, include guard and includes; with `linkage`, C++ gets C's linkage."""
+    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
+    ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
+    files = (file if file.startswith("<") else f'"{file}"' for file in includes)
+    lines = [
+        f"/* {doc}", " * Written by `python -m isthmus.capi.headers`; change that, not this. */",
+        f"#ifndef {guard}", f"#define {guard}", "", *(f"#include {file}" for file in files), *opening, *body,
+        *ending, "#endif", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def block(opening: str, members: Sequence[str], name: str) -> Iterator[str]:
+    """Yield a declaration with members: in one line if it fits, else with the members in lines of their own."""
+    line = f"{opening} {{ {' '.join(members)} }} {name}".rstrip() + ";"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    indent = " " * (len(opening) - len(opening.lstrip()) + 2)
+    yield f"{opening} {{"
+    for union, others in groupby(members, lambda member: member.startswith("union {")):
+        if union:
+            for each in others:
+                inner = each.removeprefix("union {").removesuffix("};")
+                yield from block(f"{indent}union", split_members(inner), "")
+        else:
+            yield from packed(indent, others)
+    yield f"{indent[2:]}}} {name}".rstrip() + ";"
+
+
+def split_members(text: str) -> list[str]:
+    """Split members in C."""
+    return re.findall(r"\S[^;{}]*(?:\{[^}]*\}\w*)?;", " ".join(text.split()))
+
+
+def packed(indent: str, items: Iterable[str], hanging: str = "") -> list[str]:
+    """Put items into indented lines of C, as many as fit; no item is broken. `hanging` indents all lines but one."""
+    text = " ".join(item.replace(" ", "\0") for item in items)
+    lines = textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace("\0", " ") for line in lines]
+
+
+def header_files(enumerations: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the headers: their files below the folder ``QNN``, and their texts.
+
+    `enumerations` are the Python enumerations that entries name.
+    """
+    for first, *entries in _headers:
+        match = re.fullmatch(r"header (\S+) (.*?): (.*)", " ".join(first.split()))
+        assert match, first
+        stem = match[1].rpartition("/")[2].removesuffix(".h")
+        guard = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).upper() + "_H"
+        lines = (line for entry in entries for line in _lines(entry, enumerations))
+        doc = "\n".join(textwrap.wrap(match[3], WIDTH - 4, subsequent_indent=" * "))
+        yield match[1], header_text(doc, guard, match[2].split(), lines)
+
+
+def _lines(entry: str, enumerations: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an entry in C."""
+    match = re.match(r"(enum|macros|struct|functions)(!?) (\w+)(?: (\w+))?(?::\s+(.*))?", entry, re.S)
+    if match is None:
+        yield entry
+        return
+    kind, mark, name, prefix, members = match.groups()
+    if kind == "functions":
+        yield from _prototypes(name)
+    elif kind == "macros":
+        yield from (f"#define {key} {value}" for key, value in _numbers(name, members, enumerations))
+    elif kind == "enum":
+        items = [f"{key} = {value}" for key, value in _numbers(prefix, members, enumerations)]
+        items += [] if mark else [f"{prefix}_UNDEFINED = QNN_UNDEFINED"]
+        yield from block("typedef enum", [*(f"{each}," for each in items[:-1]), items[-1]], name)
+    else:
+        members = _members[name]
+        tag = name if f"struct {name} *" in members else ""
+        yield from block(f"typedef struct {tag}".rstrip(), split_members(members), name)
+        yield f"QNN_LAYOUT({name}, {ctypes.sizeof(type_named(name))});"
+        if not mark:
+            line = f"#define {init_macro(name)} {_initial_value(members)}"
+            yield line if len(line) <= WIDTH else line.replace(" {", " \\\n  {", 1)
+
+
+def _numbers(prefix: str, members: str, enumerations: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the members of an enumeration: their names in C, and what they are set to."""
+    number = -1
+    for name, value in re.findall(r"(@?\w+)(?:=(\S+))?", members):
+        if name == "@Code":
+            codes = {name_of(code): str(int(code)) for code in Code}
+            yield from ((key, code) for key, code in codes.items() if key.startswith(f"{prefix}_ERROR_"))
+        elif name.startswith("@"):
+            listed = enumerations[name[1:]].__members__.items()
+            yield from ((f"{prefix}_{key}", str(int(member))) for key, member in listed if key != "UNDEFINED")
+        else:
+            number = int(value, 0) if value[:1].isdecimal() else number + 1
+            yield name if name.startswith("QNN_") else f"{prefix}_{name}", value or str(number)
+
+
+def _initial_value(members: str) -> str:
+    """Return the initial value of a structure: nulls, zeros, undefined values, and those of its structures."""
+    values = []
+    for union, base, stars, _ in _declarators(members):
+        if union:
+            values.append(_initial_value(union.partition(";")[0] + ";"))
+        elif stars or type_named(base) in (c_void_p, None):
+            values.append("NULL")
+        else:
+            values.append(init_macro(base) if base in _members else _undefined.get(base, "0"))
+    return f"{{{', '.join(values)}}}"
+
+
+def _prototypes(group: str) -> Iterator[str]:
+    """Yield the prototypes of a group of functions, such as ``QnnGraph``."""
+    api = "QNN_SYSTEM_API" if group.startswith("QnnSystem") else "QNN_API"
+    for entry, parameters in {**BACKEND, **SYSTEM}.items():
+        if parameters is not None and function_name(entry).startswith(f"{group}_"):
+            opening = f"{api} Qnn_ErrorHandle_t {function_name(entry)}("
+            items = [*(f"{each.declaration}," for each in parameters[:-1]), f"{parameters[-1].declaration});"]
+            line = opening + " ".join(items)
+            yield from [line] if len(line) <= WIDTH else [opening, *packed("    ", items)]
+
+
+for _entry in re.split(r"\n(?! )", Path(__file__).with_name("headers.txt").read_text("ascii").strip()):
+    if _entry:
+        _enter(_entry)
