@@ -49,7 +49,8 @@ backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
 qnn:                          errors version system log audit_log faults memory graph prepare frontends cabi \
                               cabi.writer backends.seam backends.htp backends.lpai backends.gpu backends.vendor
-capi:                         errors version system log audit_log memory graph frontends cabi qnn delegate backends.seam
+capi:                         errors version system log audit_log memory graph frontends cabi cabi.writer qnn delegate \
+                              backends.seam
 session:                      errors system log audit_log graph prepare frontends qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \
                               backends.htp.delegate backends.gpu.delegate

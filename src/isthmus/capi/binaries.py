@@ -5,25 +5,21 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus import qnn
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi import system
 from isthmus.cabi.client import checked, read_large, write_number
 from isthmus.cabi.tables import CORE_VERSION
-from isthmus.cabi.types import (
-    AxisScaleOffset,
-    Definition,
-    QuantizationEncoding,
-    QuantizeParams,
-    ScaleOffset,
-    Tensor,
-    Version,
-)
+from isthmus.cabi.types import Tensor, Version
+from isthmus.cabi.writer import write_tensor
 from isthmus.capi.context import MAX_BINARY_BYTES
 from isthmus.capi.functions import handled, serves
 from isthmus.capi.values import tensor_at
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry
 from isthmus.graph import GraphInfo, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
 
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
 MALFORMED_BINARY = 30010
 """An error code of the system library that no backend returns."""
-_UNDEFINED = QuantizationEncoding.UNDEFINED
 
 
 @handled("QnnSystemContext_Handle_t", "system context", is_system=True)
@@ -139,26 +134,11 @@ class _DescribedBinary:
 
     def _tensor(self, info: TensorInfo, number: int, kind: TensorType) -> Tensor:
         """Describe an input or output; `number` is its id, from 1, as executions name it."""
-        described = Tensor()
-        described.version = 1
-        fields = described.v1
-        fields.id, fields.name, fields.type, fields.dataType = number, info.name.encode(), kind, info.dtype
-        fields.rank = len(info.dims)
-        fields.dimensions = self._array(ctypes.c_uint32, list(info.dims)) if info.dims else None
-        fields.memType = TensorMemType(info.mem_type)
-        self._quantize(fields.quantizeParams, info)
+        encoding, quantization = None, info.quantization
+        if quantization is not None:
+            scales, offsets = np.array(quantization.scales, np.float32), np.array(quantization.offsets, np.int32)
+            encoding = EncodingEntry(scales, offsets, quantization.axis, quantization.bits, int(quantization.encoding))
+        entry = ComposedTensor(info.name, kind, info.dtype, info.dims, encoding)
+        described = write_tensor(entry, self._kept, version=1, number=number)
+        described.v1.memType = TensorMemType(info.mem_type)
         return described
-
-    def _quantize(self, params: QuantizeParams, info: TensorInfo) -> None:
-        """Write a tensor's quantization into its C description."""
-        params.encodingDefinition, params.quantizationEncoding = Definition.UNDEFINED, _UNDEFINED
-        quantization = info.quantization
-        if quantization is None:
-            return
-        params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, int(quantization.encoding)
-        if quantization.axis is None:
-            params.scaleOffsetEncoding = ScaleOffset(quantization.scale, quantization.offset)
-            return
-        both = zip(quantization.scales, quantization.offsets, strict=True)
-        pairs = [ScaleOffset(scale, offset) for scale, offset in both]
-        params.axisScaleOffsetEncoding = AxisScaleOffset(quantization.axis, len(pairs), self._array(ScaleOffset, pairs))
