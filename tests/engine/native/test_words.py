@@ -111,5 +111,5 @@ def test_each_declaration_has_a_hash_of_its_own() -> None:
     assert len({signature.digest for signature in signatures}) == len(signatures)
 
 
-def test_numbers_with_the_same_limits_are_declared_together():
+def test_numbers_with_the_same_limits_are_declared_together() -> None:
     assert Number.each("height width", 1, 9) == (Number("height", 1, 9), Number("width", 1, 9))
