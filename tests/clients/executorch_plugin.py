@@ -129,8 +129,9 @@ def _skip_reason(report: pytest.TestReport) -> str:
 
 def _short(name: str) -> str:
     """Return a test's name as a table has it: without its file, and without what all names begin with."""
-    _, suite, *test = name.split("::")
-    return "::".join([suite.removeprefix("TestQNN"), *(each.removeprefix("test_") for each in test)])
+    for beginning in ("TestQNN", "test_", "qnn_backend_"):
+        name = name.replace(f"::{beginning}", "::")
+    return name.partition("::")[2]
 
 
 def _errors(reports: list[pytest.TestReport]) -> Iterator[str]:

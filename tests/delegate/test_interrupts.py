@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from frontends.tflite.test_control_flow import lstm
 from support.interruption import Alarm, Interrupt, account, everywhere, left
 from support.suites import LONG, long
-from test_tflite_control_flow import lstm
 
 from delegate.harness import chain, doubled, plain, run, with_delegate
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate

@@ -353,8 +353,8 @@ def test_performance_and_affinity_are_stored_and_can_be_read(graph, option, valu
     [
         (lambda: lpai.PerfCfg(fps=0), "fps=0.*1 to 4294967295"),
         (lambda: lpai.PerfCfg(ftrt_ratio=-1), "ftrt_ratio=-1"),
-        (lambda: lpai.PerfCfg(client_type=3), "client_type=3.*REAL_TIME 1, NON_REAL_TIME 2"),
-        (lambda: lpai.CoreAffinity(affinity=0), "affinity=0.*SOFT 1, HARD 2"),
+        (lambda: lpai.PerfCfg(client_type=3), "client_type 3.*REAL_TIME 1, NON_REAL_TIME 2"),
+        (lambda: lpai.CoreAffinity(affinity=0), "affinity 0.*SOFT 1, HARD 2"),
         (lambda: lpai.CoreAffinity(core_selection=3), "several cores"),
         (lambda: lpai.CoreAffinity(core_selection=1 << 32), "core_selection"),
         (lambda: lpai.Prepare(exclude_io=1), "exclude_io=1"),

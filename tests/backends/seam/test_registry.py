@@ -82,7 +82,7 @@ def test_a_registered_backend_replaces_one_of_its_name(installed) -> None:
 def test_a_guest_is_registered_by_the_metadata_of_the_package_alone() -> None:
     assert "qnn-htp" not in registry.BUILT_IN
     assert registry.entry("qnn-htp").name == "qnn-htp"
-    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    declared = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     assert '[project.entry-points."isthmus.backends"]\nqnn-htp = "isthmus.backends.vendor.driver:ENTRY"' in declared
 
 
@@ -98,14 +98,14 @@ def test_metadata_that_declare_no_backend_are_said_to_be_old(monkeypatch, is_fou
     assert registry.install_again() == ""
     monkeypatch.setattr(registry, "distribution", old)
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
-    registry._installed.cache_clear()
+    registry._installed_entries.cache_clear()
     monkeypatch.setattr(registry, "_entries", dict(registry.BUILT_IN))
     try:
         with pytest.raises(QnnError, match="Install isthmus again: the installed package does not declare all of its"):
             registry.entry("qnn-htp")
         assert "Install isthmus again" in next(each.remedy for each in doctor.find() if each.group == "backends")
     finally:
-        registry._installed.cache_clear()
+        registry._installed_entries.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["", "none", "libQnnNone.so", None, 3])
