@@ -286,7 +286,7 @@ SUITES = {
     "support": "what several folders of tests use",
 }
 """Folders of tests that belong to no room of the package, with what they test."""
-OF_THE_PROJECT = {"behaviour", "client_results", "documents", "names", "rooms", "suites"}
+OF_THE_PROJECT = {"behaviour", "client_results", "documents", "lint", "names", "rooms", "suites"}
 """Files beside this one that test documents and tests; the others there test a module of the package."""
 
 

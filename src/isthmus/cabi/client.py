@@ -81,7 +81,7 @@ def checked(address: int) -> int:
 
 def read(address: int, kind: type[_Kind], index: int = 0) -> _Kind:
     """Return a copy of a client's structure, or of one in an array."""
-    value = kind()
+    value: _Kind = kind()
     size = ctypes.sizeof(kind)
     read_into(ctypes.addressof(value), checked(address) + index * size, size)
     return value

@@ -102,7 +102,7 @@ def graph_create(
 ) -> ClientGraph:
     """Create an empty graph, and note where its DLC is to be written."""
     path = _output_path(configs) if server.library == IR else None
-    graph = graphs.graph_create(server, context, name, configs)
+    graph: ClientGraph = graphs.graph_create(server, context, name, configs)
     # As with the vendor's library, a graph without a path is written into the working folder.
     recordings[graph] = GraphRecording(graph.handle.name, path=f"{graph.handle.name}.dlc" if path is None else path)
     return graph

@@ -191,7 +191,7 @@ def context_create_from_binary(
 ) -> ClientContext:  # fmt: skip
     """Create a context with the graphs of a binary; a signal has no effect, since this does not take long."""
     begin = time.perf_counter()
-    context = context_create(server, backend, device, configs, _binary(backend, binary, nbytes))
+    context: ClientContext = context_create(server, backend, device, configs, _binary(backend, binary, nbytes))
     if profile is not None:
         profile.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
     return context

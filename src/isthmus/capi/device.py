@@ -91,7 +91,7 @@ def _platform(server: LibraryServer) -> objects.PlatformInfo:
     devices = (objects.HardwareDeviceInfo * 1)(objects.HardwareDeviceInfo(1, hardware))
     info = objects.PlatformInfo(1, objects.PlatformInfoV1(1, devices))
     # ctypes does not keep alive what a structure points to by a plain address.
-    info.extension = extension  # type: ignore[attr-defined]
+    info.extension = extension
     return info
 
 

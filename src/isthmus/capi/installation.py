@@ -172,7 +172,7 @@ def libpython() -> Path | None:
     folders += [str(Path(sys.base_prefix) / "lib"), f"/usr/lib/{sysconfig.get_config_var('MULTIARCH') or ''}"]
     for folder in filter(None, folders):
         for name in filter(None, names):
-            file = Path(folder) / name
+            file = Path(folder, str(name))
             if ".so" in name and file.is_file():
                 return file.resolve()
     return None

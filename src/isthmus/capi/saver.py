@@ -165,7 +165,7 @@ def _variable(server: LibraryServer, thing: object) -> str:
 def backend_create(server: LibraryServer, log: Log | None, configs: list[BackendConfig]) -> qnn.Backend:
     """Create a backend. Its configs are not recorded, like those of other objects."""
     _program(server)
-    backend = backends.backend_create(server, log, configs)
+    backend: qnn.Backend = backends.backend_create(server, log, configs)
     _record_creation(server, "Backend", backend, "backendCreate", "NULL", "NULL")
     return backend
 
@@ -174,7 +174,7 @@ def backend_create(server: LibraryServer, log: Log | None, configs: list[Backend
 def device_create(server: LibraryServer, log: Log | None, configs: list[DeviceConfig]) -> ClientDevice:
     """Create a device."""
     _program(server)
-    device = devices.device_create(server, log, configs)
+    device: ClientDevice = devices.device_create(server, log, configs)
     _record_creation(server, "Device", device, "deviceCreate", "NULL", "NULL")
     return device
 
@@ -184,7 +184,7 @@ def context_create(
     server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, configs: list[ContextConfig]
 ) -> ClientContext:
     """Create a context."""
-    context = contexts.context_create(server, backend, device, configs)
+    context: ClientContext = contexts.context_create(server, backend, device, configs)
     owner = _variable(server, backend), _variable(server, device)
     _record_creation(server, "Context", context, "contextCreate", *owner, "NULL")
     return context
@@ -219,7 +219,7 @@ def graph_create(
     server: LibraryServer, context: ClientContext, name: str | None, configs: list[GraphConfig]
 ) -> ClientGraph:
     """Create a graph."""
-    graph = composing.graph_create(server, context, name, configs)
+    graph: ClientGraph = composing.graph_create(server, context, name, configs)
     passed = _variable(server, context), quoted(graph.handle.name), "NULL"
     _record_creation(server, "Graph", graph, "graphCreate", *passed)
     return graph

@@ -144,7 +144,8 @@ class LibraryServer:
     def _hints(self) -> Sequence[tuple[str, str]]:
         """The backend's own words for C."""
         # Do not import the facet for this: that import may be what failed.
-        return vars(self).get("facet", CFacet()).hints
+        facet: CFacet = vars(self).get("facet", CFacet())
+        return facet.hints
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the method for a C function (`TABLE`), creating it at the first call."""

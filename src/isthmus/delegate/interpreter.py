@@ -210,7 +210,8 @@ def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
     if not is_int(index) or not 0 <= index < known.tensors_size:
         rule = f"there is no tensor {index!r}, the interpreter has {known.tensors_size}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
-    return known.tensors[int(index)]
+    tensor: structures.Tensor = known.tensors[int(index)]
+    return tensor
 
 
 def _reshaping(interpreter: Any) -> list[partial[None]]:

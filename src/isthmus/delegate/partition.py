@@ -269,7 +269,7 @@ class Partition:
         """Return how many threads the graph uses: the interpreter's number, if the backend has threads."""
         if not self._environment.settings.facet.threads:
             return 1
-        return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
+        return max(1, min(int(self.nodes.structure.recommended_num_threads), MAX_THREADS))
 
     def _places(self, graph: qnn.Graph) -> tuple[TensorSlot, ...]:
         """Return the interpreter's tensor of each input, then of each output; refuse a graph that does not fit.

@@ -68,7 +68,8 @@ class Nodes:
         if not 0 <= index < context.tensors_size:
             rule = f"there is no tensor {index}, the interpreter has {context.tensors_size}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "interpreter", rule)
-        return context.tensors[index]
+        tensor: structures.Tensor = context.tensors[index]
+        return tensor
 
     def dims(self, index: int) -> tuple[int, ...]:
         """Return the current dimensions of a tensor."""

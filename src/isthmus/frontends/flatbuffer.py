@@ -74,7 +74,8 @@ class File:
     def scalar(self, at: int, kind: struct.Struct, what: str) -> int | float | bool:
         """Read one number at an offset in the file."""
         self.check(at, kind.size, what)
-        return kind.unpack_from(self.data, at)[0]
+        value: int | float | bool = kind.unpack_from(self.data, at)[0]
+        return value
 
     def follow(self, at: int, what: str) -> int:
         """Return the position that the offset stored at `at` points to."""

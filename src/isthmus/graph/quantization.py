@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +123,7 @@ class Quantization:
         """The stored value that represents 0.0, for a per-tensor quantization."""
         return -self.offset
 
-    def _only(self, values: tuple) -> float:
+    def _only(self, values: tuple[float, ...]) -> float:
         """Return the only scale or offset; refuse a per-channel quantization."""
         if self.axis is not None:
             raise QnnError(
@@ -169,7 +170,7 @@ class Quantization:
         if not self.block:
             return moved
 
-        def rearranged(values: tuple) -> tuple:
+        def rearranged(values: tuple[Any, ...]) -> tuple[Any, ...]:
             return tuple(np.array(values).reshape(self.grid(dims)).transpose(order).reshape(-1).tolist())
 
         return replace(

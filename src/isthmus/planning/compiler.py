@@ -70,7 +70,7 @@ def compile_search(triple: str) -> bytes:
     with objects.front_end():
         text, name = objects.intermediate(entry)
     target = objects.machine_for(triple, "generic", "")
-    return target.emit_object(objects.optimised(text, name, machine.SYMBOL, target, _MAY_CALL))
+    return bytes(target.emit_object(objects.optimised(text, name, machine.SYMBOL, target, _MAY_CALL)))
 
 
 def compile_job(function: str, architecture: str) -> tuple[str, bytes]:

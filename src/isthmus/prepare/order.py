@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from isthmus.graph import Tensor
 from isthmus.prepare.inplace import may_overwrite
@@ -189,7 +190,7 @@ class _State:
             self.left[block] += 1
         self.born = bytearray(len(graph.sizes))
         self.ready = [i for i, count in enumerate(self.waiting) if count == 0]
-        self.path: tuple | None = None
+        self.path: tuple[Any, ...] | None = None
         self.live = 0
         for block in graph.initial:
             self.born[block] = 1

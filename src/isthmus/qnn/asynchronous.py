@@ -44,7 +44,7 @@ class Execution(Future[None]):
     def __init__(self) -> None:
         super().__init__()
         # Replaces the `threading.Condition` that `Future.__init__` has created.
-        self._condition: Any = _Condition()  # type: ignore[assignment]
+        self._condition: Any = _Condition()
         # Locked until the execution has ended: waiting for the end is acquiring this lock.
         self._in_progress = threading.Lock()
         self._in_progress.acquire()

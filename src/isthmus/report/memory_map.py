@@ -263,7 +263,9 @@ def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, m
     return ("", " ") if above is None and below is None else (";2", marks.dot)
 
 
-def _letter_spots(pairs: Sequence[tuple[list[_Block | str | None], list[_Block | str | None]]]) -> dict[tuple, str]:
+def _letter_spots(
+    pairs: Sequence[tuple[list[_Block | str | None], list[_Block | str | None]]],
+) -> dict[tuple[int, int], str]:
     """Return where to write the letter of each block: at the position nearest to its middle that it fills alone.
 
     The result maps (line, column) to the letter.

@@ -293,7 +293,7 @@ class _OnnxWriter:
         del graph.value_info[:]
         graph.value_info.extend(kept)
         try:
-            return self._model.SerializeToString()
+            return bytes(self._model.SerializeToString())
         except Exception as error:  # protobuf's exception class depends on its implementation
             raise QnnError(
                 Code.COMMON_NOT_SUPPORTED, "the split model", f"it cannot be written as one file ({error})"

@@ -131,8 +131,8 @@ def litert_arena(data: bytes) -> int:
     places = []
     for index in measured:
         array = interpreter.tensor(index)()
-        start = array.__array_interface__["data"][0]
-        places.append((start, start + array.nbytes))
+        start = int(array.__array_interface__["data"][0])
+        places.append((start, start + int(array.nbytes)))
     return max(end for _, end in places) - min(start for start, _ in places)
 
 

@@ -133,7 +133,7 @@ class _TfliteWriter:
         """All operators of the new main subgraph."""
         self._pieces: dict[Piece, int] = {}
         """The numbers of the new tensors of rows."""
-        self._constants: dict[tuple, int] = {}
+        self._constants: dict[tuple[Any, ...], int] = {}
         """The numbers of new constants, by type, shape, bytes and the tensor whose quantization they share."""
         self._root = source.model.root
         self._subgraph = self._root.tables(ModelField.SUBGRAPHS, "subgraph")[0]

@@ -68,7 +68,7 @@ def shielded(function: Any = None, /, *, release: Callable[[Any], object] | None
     False
     """
     if function is None:
-        return functools.partial(shielded, release=release)  # type: ignore[call-overload]
+        return functools.partial(shielded, release=release)
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:

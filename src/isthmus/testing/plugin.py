@@ -236,7 +236,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture
 def isthmus_audit(request: pytest.FixtureRequest) -> AuditLog:
     """The audit of the test so far, without its child processes; a test that has it needs no marker."""
-    return request.node.stash[_WATCH].log
+    log: AuditLog = request.node.stash[_WATCH].log
+    return log
 
 
 @pytest.fixture(scope="session")

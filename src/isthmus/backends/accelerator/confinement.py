@@ -101,4 +101,4 @@ def _close_all_but(keep: int) -> None:
 def _drop_capabilities(libc: ctypes.CDLL) -> int:
     """Set all capabilities of this thread to none (24 bytes of zeros); return what the system call returns."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    return libc.capset(header, bytes(24))
+    return int(libc.capset(header, bytes(24)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,7 @@ class DeviceProgram:
                 opencl.call(what, "clSetKernelArg", object_.handle, index, size, place)
                 index += 1
 
-    def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData | None]]:
+    def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData[Any] | None]]:
         """Return the bytes and the value (None for local memory) of each kernel argument of a launch's argument."""
         if isinstance(argument, Local):
             return [(argument.nbytes, None)]

@@ -64,7 +64,7 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
         self.number = -1
         """Its number in the accelerator."""
 
-    @property  # type: ignore[override]
+    @property
     def priority(self) -> int:
         return self.lock.priority
 

@@ -120,7 +120,8 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
-        return self._settings[LpaiGraphOption.PREPARE].scratch_limit
+        limit: ScratchLimit | None = self._settings[LpaiGraphOption.PREPARE].scratch_limit
+        return limit
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
         return self._set_prepare(replace(self._settings[LpaiGraphOption.PREPARE], scratch_limit=limit))

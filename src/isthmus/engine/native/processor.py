@@ -74,7 +74,7 @@ def from_auxiliary_vector(getauxval: Callable[[int], int] | None = None) -> froz
             getauxval = ctypes.CDLL(None).getauxval
         except (AttributeError, OSError):
             return None
-        getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]  # type: ignore[attr-defined]
+        getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
     bits = getauxval(_AT_HWCAP)
     return frozenset(name for name, mask in _HWCAP.items() if bits & mask == mask)
 

@@ -357,7 +357,8 @@ def _check_of(signature: Signature) -> Callable[..., int]:
     namespace |= {"_check_apart": _check_apart, "_refuse_value": _refuse_value, "_refuse_rule": _refuse_rule}
     namespace |= signature.functions
     exec("\n".join(_lines(signature)), namespace)
-    return namespace["_check"]
+    check: Callable[..., int] = namespace["_check"]
+    return check
 
 
 def _lines(signature: Signature) -> list[str]:

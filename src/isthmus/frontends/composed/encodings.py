@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def _blocks(encoding: EncodingParts, what: str, dims: Sequence[int], bits: int) 
     # The longest blocks along one axis remain blocks; those of other axes are spread.
     axis = max(long, key=lambda a: sizes[a], default=len(sizes) - 1)
 
-    def spread(values: np.ndarray) -> tuple:
+    def spread(values: np.ndarray) -> tuple[Any, ...]:
         first = axis != len(dims) - 1
         array = np.moveaxis(values.reshape(grid[-1], *grid[:-1]), 0, -1) if first else values.reshape(grid)
         for other, size in enumerate(sizes):

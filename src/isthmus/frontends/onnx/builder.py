@@ -75,7 +75,7 @@ class OnnxBuilder:
         self._folds = 0
         self._folded_bytes = 0
         # Tensors that were rearranged, reinterpreted or dequantized, by the source's name and what was done to it.
-        self._rearranged: dict[tuple, Tensor] = {}
+        self._rearranged: dict[tuple[Any, ...], Tensor] = {}
         self._scalars: dict[tuple[float, DataType], Tensor] = {}
         # The constant source of each tensor that is a dequantized constant, by the tensor's name.
         self._dequantized: dict[str, Tensor] = {}

@@ -34,7 +34,7 @@ def define(content: bytes) -> bytes:
         written = schema.get_context_dependent_function(node.SerializeToString(), inputs)  # type: ignore[attr-defined]
         function = FunctionProto.FromString(written)
     function.attribute_proto.extend(a.default_value for a in schema.attributes.values() if a.default_value.name)
-    return function.SerializeToString()
+    return bytes(function.SerializeToString())
 
 
 def convert(content: bytes, opset: int) -> bytes:
@@ -44,7 +44,7 @@ def convert(content: bytes, opset: int) -> bytes:
     model = ModelProto.FromString(content)
     # The converter expects a model that is well-formed.
     checker.check_model(model)
-    return version_converter.convert_version(model, opset).SerializeToString()
+    return bytes(version_converter.convert_version(model, opset).SerializeToString())
 
 
 def main(end: str, parent: str) -> None:

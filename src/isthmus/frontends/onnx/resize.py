@@ -134,7 +134,7 @@ def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpol
 
 def _rounding(node: OnnxNode) -> str:
     """Return the name of the node's rule for rounding positions, which must be known."""
-    rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    rounding: str = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
     if rounding not in _ROUNDINGS:
         node.unsupported(f"nearest_mode '{rounding}'")
     return rounding

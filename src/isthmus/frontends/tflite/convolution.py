@@ -42,7 +42,7 @@ def _depthwise_conv_2d(site: OperatorContext) -> list[Tensor]:
     return site.activated("DepthWiseConv2d", [activations(site, x, weights, 1, IMAGE), weights, bias], params)
 
 
-def _window(site: OperatorContext, x: Tensor, weights: Tensor, stride: str, dilation: str) -> dict:
+def _window(site: OperatorContext, x: Tensor, weights: Tensor, stride: str, dilation: str) -> dict[str, Any]:
     """Return the parameters stride, dilation and pad_amount of a convolution.
 
     `stride` and `dilation` are the names of the options without their endings ``_h`` and ``_w``.
@@ -81,7 +81,7 @@ def _transpose_conv(site: OperatorContext) -> list[Tensor]:
 
 def _transposed_window(
     site: OperatorContext, x: Tensor, weights: Tensor, strides: tuple[int, ...], sizes: tuple[int, int], padding: int
-) -> dict:
+) -> dict[str, Any]:
     """Return the padding that gives a transposed convolution the output sizes that the file specifies.
 
     Parameters

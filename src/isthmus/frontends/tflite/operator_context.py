@@ -86,7 +86,7 @@ class OperatorContext:
     inputs: list[Tensor | None]
     outputs: list[TfliteTensor]
     names: list[str]
-    derived: dict[tuple, Tensor]
+    derived: dict[tuple[Any, ...], Tensor]
     """Constants derived from others (transposed, dequantized), so that each is made only once."""
     declared: list[TfliteTensor | None] = field(default_factory=list)
     """The declarations of the operands, None for an absent one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -236,12 +237,12 @@ class OptionsTable:
     """Whether the options are in the second options union, which newer operators use."""
 
 
-def _options(union: int, **fields: tuple) -> OptionsTable:
+def _options(union: int, **fields: tuple[Any, ...]) -> OptionsTable:
     """Describe options; each field is (field number, kind, default), with a default of 0 if it is omitted."""
     return OptionsTable(union, {name: Option(*field) for name, field in fields.items()})
 
 
-_WINDOW: dict[str, tuple] = {"padding": (0, "i8"), "stride_w": (1, "i32"), "stride_h": (2, "i32")}
+_WINDOW: dict[str, tuple[Any, ...]] = {"padding": (0, "i8"), "stride_w": (1, "i32"), "stride_h": (2, "i32")}
 _KEEP_DIMS = _options(27, keep_dims=(0, "bool", False))
 
 OPTIONS: dict[str, OptionsTable] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -127,6 +128,6 @@ def _assigned_handles(model: TfliteModel) -> set[Resource] | None:
     return assigned
 
 
-def handle(options: dict) -> Resource:
+def handle(options: dict[str, Any]) -> Resource:
     """Return the variable that a VAR_HANDLE names."""
     return Resource(options["container"], options["shared_name"])

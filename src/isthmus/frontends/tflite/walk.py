@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class Walk:
         # The constants of the file that were read, by subgraph and tensor number.
         self._constants: dict[tuple[int, int], Tensor] = {}
         # Constants that converters derived from others; see `OperatorContext.derived`.
-        self._derived: dict[tuple, Tensor] = {}
+        self._derived: dict[tuple[Any, ...], Tensor] = {}
         # The numbers of the initialization subgraphs that ran.
         self._initialized: set[int] = set()
         self._steps = 0

@@ -198,7 +198,7 @@ def _pool_l2(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     return np.sqrt(total / count)
 
 
-PRODUCTS: dict[str, Callable] = {
+PRODUCTS: dict[str, Callable[..., np.ndarray]] = {
     **{f"Conv{n}d": convolution for n in (1, 2, 3)},
     **{f"DepthWiseConv{n}d": convolution for n in (1, 2)},
     **{f"TransposeConv{n}d": transpose_convolution for n in (1, 2, 3)},
@@ -207,7 +207,7 @@ PRODUCTS: dict[str, Callable] = {
 }
 """The operations that multiply in[0] by in[1] and add in[2], here without that addition."""
 
-COMPUTATIONS: dict[str, Callable] = {
+COMPUTATIONS: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     **{name: _with_bias(product_of) for name, product_of in PRODUCTS.items()},
     "MatMulInteger": _matmul_integer,
     "PoolAvg2d": _pool_avg,

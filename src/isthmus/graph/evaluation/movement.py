@@ -83,7 +83,7 @@ def _gather_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 _REDUCTIONS = {ADD: np.add, MUL: np.multiply, MAX: np.maximum, MIN: np.minimum}
 
 
-def _scatter(x: np.ndarray, positions: tuple, updates: np.ndarray, reduction: int) -> np.ndarray:
+def _scatter(x: np.ndarray, positions: tuple[Any, ...], updates: np.ndarray, reduction: int) -> np.ndarray:
     """Write updates to positions of a copy of x, or combine them with what is there."""
     out = x.copy()
     if reduction in _REDUCTIONS:

@@ -97,7 +97,7 @@ class AxisPass:
     @property
     def taps(self) -> int:
         """The number of input elements for each result."""
-        return self.places.shape[1]
+        return int(self.places.shape[1])
 
     @property
     def elements(self) -> int:

@@ -188,7 +188,7 @@ class FusedRegion:
         slopes, other_bytes = self._first_tile
         most = (((limit - self.floor + self.carried) - other_bytes) / slopes).min(initial=rows)
         lowest = -ceil(self.ahead / max(rows, 1)) * rows
-        return max(floor(most), lowest)
+        return int(max(floor(most), lowest))
 
     def tile_count(self, rows: int, start: int) -> int:
         """Count the tiles: the first, which ends at `start`, and those of `rows` rows after it."""

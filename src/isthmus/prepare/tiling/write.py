@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -374,12 +375,19 @@ class _RegionWriter:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _add(self, step: Step, inputs: list[Tensor | None], result: Tensor, params: dict, part: RowRange) -> None:
+    def _add(
+        self, step: Step, inputs: list[Tensor | None], result: Tensor, params: dict[str, Any], part: RowRange
+    ) -> None:
         """Write a step of the region on the rows `part`."""
         self._written.steps.append(Step(step.op, step.name, inputs, [result], params, step.clamp, part))
 
     def _emit(
-        self, op: str, inputs: list[Tensor], result: Tensor, params: dict | None = None, part: RowRange | None = None
+        self,
+        op: str,
+        inputs: list[Tensor],
+        result: Tensor,
+        params: dict[str, Any] | None = None,
+        part: RowRange | None = None,
     ) -> None:
         """Write a step that only moves rows."""
         self._written.steps.append(Step(op, result.name, list(inputs), [result], params or {}, None, part))

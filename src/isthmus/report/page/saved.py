@@ -23,7 +23,8 @@ def _integer(value: Any) -> int:
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not abs(value) < 1e18:
         raise TypeError
-    return value
+    number: float = value
+    return number
 
 
 def _text(value: Any) -> str:

@@ -110,7 +110,7 @@ def _scope(architecture: str) -> dict[str, Any]:
     def ring(word):  # type: ignore[no-untyped-def]
         """Set a word to 1, and wake all threads that sleep on it."""
         atomic_store(word, 1)  # type: ignore[call-arg]
-        system_call(futex, word, _FUTEX_WAKE, 1 << 30, 0)  # type: ignore[call-arg]
+        system_call(futex, word, _FUTEX_WAKE, 1 << 30, 0)
 
     return {
         **vars(loop),
@@ -147,7 +147,7 @@ def compile_function(name: str, triple: str) -> bytes:
     with objects.front_end():
         text, inner = objects.intermediate(function)
     target = objects.machine_for(triple, "generic", "")
-    return target.emit_object(objects.optimised(text, inner, machine.symbol(name), target, _MAY_CALL))
+    return bytes(target.emit_object(objects.optimised(text, inner, machine.symbol(name), target, _MAY_CALL)))
 
 
 def compile_job(function: str, architecture: str) -> tuple[str, bytes]:

@@ -128,7 +128,7 @@ def _centred_codes(x: Tensor) -> np.ndarray:
 
 def _ratio(x: Tensor, output: Tensor) -> np.float32:
     """Return the factor from steps of the input to steps of the output."""
-    return np.float32(quantization_of(x).scale) / np.float32(quantization_of(output).scale)
+    return np.float32(np.float32(quantization_of(x).scale) / np.float32(quantization_of(output).scale))
 
 
 def _multiplier(scale: float) -> tuple[int, int]:
