@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -267,3 +269,21 @@ def test_lpai_uses_a_binary_where_its_client_keeps_it(
     nowhere = (backend, None, None, 4096, len(content), ctypes.byref(context), None)
     assert client.contextCreateFromBinary(*nowhere) == Code.CONTEXT_INVALID_ARGUMENT
     client.do("backendFree", backend)
+
+
+@pytest.mark.parametrize("freed", ["contextFree", "backendFree"])
+def test_a_context_that_is_freed_leaves_nothing_to_the_garbage_collector(client: Client, freed: str) -> None:
+    """Weights of large models would stay until the collector runs, beside those of the next context."""
+    kinds = (ClientContext, qnn.Context, qnn.Graph)
+    gc.collect()
+    gc.disable()
+    try:
+        before = [id(each) for each in gc.get_objects() if isinstance(each, kinds)]
+        backend, context = opened(client)
+        doubling(client, context, "one")
+        there = [ref(each) for each in gc.get_objects() if isinstance(each, kinds) and id(each) not in before]
+        assert len(there) == len(kinds)
+        client.do(freed, *((context, None) if freed == "contextFree" else (backend,)))
+        assert [each() for each in there if each() is not None] == []
+    finally:
+        gc.enable()

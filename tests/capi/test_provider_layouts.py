@@ -77,8 +77,9 @@ def outcomes(library: str) -> dict[str, list[Any]]:
 
     Called in a process of its own.
     """
-    import ort_provider
     from support import oracles
+
+    from capi import ort_provider
 
     feeds = {"x": np.random.default_rng(3).uniform(-1.9, 1.9, (1, 4, 8, 8)).astype(np.float32)}
     found: dict[str, list[Any]] = {}
@@ -110,7 +111,7 @@ def outcomes_of(library: Path) -> dict[str, list[Any]]:
 def test_a_16_bit_model_that_is_moved_to_nhwc_has_the_outcome_of_the_vendors_library(
     case: str, libraries: Path
 ) -> None:
-    import ort_provider
+    from capi import ort_provider
 
     ours, distance = outcomes_of(libraries / "libQnnHtp.so")[case]
     theirs, _ = outcomes_of(ort_provider.vendor_library("QnnHtp"))[case]

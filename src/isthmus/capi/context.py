@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -57,7 +58,8 @@ class ClientContext:
     retention
         The graphs to keep loaded, the most important first. All graphs are always loaded here.
     graphs
-        The graphs that the client has handles of, by name.
+        The graphs that the client has handles of, by name. Their handles keep them, so that a context and its graphs
+        are released by the call that frees them and not by the garbage collector.
     binary
         Its binary, kept from getBinarySize to the next getBinary.
     """
@@ -68,7 +70,7 @@ class ClientContext:
     is_composed: bool = True
     has_memory_limit: bool = False
     retention: tuple[str, ...] = ()
-    graphs: dict[str, ClientGraph] = field(default_factory=dict)
+    graphs: WeakValueDictionary[str, ClientGraph] = field(default_factory=WeakValueDictionary)
     binary: bytes | None = None
 
 
