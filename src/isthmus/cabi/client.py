@@ -72,14 +72,14 @@ def read_into(target: int, address: int, nbytes: int) -> None:
         _copy(target, checked(address), nbytes, write=False)
 
 
-def checked(address: int) -> int:
-    """Return a pointer after checking that it is not null."""
+def checked(address: int | None) -> int:
+    """Return a pointer after checking that it is not null; ctypes has None for null."""
     if not address:
         raise BadPointer("a pointer is null")
     return address
 
 
-def read(address: int, kind: type[_Kind], index: int = 0) -> _Kind:
+def read(address: int | None, kind: type[_Kind], index: int = 0) -> _Kind:
     """Return a copy of a client's structure, or of one in an array."""
     value: _Kind = kind()
     size = ctypes.sizeof(kind)
@@ -120,7 +120,7 @@ def pointer(structure: Any, field: str) -> int:
     return ctypes.c_uint64.from_address(ctypes.addressof(structure) + offset).value
 
 
-def text(address: int) -> str | None:
+def text(address: int | None) -> str | None:
     """Return the client's text; None for a null pointer."""
     if not address:
         return None

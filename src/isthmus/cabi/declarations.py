@@ -23,12 +23,7 @@ OPTIONAL, CREATED, FREED = "?", "+", "~"
 class Parameter:
     """A parameter of a function.
 
-    Parameters
-    ----------
-    type
-        The C type, such as ``const QnnGraph_Config_t **``.
-    mark
-        OPTIONAL, CREATED, FREED, or empty.
+    - `type`: The C type, such as ``const QnnGraph_Config_t **``.
     """
 
     type: str
@@ -194,7 +189,11 @@ BACKEND = _read("""
         Qnn_ContextBinarySize_t startOffset)
     contextFinalize(Qnn_ContextHandle_t context, Qnn_ProfileHandle_t profile?)
     globalConfigSet(const void **config)
-    contextCreateFromBinaryWithCallback contextGetBinarySectionUpdate contextFreeBinarySectionUpdate
+    contextCreateFromBinaryWithCallback(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device?,
+        const QnnContext_Config_t **config?, const Qnn_ContextBinaryCallback_t *callback, const void *binaryBuffer,
+        Qnn_ContextBinarySize_t binaryBufferSize, Qnn_ContextHandle_t *context+, Qnn_ProfileHandle_t profile?,
+        Qnn_SignalHandle_t signal?)
+    contextGetBinarySectionUpdate contextFreeBinarySectionUpdate
     contextAddToDlc(Qnn_ContextHandle_t context, Qnn_Handle_t dlc)
     reserved72 reserved73 backendRegisterOpPackageFromBinary
     """)

@@ -8,30 +8,23 @@ structure, so a compiler checks that the two agree.
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
-from isthmus.cabi.notation import WIDTH, block, header_text, known_types, packed, split_members
+from isthmus.cabi import notation
+from isthmus.cabi.notation import WIDTH, block, ctypes_fields, header_text, known_types, pack, split_members
 
 
 @dataclass(frozen=True)
 class Enumeration:
     """An enumeration of 32 bits.
 
-    Parameters
-    ----------
-    name
-        Its type in C.
-    prefix
-        The beginning of its members' names in C, without the underscore that follows.
-    members
-        Its members, with aliases. Numbers from 20001 on, which are this project's own, are left out.
-    undefined
-        The name of the member for an undefined value, after the prefix; empty if it has none.
+    - `prefix`: The beginning of its members' names in C, without the underscore that follows; empty if they have none.
+    - `members`: Its members, with aliases. Numbers from 20001 on, which are this project's own, are left out.
+    - `undefined`: The name of the member for an undefined value, after the prefix; empty if it has none.
     """
 
     name: str
@@ -46,8 +39,9 @@ class Enumeration:
         """Return its members by their names in C."""
         members = self.members if isinstance(self.members, Mapping) else self.members.__members__
         own = range(20001, 30000)
+        beginning = f"{self.prefix}_" if self.prefix else ""
         return {
-            f"{self.prefix}_{name}": int(value)
+            f"{beginning}{name}": int(value)
             for name, value in members.items()
             if name != self.undefined and value not in own
         }
@@ -63,18 +57,9 @@ class Enumeration:
 class Structure:
     """A structure.
 
-    Parameters
-    ----------
-    name
-        Its type in C.
-    members
-        Its members in C. A union without a name may be one of them; pointers become plain addresses in ctypes.
-    initial
-        Its initial value in C, from which its ``_INIT`` macro is made; empty if it has none.
-    macro
-        The name of that macro without ``_INIT``, if it does not follow from the structure's name.
-    tag
-        Its tag, if it has one.
+    - `members`: Its members in C. A union without a name may be one of them; pointers become plain addresses in ctypes.
+    - `initial`: Its initial value in C, from which its ``_INIT`` macro is made; empty if it has none.
+    - `macro`: The name of that macro without ``_INIT``, if it does not follow from the structure's name.
     """
 
     name: str
@@ -89,7 +74,7 @@ class Structure:
     @cached_property
     def ctype(self) -> Any:
         """Its ctypes structure."""
-        fields, anonymous = _fields(self.members)
+        fields, anonymous = ctypes_fields(self.members, plain_pointers=True)
         return type(self.name, (ctypes.Structure,), {"_anonymous_": anonymous, "_fields_": fields})
 
     def lines(self) -> Iterator[str]:
@@ -97,9 +82,9 @@ class Structure:
         yield from block(f"typedef struct {self.tag}".rstrip(), split_members(self.members), self.name)
         yield f"QNN_LAYOUT({self.name}, {ctypes.sizeof(self.ctype)});"
         if self.initial:
-            macro = self.macro or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name.removesuffix("_t")).upper()
-            line = f"#define {macro}_INIT {self.initial}"
-            yield line if len(line) <= WIDTH else f"#define {macro}_INIT \\\n  {self.initial}"
+            macro = f"{self.macro}_INIT" if self.macro else notation.init_macro(self.name)
+            line = f"#define {macro} {self.initial}"
+            yield line if len(line) <= WIDTH else f"#define {macro} \\\n  {self.initial}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +109,7 @@ class Numbers:
 
     def lines(self) -> Iterator[str]:
         """Yield their declaration in C."""
-        yield from packed(
+        yield from pack(
             "", ["typedef uint32_t", *(f"{name}," for name in self.names[:-1]), f"{self.names[-1]};"], " " * 4
         )
 
@@ -172,11 +157,8 @@ class Header:
 
     def text(self) -> str:
         """Return its text."""
-        stem = self.file.rpartition("/")[2].removesuffix(".h")
-        guard = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).upper() + "_H"
-        return header_text(
-            self.doc, guard, self.includes, (line for each in self.declarations for line in each.lines())
-        )
+        lines = (line for each in self.declarations for line in each.lines())
+        return header_text(self.file, self.doc, self.includes, lines)
 
 
 def api_header(folder: str, number: int, version: tuple[int, int, int]) -> Header:
@@ -191,24 +173,3 @@ def api_header(folder: str, number: int, version: tuple[int, int, int]) -> Heade
 
 
 _PARTS = ("MAJOR", "MINOR", "PATCH")
-
-
-def _fields(members: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
-    """Return the ctypes fields for members in C, and the names that were made for unions without one.
-
-    Examples
-    --------
-    >>> _fields("uint32_t option; union { bool flag; void *config; };")[0][0]
-    ('option', <class 'ctypes.c_uint'>)
-    """
-    fields: list[tuple[str, Any]] = []
-    anonymous: list[str] = []
-    for union, base, names in re.findall(r"\s*(?:union\s*\{([^}]*)\}|(?:const )?(\w+)\b([^;{}]*));", members):
-        if union:
-            anonymous.append(f"union{len(anonymous)}")
-            fields.append((anonymous[-1], type("union", (ctypes.Union,), {"_fields_": _fields(union)[0]})))
-            continue
-        for stars, name, count in re.findall(r"(\**)\s*(\w+)(?:\[(\d+)\])?", names):
-            kind = ctypes.c_void_p if stars else known_types[base]
-            fields.append((name, kind * int(count) if count else kind))
-    return fields, tuple(anonymous)

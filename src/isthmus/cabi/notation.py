@@ -32,8 +32,8 @@ WIDTH = 120
 _SIZED = (f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _HANDLES = ("", "Backend", "Context", "Device", "Graph", "Log", "Mem", "OpPackage", "Profile", "Signal")
 known_types: dict[str, Any] = {
-    **{name: getattr(ctypes, f"c_{name[:-2]}") for name in _SIZED}, "bool": ctypes.c_bool, "float": ctypes.c_float,
-    "double": ctypes.c_double, "size_t": ctypes.c_size_t, "Qnn_ErrorHandle_t": c_uint64,
+    **{name: getattr(ctypes, f"c_{name[:-2]}") for name in _SIZED}, "bool": ctypes.c_bool, "int": ctypes.c_int,
+    "float": ctypes.c_float, "double": ctypes.c_double, "size_t": ctypes.c_size_t, "Qnn_ErrorHandle_t": c_uint64,
     **{f"Qnn_{name}Handle_t": c_void_p for name in _HANDLES},
 }  # fmt: skip
 """The ctypes types of C types; each declaration adds its own to those of C itself and of ``QnnCommon.h``."""
@@ -68,9 +68,9 @@ def _enter_types(entry: str) -> None:
     match = re.match(r"typedef (?:struct )?(\w+)([^({]*);", entry)
     if match is not None:
         for stars, name in re.findall(r"(\**)\s*(\w+)", match[2]):
-            known_types[name] = c_void_p if stars else known_types[match[1]]
-    for name in re.findall(r"typedef .*\(\*(\w+)\)\(", entry):
-        known_types[name] = c_void_p
+            known_types[name] = c_void_p if stars else known_types.get(match[1])
+    known_types.update(dict.fromkeys(re.findall(r"typedef .*\(\*(\w+)\)\(", entry), c_void_p))
+    known_types.update(dict.fromkeys(re.findall(r"typedef enum [^}]*\}\s+(\w+);", entry), c_uint32))
 
 
 def init_macro(name: str) -> str:
@@ -83,13 +83,12 @@ def init_macro(name: str) -> str:
 
 
 def declared(name: str, *others: str) -> Callable[[_Structure], _Structure]:
-    """Give a ctypes structure the members that the headers declare for a structure in C; `others` are like that one."""
+    """Give a ctypes structure the members that the headers declare for a C structure; `others` have the same ones."""
 
     def enter(structure: _Structure) -> _Structure:
         # A structure that points to itself has a plain address there.
         known_types[name] = None
-        fields = list(_fields(_members[name]))
-        structure._anonymous_ = [field for field, _ in fields if field == "union"]
+        fields, structure._anonymous_ = ctypes_fields(_members[name])
         structure._fields_ = fields
         for each in (name, *others):
             known_types[each] = structure
@@ -105,46 +104,64 @@ def type_named(name: str) -> Any:
     return known_types.get(name)
 
 
-def _declarators(members: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yield the members of a structure: either the members of a union, or base type, number of stars and name."""
+def _declarators(members: str) -> Iterator[tuple[str, str, int, str, str]]:
+    """Yield for each member of a structure: the members of a union, or else base type, stars, name and array length."""
     for member in split_members(members):
         union = re.fullmatch(r"union \{(.*)\};", member)
         if union:
-            yield union[1], "", 0, ""
+            yield union[1], "", 0, "", ""
             continue
         match = re.fullmatch(r"(?:const |struct )*(\w+)\b(.*);", member.replace("*const *", "**"))
         assert match, member
-        for stars, name in re.findall(r"(\**)\s*(\w+)", match[2]):
-            yield "", match[1], len(stars), name
+        for stars, name, count in re.findall(r"(\**)\s*(\w+)(?:\[(\d+)\])?", match[2]):
+            yield "", match[1], len(stars), name, count
 
 
-def _fields(members: str) -> Iterator[tuple[str, Any]]:
-    """Yield the ctypes fields of a structure; a union of one member is that member."""
-    for union, base, stars, name in _declarators(members):
+def ctypes_fields(members: str, plain_pointers: bool = False) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
+    """Return the ctypes fields of a structure in C, and the names that its unions got; one of one member has none.
+
+    With `plain_pointers`, a pointer is an address, whatever it points to.
+
+    Examples
+    --------
+    >>> ctypes_fields("uint32_t option; union { bool flag; void *config; };")[0][0]
+    ('option', <class 'ctypes.c_uint'>)
+    """
+    fields: list[tuple[str, Any]] = []
+    unions: list[str] = []
+    for union, base, stars, name, count in _declarators(members):
         if union:
-            inner = list(_fields(union))
-            yield inner[0] if len(inner) == 1 else ("union", type("Union", (ctypes.Union,), {"_fields_": inner}))
+            inner, _ = ctypes_fields(union, plain_pointers)
+            if len(inner) > 1:
+                unions.append(f"union{len(unions)}")
+                inner = [(unions[-1], type("Union", (ctypes.Union,), {"_fields_": inner}))]
+            fields += inner
             continue
         kind = c_char_p if base == "char" else type_named(base)
         stars -= base == "char"
-        if kind is None:
-            # What is only known by name is only pointed to.
+        if plain_pointers and stars + (base == "char"):
+            kind, stars = c_void_p, 0
+        elif kind is None:
+            # A type that is known only by name is used only through pointers.
             kind, stars = c_void_p, stars - 1
         for _ in range(stars):
             kind = POINTER(kind)
-        yield name, kind
+        fields.append((name, kind * int(count) if count else kind))
+    return fields, tuple(unions)
 
 
 # -- C -----------------------------------------------------------------------------------------------------------------
 
 
-def header_text(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
-    """Return a header with its comment, include guard and includes; with `linkage`, C++ gets C's linkage."""
-    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
-    ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
+def header_text(file: str, doc: str, includes: Iterable[str], body: Iterable[str]) -> str:
+    """Return a header with its comment, include guard and includes; C++ gets C's linkage."""
+    stem = file.rpartition("/")[2].removesuffix(".h")
+    guard = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).upper() + "_H"
+    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    ending = ["", "#ifdef __cplusplus", "}", "#endif"]
     files = (file if file.startswith("<") else f'"{file}"' for file in includes)
     lines = [
-        f"/* {doc}", " * Written by `python -m isthmus.capi.headers`; change that, not this. */",
+        f"/* {doc}", " * Generated by `isthmus.capi.headers`. */",
         f"#ifndef {guard}", f"#define {guard}", "", *(f"#include {file}" for file in files), *opening, *body,
         *ending, "#endif", "",
     ]  # fmt: skip
@@ -165,7 +182,7 @@ def block(opening: str, members: Sequence[str], name: str) -> Iterator[str]:
                 inner = each.removeprefix("union {").removesuffix("};")
                 yield from block(f"{indent}union", split_members(inner), "")
         else:
-            yield from packed(indent, others)
+            yield from pack(indent, others)
     yield f"{indent[2:]}}} {name}".rstrip() + ";"
 
 
@@ -174,8 +191,8 @@ def split_members(text: str) -> list[str]:
     return re.findall(r"\S[^;{}]*(?:\{[^}]*\}\w*)?;", " ".join(text.split()))
 
 
-def packed(indent: str, items: Iterable[str], hanging: str = "") -> list[str]:
-    """Put items into indented lines of C, as many as fit; no item is broken. `hanging` indents all lines but one."""
+def pack(indent: str, items: Iterable[str], hanging: str = "") -> list[str]:
+    """Put items into indented lines of C, as many as fit; no item is broken. `hanging` indents all but the first."""
     text = " ".join(item.replace(" ", "\0") for item in items)
     lines = textwrap.wrap(
         text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging, break_long_words=False,
@@ -192,11 +209,9 @@ def header_files(enumerations: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for first, *entries in _headers:
         match = re.fullmatch(r"header (\S+) (.*?): (.*)", " ".join(first.split()))
         assert match, first
-        stem = match[1].rpartition("/")[2].removesuffix(".h")
-        guard = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).upper() + "_H"
         lines = (line for entry in entries for line in _lines(entry, enumerations))
         doc = "\n".join(textwrap.wrap(match[3], WIDTH - 4, subsequent_indent=" * "))
-        yield match[1], header_text(doc, guard, match[2].split(), lines)
+        yield match[1], header_text(match[1], doc, match[2].split(), lines)
 
 
 def _lines(entry: str, enumerations: Mapping[str, Any]) -> Iterator[str]:
@@ -242,7 +257,7 @@ def _numbers(prefix: str, members: str, enumerations: Mapping[str, Any]) -> Iter
 def _initial_value(members: str) -> str:
     """Return the initial value of a structure: nulls, zeros, undefined values, and those of its structures."""
     values = []
-    for union, base, stars, _ in _declarators(members):
+    for union, base, stars, *_ in _declarators(members):
         if union:
             values.append(_initial_value(union.partition(";")[0] + ";"))
         elif stars or type_named(base) in (c_void_p, None):
@@ -260,7 +275,7 @@ def _prototypes(group: str) -> Iterator[str]:
             opening = f"{api} Qnn_ErrorHandle_t {function_name(entry)}("
             items = [*(f"{each.declaration}," for each in parameters[:-1]), f"{parameters[-1].declaration});"]
             line = opening + " ".join(items)
-            yield from [line] if len(line) <= WIDTH else [opening, *packed("    ", items)]
+            yield from [line] if len(line) <= WIDTH else [opening, *pack("    ", items)]
 
 
 for _entry in re.split(r"\n(?! )", Path(__file__).with_name("headers.txt").read_text("ascii").strip()):

@@ -33,6 +33,20 @@ class ContextOption(IntEnum):
     GRAPH_RETENTION_ORDER = 10
 
 
+class ErrorReportingLevel(IntEnum):
+    """QNN_ERROR_REPORTING_LEVEL_*."""
+
+    BRIEF = 0
+    DETAILED = 1
+
+
+class BinaryCompatibility(IntEnum):
+    """QNN_CONTEXT_BINARY_COMPATIBILITY_*."""
+
+    PERMISSIVE = 0
+    STRICT = 1
+
+
 class GraphOption(IntEnum):
     """QNN_GRAPH_CONFIG_OPTION_*."""
 
@@ -237,6 +251,31 @@ class ContextParamsV1(ctypes.Structure):
     """QnnContext_ParamsV1_t: one of several binaries to load, and its callback."""
 
 
+@declared("Qnn_ContextBinaryDataRequest_t")
+class BinaryDataRequest(ctypes.Structure):
+    """Qnn_ContextBinaryDataRequest_t: a section of a binary that a callback brings."""
+
+
+@declared("Qnn_ContextBinaryDmaDataResponse_t")
+class DmaDataResponse(ctypes.Structure):
+    """Qnn_ContextBinaryDmaDataResponse_t: the buffer with the section."""
+
+
+@declared("Qnn_ContextBinaryDmaDataMem_t")
+class DmaDataMem(ctypes.Structure):
+    """Qnn_ContextBinaryDmaDataMem_t: a buffer that is no longer used."""
+
+
+@declared("Qnn_ContextBinaryCallback_t")
+class BinaryCallback(ctypes.Structure):
+    """Qnn_ContextBinaryCallback_t: the callbacks that bring the data of a binary and take its buffers back."""
+
+
+@declared("QnnContext_ParamsV2_t")
+class ContextParamsV2(ctypes.Structure):
+    """QnnContext_ParamsV2_t: the same as version 1, with callbacks for the binary's data."""
+
+
 @declared("QnnContext_Params_t")
 class ContextParams(ctypes.Structure):
     """QnnContext_Params_t."""
@@ -248,3 +287,7 @@ CONTEXT_NOTIFY = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_char_p, c_uint32, 
 """QnnContext_createFromBinaryNotifyFn_t: context, graph, its name, 0 for a graph or 1 for a context, the client's
 parameter, error.
 """
+PROVIDE_DATA = ctypes.CFUNCTYPE(c_uint64, BinaryDataRequest, c_void_p, c_void_p)
+"""Qnn_ContextBinaryDmaDataProviderFn_t: the section, where the buffer is written to, the client's parameter."""
+RELEASE_DATA = ctypes.CFUNCTYPE(c_uint64, DmaDataMem, c_void_p)
+"""Qnn_ContextBinaryDmaDataReleaseFn_t: the buffer and the client's parameter."""

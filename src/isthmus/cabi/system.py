@@ -53,12 +53,6 @@ class ModelGraphInfo(ctypes.Structure):
     ]
 
 
-class ModelGraphConfigInfo(ctypes.Structure):
-    """GraphConfigInfo_t, as QnnModel_composeGraphs takes it."""
-
-    _fields_ = [("graphName", c_char_p), ("graphConfigs", POINTER(POINTER(GraphConfig)))]
-
-
 GRAPH_CONFIGS = POINTER(POINTER(GraphConfig))
 """A null-terminated list of a graph's configs."""
 

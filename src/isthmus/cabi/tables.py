@@ -69,7 +69,7 @@ TYPES |= {"QnnInterface_t": Interface, "Qnn_ApiVersion_t": Version * 2}
 """The types of parameters by C name; texts and bytes have none."""
 
 
-def _passed(parameter: Parameter) -> Any:
+def _argument_type(parameter: Parameter) -> Any:
     """Return the ctypes type of a parameter. Handles, and pointers to opaque types or bytes, are plain addresses."""
     base, stars = parameter.base, parameter.stars
     kind: Any = c_void_p
@@ -86,12 +86,12 @@ def _passed(parameter: Parameter) -> Any:
 
 
 ARGUMENTS: dict[str, list[Any]] = {
-    name: [_passed(each) for each in parameters]
+    name: [_argument_type(each) for each in parameters]
     for name, parameters in {**BACKEND, **SYSTEM}.items()
     if parameters is not None
 }
-"""The parameter types of functions, by name; each function returns a 64-bit error. The parameters of missing functions
-are not public.
+"""The parameter types of functions, by name; each function returns a 64-bit error. Functions whose parameters are not
+public are missing.
 """
 
 

@@ -40,20 +40,12 @@ assert _PAIR.itemsize == ctypes.sizeof(ScaleOffset)
 class EncodingFields:
     """An encoding of reals as integers: one scale and offset, or one pair per index along an axis.
 
-    Parameters
-    ----------
-    axis
-        The axis; None if there is one pair for the whole tensor.
-    bits
-        How many low bits of an element are significant; 0 for all bits of its data type. Of BLOCKWISE_EXPANSION, the
-        bits of a factor.
-    kind
-        QNN's number for the encoding. An encoding that is not read here has no scales.
-    blocks
-        The size of a block in each dimension (BLOCK, which has a pair for each block), or the number of blocks of a
-        channel (BLOCKWISE_EXPANSION, which has a pair for each channel along the axis); otherwise empty.
-    factors
-        The factor of each block of BLOCKWISE_EXPANSION, channel by channel; otherwise empty.
+    - `bits`: How many low bits of an element are significant; 0 for all bits of its data type. Of BLOCKWISE_EXPANSION,
+      the bits of a factor.
+    - `kind`: QNN's number for the encoding. An encoding that is not read here has no scales.
+    - `blocks`: The size of a block in each dimension (BLOCK, which has a pair for each block), or the number of blocks
+      of a channel (BLOCKWISE_EXPANSION, which has a pair for each channel along the axis); otherwise empty.
+    - `factors`: The factor of each block of BLOCKWISE_EXPANSION, channel by channel; otherwise empty.
     """
 
     scales: np.ndarray
@@ -69,12 +61,10 @@ class EncodingFields:
 class TensorFields:
     """A tensor's fields. For an absent input or output (NULL), only the id, name and types are read.
 
-    Parameters
-    ----------
-    type, dtype, mem_type
-        QNN's numbers (`TensorKind`, Qnn_DataType_t, `TensorMemType`), which may be unknown ones.
-    data, nbytes
-        The address and size of its elements; 0 for a tensor without elements, or with a memory handle.
+    - `type`, `dtype`, `mem_type`: QNN's numbers (`TensorKind`, Qnn_DataType_t, `TensorMemType`), which may be unknown
+      ones.
+    - `data`, `nbytes`: The address and size of its elements; 0 for a tensor without elements, or with a memory handle.
+    - `data_format`: QNN_TENSOR_DATA_FORMAT_*.
     """
 
     id: int
@@ -86,18 +76,11 @@ class TensorFields:
     mem_type: int = TensorMemType.RAW
     data: int = 0
     nbytes: int = 0
+    data_format: int = 0
 
 
 def tensor_fields(tensor: Tensor) -> TensorFields:
-    """Read a tensor's fields.
-
-    Raises
-    ------
-    BadPointer
-        If one of its pointers is invalid.
-    QnnError
-        TENSOR_INVALID_TENSOR_PARAM or TENSOR_UNSUPPORTED_TENSOR_PARAM if it cannot be read.
-    """
+    """Read a tensor's fields."""
     # Version 1 has the same fields as the first ones of version 2.
     fields = tensor.v2
     name = text(pointer(fields, "name")) or ""
@@ -107,9 +90,6 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, rule)
     if fields.type == TensorKind.NULL:
         return TensorFields(fields.id, name, fields.type, fields.dataType)
-    if fields.dataFormat != _DENSE:
-        rule = f"its data format {fields.dataFormat} is not dense"
-        raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, rule)
     if fields.rank > MAX_RANK:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"its rank {fields.rank} is above {MAX_RANK}")
     dims = tuple(read_array(pointer(fields, "dimensions"), np.uint32, (fields.rank,)).tolist())
@@ -121,7 +101,15 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
     return TensorFields(
         fields.id, name, fields.type, fields.dataType, dims, encoding, fields.memType,
         (fields.clientBuf.data or 0) if has_data else 0, fields.clientBuf.dataSize if has_data else 0,
+        fields.dataFormat,
     )  # fmt: skip
+
+
+def check_dense(what: str, data_format: int) -> None:
+    """Refuse a tensor, `what`, whose elements are in a format of QNN's other than one after the other."""
+    if data_format != _DENSE:
+        rule = f"its data format {data_format} is not dense"
+        raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, rule)
 
 
 def _encoding(what: str, params: QuantizeParams, dims: tuple[int, ...]) -> EncodingFields | None:

@@ -46,17 +46,7 @@ _FACTOR_BITS = 4
 def write_tensor(entry: ComposedTensor, keeps: Keeps, version: int = 2, number: int = 0) -> Tensor:
     """Return a tensor's structure, with its contents if it has any.
 
-    Parameters
-    ----------
-    version
-        The version of the structure.
-    number
-        The id that the library has given the tensor.
-
-    Raises
-    ------
-    QnnError
-        TENSOR_UNSUPPORTED_TENSOR_PARAM for an unknown encoding, or more contents than a structure holds.
+    - `number`: The id that the library has given the tensor.
     """
     what = f"tensor '{entry.name}'"
     tensor = Tensor()
@@ -123,13 +113,7 @@ def _write_encoding(params: QuantizeParams, encoding: EncodingEntry | None, what
 
 
 def write_node(node: NodeEntry, tensors: Mapping[str, Tensor], keeps: Keeps) -> OpConfig:
-    """Return a node's structure, from the structures of its tensors and of its parameters' tensors, by name.
-
-    Raises
-    ------
-    QnnError
-        GRAPH_INVALID_OP_CONFIG for a scalar of a data type that scalars do not have.
-    """
+    """Return a node's structure, from the structures of its tensors and of its parameters' tensors, by name."""
     config = OpConfig()
     config.version = 1
     fields = config.v1
