@@ -46,7 +46,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used.
 
-    Many of them load LLVM or a frontend. A command needs no more than it uses, and it must handle Ctrl-C before that.
+    Importing many of them loads LLVM or a frontend. A command imports only what it uses, after it can handle Ctrl-C.
     """
     from importlib import import_module
 

@@ -141,7 +141,7 @@ class AuditKey:
     _logs: tuple[weakref.ref[AuditLog], ...]
 
     def logs(self) -> list[AuditLog]:
-        """Return those audits, also if they have ended, except logs that nothing refers to any more."""
+        """Return the audits that were in progress when it began, also those that have ended, but no collected logs."""
         return [log for log in (reference() for reference in self._logs) if log is not None]
 
 
@@ -149,16 +149,10 @@ class AuditKey:
 class _Begun:
     """What has begun and not ended.
 
-    Attributes
-    ----------
-    index
-        The position of its first event in the log.
-    spans
-        The memory that it is, if any: objects that can tell whether they overlap others.
-    tensors
-        The tensors that the memory is for. If none is certain, descriptions of those that it may be for.
-    is_certain
-        Whether `tensors` are certain.
+    - `index`: the position of its first event in the log.
+    - `spans`: the memory that it is, if any: objects that can tell whether they overlap others.
+    - `tensors`: the tensors that the memory is for. If none is certain, descriptions of those that it may be for.
+    - `is_certain`: whether `tensors` are certain.
     """
 
     index: int
@@ -289,7 +283,7 @@ class AuditLog:
             )  # fmt: skip
             if not missed or self._is_suspended:
                 return
-            made = unfreed(first, missed)
+            made = leak_of(first, missed)
             self.mistakes.append(made)
         # Without the lock: the listener may have one of its own.
         if self.tell is not None:
@@ -336,7 +330,7 @@ class AuditLog:
             for begun in list(self._begun.values()):
                 event = self.events[begun.index]
                 if event.owner == "client":
-                    self.mistakes.append(unfreed(event, "it is there still at the end of the audit"))
+                    self.mistakes.append(leak_of(event, "it is there still at the end of the audit"))
 
     def as_data(self) -> dict[str, Any]:
         """Return the record as plain data, for JSON."""
@@ -371,7 +365,7 @@ class AuditLog:
         return "\n".join(lines)
 
 
-def unfreed(begun: AuditEvent, rule: str) -> Mistake:
+def leak_of(begun: AuditEvent, rule: str) -> Mistake:
     """Return the mistake that what this event began was not ended by the client; `rule` says how that showed."""
     kind, remedy = _UNFREED[begun.action]
     return Mistake(kind, begun.what, rule, remedy, begun.tensor, begun.where)
@@ -399,15 +393,10 @@ def begin(
 ) -> None:
     """Report that something begins that must end, under a new key.
 
-    Parameters
-    ----------
-    tensor, owner, kind
-        As in an `AuditEvent`. By default memory that a backend allocates is the backend's own, which ends it with the
-        objects that it belongs to.
-    spans
-        The memory that it is, if any.
-    since
-        When the action was started.
+    - `tensor`, `owner`, `kind`: as in an `AuditEvent`. By default memory that a backend allocates is the backend's own,
+      which ends it with the objects that it belongs to.
+    - `spans`: the memory that it is, if any.
+    - `since`: when the action was started.
     """
     now = time.monotonic()
     duration = 0.0 if since is None else now - since
@@ -418,7 +407,7 @@ def begin(
 
 
 def end(key: AuditKey, missed: str = "") -> None:
-    """Report the end of something; `missed` says why that is not the client's doing, which is then a mistake."""
+    """Report the end of something. `missed` says why the client did not end it itself, which is then a mistake."""
     for log in key.logs():
         log.end(key, missed)
 
@@ -455,12 +444,8 @@ def mistake(kind: str, what: str, rule: str, remedy: str, tensor: str = "") -> N
 def refuse(error: QnnError, tensor: str = "", kind: str = "", spans: Sequence[Any] = ()) -> None:
     """Report an error that a client gets, once.
 
-    Parameters
-    ----------
-    tensor
-        The tensor concerned. By default the one that the error names, or those that use the memory `spans`.
-    kind
-        The name of the mistake, by default the error's own.
+    - `tensor`: the tensor concerned. By default the one that the error names, or those that use the memory `spans`.
+    - `kind`: the name of the mistake, by default the error's own.
     """
     for log in active:
         code_name = "registered twice" if error.code is Code.MEM_ALREADY_REGISTERED else error.name
@@ -521,7 +506,7 @@ def stop(log: AuditLog) -> None:
 
 
 @contextmanager
-def suspended() -> Iterator[None]:
+def suspend() -> Iterator[None]:
     """Keep what begins inside the block, and mistakes there, out of the audits in progress, for the whole process.
 
     What began before is recorded when it ends, so that it is not taken for a leak. An audit that begins inside the

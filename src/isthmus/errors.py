@@ -57,6 +57,10 @@ class Code(IntEnum):
     CONTEXT_BINARY_CONFIGURATION = 5008
     CONTEXT_SET_PROFILE = 5009
     CONTEXT_INVALID_CONFIG = 5010
+    CONTEXT_BINARY_SUBOPTIMAL = 5011
+    CONTEXT_ABORTED = 5012
+    CONTEXT_TIMED_OUT = 5013
+    CONTEXT_INCREMENT_INVALID_BUFFER = 5014
 
     GRAPH_INVALID_ARGUMENT = 6000
     GRAPH_INVALID_HANDLE = 6001
@@ -168,8 +172,8 @@ def one_line(text: str) -> str:
 
 
 causes: dict[str, str] = {}
-"""Why errors occur at present, by a text of their rules: an injected fault is named where the system only says that
-something has run out. Normally empty.
+"""Known causes of errors, by a text that their rules contain: the system only says that something has run out, and the
+injected fault behind it is named here. Normally empty.
 """
 
 
@@ -224,6 +228,11 @@ class QnnError(Exception):
     # Without this, pickle and copy would pass only the message to the constructor.
     def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str], dict[str, str]]:
         return type(self), (self.code, self.what, self.rule, self.hint), {"mistake": self.mistake}
+
+
+def invalid_argument(what: str, rule: str, hint: str = "") -> QnnError:
+    """Return the refusal of an argument that breaks a rule."""
+    return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
 
 
 class DoesNotFit(QnnError):

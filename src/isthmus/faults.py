@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from isthmus.errors import Code, QnnError, causes, counted, did_you_mean
+from isthmus.errors import causes, counted, did_you_mean, invalid_argument
 from isthmus.memory.adaptors import Fault, FaultSchedule, fault_rule, report_fault
 from isthmus.memory.resource import around
 from isthmus.system.lock import Lock
@@ -39,7 +39,7 @@ FORMS = {"ssr": "ssr@N", "map": "map@N", "alloc": "alloc@N", "fds": "fds@N", "sl
 - ``slow-unmap``: deregistrations of memory take longer.
 """
 CALLS = {"ssr": "execution", "map": "registered buffer", "alloc": "allocation", "slow-unmap": "deregistration"}
-"""The calls that each fault concerns. The system does not say how many descriptors were asked for."""
+"""The calls that each fault concerns. ``fds`` has none: the system does not say how many descriptors were asked for."""
 _COUNTED = re.compile(rf"@(\d{{1,{_MAX_DIGITS}}})")
 _TIMED = re.compile(rf"=(\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?)({'|'.join(_UNITS)})")
 
@@ -48,14 +48,9 @@ _TIMED = re.compile(rf"=(\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?)({'|'
 class InjectedFault:
     """One fault of a list.
 
-    Parameters
-    ----------
-    name, text
-        Its kind, such as ``ssr``, and its text in the list, such as ``ssr@3``.
-    nth
-        Which call fails; 0 for a fault that takes time.
-    seconds
-        The time that each call takes longer.
+    - `name`, `text`: its kind, such as ``ssr``, and its text in the list, such as ``ssr@3``.
+    - `nth`: which call fails; 0 for a fault that takes time.
+    - `seconds`: the time that each call takes longer.
     """
 
     name: str
@@ -86,10 +81,9 @@ def _parse_one(text: str, what: str) -> InjectedFault:
     form = FORMS.get(name, "")
     if not form:
         near = did_you_mean(name, FORMS)
-        for known, each in FORMS.items():
-            near = near.replace(f"'{known}'", f"'{each}'")
-        rule = f"fault '{text}' is unknown; known are {', '.join(FORMS.values())}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, near)
+        for kind, each in FORMS.items():
+            near = near.replace(f"'{kind}'", f"'{each}'")
+        raise invalid_argument(what, f"fault '{text}' is unknown; known are {', '.join(FORMS.values())}", near)
     nth, delay = _COUNTED.fullmatch(ending), _TIMED.fullmatch(ending)
     if "@" in form and nth and int(nth[1]) > 0:
         return InjectedFault(name, text, nth=int(nth[1]))
@@ -97,19 +91,14 @@ def _parse_one(text: str, what: str) -> InjectedFault:
         return InjectedFault(name, text, seconds=float(delay[1]) * _UNITS[delay[2]])
     needs = f"N is 1 to {10**_MAX_DIGITS - 1:,}" if "@" in form else f"TIME is a number with {', '.join(_UNITS)}"
     example = form.replace("@N", "@3").replace("TIME", "200ms")
-    rule = f"fault '{text}' is not of the form {form}"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"{needs}, as in {example}.")
+    raise invalid_argument(what, f"fault '{text}' is not of the form {form}", f"{needs}, as in {example}.")
 
 
 class FaultList:
     """The faults in force, with the calls counted so far.
 
-    Parameters
-    ----------
-    faults
-        The faults.
-    limits_descriptors
-        Whether `begin` puts ``fds`` in force too; otherwise `few_descriptors` does, for a block.
+    - `faults`: the faults.
+    - `limits_descriptors`: whether `begin` puts ``fds`` in force too; otherwise `few_descriptors` does, for a block.
     """
 
     def __init__(self, faults: tuple[InjectedFault, ...], limits_descriptors: bool = True) -> None:
@@ -137,7 +126,7 @@ class FaultList:
 
     def begin(self) -> None:
         """Put those faults in force that need no call of the backends: of memory and descriptors."""
-        # The largest number is the outermost: a resource within others does not see the calls that those fail.
+        # The largest N becomes the outermost adaptor: an inner one does not see the allocations that outer ones fail.
         for fault, schedule in sorted(self._schedules, key=lambda each: each[0].nth):
             if fault.name == "alloc":
                 self._block.enter_context(around(partial(Fault, schedule=schedule), "rpcmem"))
@@ -161,9 +150,9 @@ class FaultList:
 @contextmanager
 def _few_descriptors(fault: InjectedFault) -> Iterator[None]:
     """Limit the descriptors of this process inside the block: the system refuses the nth new one."""
-    # The list itself takes a descriptor, which is closed by the time it is looked up.
+    # Listing the folder takes a descriptor too, which is closed by the time that its entry is looked up.
     taken = (int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}"))
-    # A new descriptor gets the lowest free number. This one is the nth of those that are free.
+    # A new descriptor gets the lowest free number. `refused` becomes the nth free number.
     refused = fault.nth - 1
     for number in sorted(taken):
         refused += number <= refused

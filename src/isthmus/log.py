@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import invalid_argument
 
 
 class LogLevel(IntEnum):
@@ -103,7 +103,7 @@ class Log:
     def __init__(self, callback: Callback | None = None, level: LogLevel | int = LogLevel.INFO) -> None:
         if callback is not None and not callable(callback):
             kind = type(callback).__name__
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "log callback", f"a {kind} cannot be called")
+            raise invalid_argument("log callback", f"a {kind} cannot be called")
         self._callback = callback
         self.set_level(level)
 
@@ -112,8 +112,8 @@ class Log:
         try:
             self.level = LogLevel(level)
         except ValueError:
-            known = ", ".join(f"{known.name} {int(known)}" for known in LogLevel)
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"log level {level!r}", f"must be one of {known}") from None
+            levels = ", ".join(f"{levels.name} {int(levels)}" for levels in LogLevel)
+            raise invalid_argument(f"log level {level!r}", f"must be one of {levels}") from None
 
     def __call__(self, level: LogLevel, text: str) -> None:
         """Emit a message, now or after the outermost `deferred` block."""
@@ -162,18 +162,15 @@ def log_message(level: int, text: str, failed: bool = False, logger: logging.Log
     held_before = [lock for lock in _locks(logger) if lock._is_owned()]
     try:
         logger.log(level, "%s", text, exc_info=failed)
-    except BaseException:
+    finally:
         for lock in _locks(logger):
             if lock not in held_before and lock._is_owned():
                 lock.release()
-        raise
 
 
 def _locks(logger: logging.Logger) -> Iterator[Any]:
-    """Return the locks that logging may take for a message: its own, and those of the handlers that get the message.
-
-    Locks that cannot tell their owner are left out.
-    """
+    """Return the locks that logging may take for a message: its own, and those of the handlers that get the message."""
+    # Locks that cannot tell their owner are left out.
     locks: list[Any] = [getattr(logging, "_lock", None), getattr(logging.lastResort, "lock", None)]
     ancestor: logging.Logger | None = logger
     while ancestor is not None:

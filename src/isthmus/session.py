@@ -17,13 +17,12 @@ import numpy as np
 
 from isthmus import audit_log, qnn
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError, did_you_mean
-from isthmus.frontends import ModelSource, NeedsStages, open_dims, with_contents
+from isthmus.errors import Code, QnnError, did_you_mean, invalid_argument
+from isthmus.frontends import ModelSource, NeedsStages, is_library, open_dims, with_contents
 from isthmus.graph import GraphInfo
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
-from isthmus.qnn.model_library import is_library
 from isthmus.qnn.models import binary_info, load, prepared_graph
 from isthmus.qnn.specialization import DynamicModel, GraphSettings, PlannedStage
 from isthmus.system.lock import Lock
@@ -79,7 +78,7 @@ class Session:
         or "raw", memory that the backend uses or copies.
     scratch_limit
         Maximum scratch of the model: bytes, a fraction of the unlimited size (``"25%"``), or ``"least"``. Tensors that
-        do not fit are computed tile by tile; results stay bit-identical.
+        do not fit are computed tile by tile; results have the bits of whole tensors without Winograd's algorithm.
     slower
         Maximum estimated slowdown that the limit may cost, as a fraction of the model's time. ``"least"`` goes that far
         (0.05 if omitted); a limit that costs more is refused.
@@ -145,7 +144,7 @@ class Session:
     ) -> None:
         limit = ScratchLimit.if_any(scratch_limit, slower)
         if not isinstance(path, (str, os.PathLike)):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
+            raise invalid_argument(f"model {path!r}", "must be a path")
         self.path = Path(path)
         binary = binary_info(self.path)
         if backend is None:
@@ -266,19 +265,19 @@ class Session:
             Dimensions by input name. Inputs that are not named keep theirs.
         """
         self._check()
-        wanted = {name: view.shape for name, view in self.inputs.items()} | (_checked_shapes(shapes, 0) or {})
+        true_shapes = {name: view.shape for name, view in self.inputs.items()} | (_checked_shapes(shapes, 0) or {})
         with self._lock:
-            self._take_shapes(wanted)
+            self._take_shapes(true_shapes)
 
-    def _take_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
+    def _take_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Make these the shapes of the inputs, all or none; the caller holds the lock."""
-        if wanted == {name: view.shape for name, view in self.inputs.items()}:
+        if shapes == {name: view.shape for name, view in self.inputs.items()}:
             return
         greatest = {info.name: tuple(info.dims) for info in self.info.inputs}
-        for name, dims in wanted.items():
+        for name, dims in shapes.items():
             if name not in greatest:
-                known = ", ".join(f"'{each}'" for each in greatest)
-                rule = f"the model has no such input; it has {known}"
+                names = ", ".join(f"'{each}'" for each in greatest)
+                rule = f"the model has no such input; it has {names}"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule, did_you_mean(name, greatest))
             is_open = self._open_dims.get(name, ())
             fits = len(dims) == len(greatest[name]) and all(
@@ -292,11 +291,11 @@ class Session:
             assert self._open is not None
             model = DynamicModel(self.graph.context, self._source, self._settings, self._bounds, whole=self._open)
             self._dynamic = model
-        if self._open is not None and wanted == greatest:
+        if self._open is not None and shapes == greatest:
             self._shapes, self.inputs, self.outputs = None, self._open.inputs, self._open.outputs
         else:
-            views = {name: model.input_view(name, tuple(dims)) for name, dims in wanted.items()}
-            self._shapes, self.inputs = dict(wanted), MappingProxyType(views)
+            views = {name: model.input_view(name, tuple(dims)) for name, dims in shapes.items()}
+            self._shapes, self.inputs = dict(shapes), MappingProxyType(views)
 
     def _wrong_shape(self, name: str, dims: Sequence[int], greatest: Sequence[int], is_open: bool) -> QnnError:
         """Return the refusal of an input's shape."""
@@ -335,9 +334,7 @@ class Session:
         """
         if more:
             rule = "takes feeds only, as run({'input': array})"
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT, "Session.run", rule, "All outputs are returned, as a dictionary by name."
-            )
+            raise invalid_argument("Session.run", rule, "All outputs are returned, as a dictionary by name.")
         self._check()
         arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
         with self._lock:
@@ -447,17 +444,17 @@ class Session:
         def refuse(what: str, rule: str, hint: str = "") -> QnnError:
             return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
 
-        known = ", ".join(f"'{name}'" for name in self.inputs)
+        names = ", ".join(f"'{name}'" for name in self.inputs)
         if not isinstance(feeds, Mapping):
-            raise refuse(f"feeds of type {type(feeds).__name__}", f"must map input names to arrays; inputs are {known}")
+            raise refuse(f"feeds of type {type(feeds).__name__}", f"must map input names to arrays; inputs are {names}")
         for name in feeds:
             if name not in self.inputs:
-                rule, hint = f"the model has no such input; it has {known}", did_you_mean(name, self.inputs)
+                rule, hint = f"the model has no such input; it has {names}", did_you_mean(name, self.inputs)
                 raise refuse(f"input '{name}'", rule, hint)
         arrays = {}
         for name, dtype in ((info.name, info.dtype) for info in self.info.inputs):
             if name not in feeds:
-                raise refuse(f"input '{name}'", "it is missing", f"The model needs {known}.")
+                raise refuse(f"input '{name}'", "it is missing", f"The model needs {names}.")
             array = dtype.elements(np.asarray(feeds[name]))
             if array.dtype != dtype.numpy:
                 is_bfloat16 = dtype is qnn.DataType.BFLOAT_16
@@ -477,8 +474,7 @@ def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None
 def checked_seconds(seconds: float, what: str = "timeout") -> float:
     """Return a time limit in seconds, or refuse it; `what` names it in the error."""
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 1e-6 <= seconds <= MAX_SECONDS:
-        rule = f"must be a number of seconds from 0.000001 to {MAX_SECONDS}, is {seconds!r}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+        raise invalid_argument(what, f"must be a number of seconds from 0.000001 to {MAX_SECONDS}, is {seconds!r}")
     return float(seconds)
 
 
@@ -487,16 +483,14 @@ def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None, least: int = 1) 
     if shapes is None:
         return None
     if not isinstance(shapes, Mapping):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shapes {shapes!r}", "must map input names to dimensions")
+        raise invalid_argument(f"shapes {shapes!r}", "must map input names to dimensions")
     checked = {}
     for name, dims in shapes.items():
         try:
             checked[name] = tuple(int(d) for d in dims)
         except (TypeError, ValueError):
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT, f"shape of '{name}'", f"{dims!r} is not a list of dimensions"
-            ) from None
+            raise invalid_argument(f"shape of '{name}'", f"{dims!r} is not a list of dimensions") from None
         if any(d < least for d in checked[name]):
             rule = f"dimensions {checked[name]} must be positive" if least else f"{checked[name]} is below 0"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shape of '{name}'", rule)
+            raise invalid_argument(f"shape of '{name}'", rule)
     return checked

@@ -79,7 +79,7 @@ def test_each_piece_is_compiled_once_and_found_again(compile_with, tmp_path) -> 
 
 
 def test_pieces_are_compiled_at_the_same_time(compile_with, monkeypatch) -> None:
-    """Each waits for the others, which none would survive alone."""
+    """Each job waits for the others: one after the other they would never end."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert compile_with("while len((here / 'jobs').read_text()) < 3: time.sleep(0.001)") == CODES
 
@@ -125,7 +125,7 @@ def test_the_compilers_do_not_work_in_the_folder_of_the_caller(compile_with) -> 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time as those see it who follow compilers: it passes when a test says so."""
+    """The clock by which time limits of compilers are measured; tests move it."""
     clock = types.SimpleNamespace(now=0.0, sleep=time.sleep)
     clock.monotonic = lambda: clock.now() if callable(clock.now) else clock.now
     monkeypatch.setattr(children, "time", clock)
@@ -134,7 +134,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_one_that_never_ends_is_given_up_with_the_name_of_what_it_was_at(compile_with, tmp_path, clock) -> None:
+def test_a_compiler_that_never_ends_is_given_up_with_the_name_of_its_job(compile_with, tmp_path, clock) -> None:
     clock.now = lambda: 10.0 if (tmp_path / "pid").exists() else 0.0
     with pytest.raises(QnnError, match=r"things: b took more than 10 seconds\. Set ISTHMUS_COMPILE_SECONDS"):
         compile_with("if job == 'b':\n    (here / 'pid').write_text(str(os.getpid())); time.sleep(3600)")
@@ -150,7 +150,7 @@ def _runs(pid):
         return False
 
 
-def test_the_bound_is_for_each_job_and_not_for_all(compile_with, clock) -> None:
+def test_the_time_limit_is_for_each_job_and_not_for_all(compile_with, clock) -> None:
     def seen(job):
         clock.now += 9
 
@@ -166,7 +166,9 @@ def test_the_bound_is_for_each_job_and_not_for_all(compile_with, clock) -> None:
         ("os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)", r"the compiler failed: it ended \(SIGKILL\)"),
     ],
 )
-def test_one_that_fails_is_reported_with_its_words_or_its_end(compile_with, monkeypatch, body, words) -> None:
+def test_a_compiler_that_fails_is_reported_with_its_message_or_its_exit_status(
+    compile_with, monkeypatch, body, words
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with pytest.raises(QnnError, match=words):
         compile_with(body)
@@ -278,7 +280,7 @@ def test_an_invalid_limit_is_refused(compile_with, monkeypatch, text) -> None:
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
-def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_said_once(
+def test_code_that_cannot_be_stored_is_used_from_memory_and_that_is_logged_once(
     compile_with, monkeypatch, capfd, fault
 ) -> None:
     def refuse(self, *_):

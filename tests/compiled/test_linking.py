@@ -121,7 +121,7 @@ def test_references_of_arm64_lead_to_constants_and_stubs() -> None:
             distance = (word & 0x03FFFFFF) * 4
             calls.append(at + distance)
     stub = calls[0]
-    assert struct.unpack_from("<IIQ", block, stub) == (0x58000050, 0xD61F0200, 0x123456789ABC)
+    assert struct.unpack_from("<IIQ", block, stub) == (0x58000050, 0xD61F0200, 0x123456789ABC)  # ldr x16, 8; br x16
     assert calls[1] == exports["other"]
 
 

@@ -2,13 +2,13 @@
 
 import gc
 import mmap
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.processes import held, holds_since
 from support.suites import long, only
+from support.waiting import run_in_threads
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, TensorType
@@ -90,7 +90,7 @@ def test_a_limit_is_kept_and_what_is_given_back_is_free_again(kind) -> None:
         MAKERS[kind](1000).close()
 
 
-def test_what_is_refused_below_a_limit_takes_nothing_of_it() -> None:
+def test_an_allocation_that_fails_below_a_limit_does_not_count_towards_it() -> None:
     limited = MemoryCap(Fault(Host(), FaultSchedule(1)), 100)
     with pytest.raises(QnnError, match="made to fail"):
         limited.allocate(100)
@@ -152,11 +152,7 @@ def test_counts_are_right_with_many_threads() -> None:
             for _ in range(200):
                 memory.host(64).close()
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(lambda _: work(), range(4))
     assert (counted.allocations, counted.live_bytes, counted.total_bytes) == (800, 0, 800 * 64)
 
 

@@ -14,15 +14,15 @@ BOTH = pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
 
 
 @BOTH
-def test_shared_memory(by) -> None:
+def test_allocating_shared_memory_may_be_interrupted_anywhere(by) -> None:
     assert unharmed(lambda: rpcmem.alloc(25, 1, 4096).close(), by=by) > 100
 
 
-def test_shared_memory_that_is_forgotten() -> None:
+def test_allocating_and_forgetting_shared_memory_may_be_interrupted_anywhere() -> None:
     assert unharmed(lambda: rpcmem.alloc(25, 1, 4096)) > 100
 
 
-def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted() -> None:
+def test_the_end_of_shared_memory_may_be_interrupted_twice() -> None:
     def deed():
         buffer = rpcmem.alloc(25, 1, 4096)
         try:
@@ -40,7 +40,7 @@ def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted()
     assert places > 50
 
 
-def test_memory_of_others() -> None:
+def test_mapping_memory_of_others_may_be_interrupted_anywhere() -> None:
     with rpcmem.alloc(25, 1, 4096) as shared:
         copy = os.memfd_create("of another", os.MFD_ALLOW_SEALING)
         os.ftruncate(copy, 4096)
@@ -74,7 +74,7 @@ class Library:
         os.close(pointer - 1)
 
 
-def test_memory_of_a_library() -> None:
+def test_allocating_memory_of_a_library_may_be_interrupted_anywhere() -> None:
     library = Library()
 
     def check(where):
@@ -83,7 +83,7 @@ def test_memory_of_a_library() -> None:
     unharmed(lambda: rpcmem.Library(library).allocate(25, 1, 4096).close(), check, outside=(__file__,))
 
 
-def test_tcm() -> None:
+def test_allocating_tcm_may_be_interrupted_anywhere() -> None:
     pool = tcm.pool()
 
     def check(where):
@@ -111,7 +111,7 @@ def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next() -> None:
 
 
 @BOTH
-def test_what_adaptors_count(by) -> None:
+def test_counting_by_adaptors_may_be_interrupted_anywhere(by) -> None:
     seen = []
 
     def deed():
@@ -146,8 +146,8 @@ def test_a_hold_that_its_holder_never_got_holds_nothing() -> None:
             assert not holds.holders(buffer.window()), where
 
 
-def test_files_that_are_read(tmp_path) -> None:
+def test_reading_files_may_be_interrupted_anywhere(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     unharmed(lambda: reading.contents(path, 100))
-    unharmed(lambda: reading.opened(path).close())
+    unharmed(lambda: reading.open_file(path).close())

@@ -18,7 +18,7 @@ def test_a_mapped_file_that_is_cut_ends_the_process_that_runs_on_it(tmp_path) ->
     np.ones(DIMS, np.float32).tofile(path)
 
     def deed():
-        # Its end is what is wanted.
+        # The child is meant to die of SIGBUS; no traceback is wanted.
         faulthandler.disable()
         mapped, y = np.memmap(path, np.float32, "r+", shape=DIMS), np.zeros(DIMS, np.float32)
         with qnn.Backend("cpu") as backend:

@@ -213,7 +213,7 @@ def test_a_device_library_gives_memory_and_gets_it_back() -> None:
     assert not library.fds
 
 
-def test_only_shared_memory_passes_for_it(tmp_path) -> None:
+def test_descriptors_of_anything_but_shared_memory_are_refused(tmp_path) -> None:
     (tmp_path / "file").write_bytes(bytes(100))
     file = os.open(tmp_path / "file", os.O_RDWR)
     pipe = os.pipe()

@@ -110,7 +110,7 @@ def test_a_header_of_another_form_is_refused(text) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 1.0, True, "1", None, [1], 1 << 70])
-def test_a_size_that_is_none_is_refused(size) -> None:
+def test_a_size_that_is_no_integer_in_range_is_refused(size) -> None:
     with pytest.raises(QnnError, match="is not a number from 0 to"):
         PLAIN.unpack(with_header(PLAIN, json.dumps({"sections": {"a": size}}).encode()))
 
@@ -164,3 +164,18 @@ def test_only_the_checksum_is_left_out_where_it_is_not_wanted() -> None:
 def test_something_else_is_refused_as_such(content) -> None:
     with pytest.raises(QnnError, match="it does not begin as one does"):
         HASHED.unpack(content)
+
+
+def test_the_place_of_the_first_section_is_known_from_the_header_alone() -> None:
+    content = packed(PLAIN)
+    asked: list[tuple[int, int]] = []
+
+    def read(offset: int, nbytes: int) -> bytes:
+        asked.append((offset, nbytes))
+        return content[offset : offset + nbytes]
+
+    begin, end = PLAIN.first_section(read)
+    assert (begin, content[begin:end]) == (4096, b"one")
+    assert max(offset + nbytes for offset, nbytes in asked) < 4096
+    for damaged in (b"", content[:50], b"X" + content[1:], content[:56] + b"?" + content[57:]):
+        assert PLAIN.first_section(lambda offset, nbytes, it=damaged: it[offset : offset + nbytes]) == (0, 0)

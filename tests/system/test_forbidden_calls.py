@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.call_filters import filter_answer
 
 from isthmus.system.forbidden_calls import MACHINES, program
 from isthmus.system.seccomp import ALLOW, ERRNO, KILL, TRAP
@@ -23,20 +24,9 @@ NUMBERS = {
 
 
 def judge(machine, number, arguments=(), architecture=None):
-    """What the filter answers to a system call, as the kernel would compute it."""
-    data = {0: number, 4: machine.architecture if architecture is None else architecture}
-    data |= {16 + 8 * index: value & 0xFFFFFFFF for index, value in enumerate((*arguments, *[0] * 6)[:6])}
-    instructions, place, loaded = program(machine, OURS), 0, 0
-    while True:
-        code, yes, no, value = instructions[place]
-        place += 1
-        if code == 0x06:
-            return value
-        if code == 0x20:
-            loaded = data[value]
-        else:
-            held = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}[code]
-            place += yes if held else no
+    """Return what the filter for process `OURS` answers to a system call."""
+    used = machine.architecture if architecture is None else architecture
+    return filter_answer(program(machine, OURS), used, number, arguments)
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -40,8 +40,8 @@ def test_no_descriptor_is_lost_where_it_is_opened(by) -> None:
     assert unharmed(deed, by=by) > 5
 
 
-def test_the_plain_way_does_lose_one() -> None:
-    """The test above would notice."""
+def test_an_interrupt_loses_a_descriptor_that_is_opened_plainly() -> None:
+    """Shows that the test above can fail."""
 
     def deed():
         os.close(os.memfd_create("test", os.MFD_CLOEXEC))
@@ -160,7 +160,7 @@ def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypa
 
 
 @BOTH
-def test_such_an_ending_is_done_wherever_it_is_interrupted(by) -> None:
+def test_an_ending_with_an_ending_inside_is_done_wherever_it_is_interrupted(by) -> None:
     done, made = set(), []
 
     def end(key):
@@ -277,7 +277,7 @@ def test_a_finalizer_that_fails_is_reported_by_pythons_own_hook_too() -> None:
         "del owner\n"
         "print('goes on')"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert (ran.returncode, ran.stdout) == (0, "goes on\n")
     assert "Exception ignored" in ran.stderr.splitlines()[0]
     assert ran.stderr.splitlines()[-1].startswith("ZeroDivisionError")

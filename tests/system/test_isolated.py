@@ -58,7 +58,7 @@ def test_modules_in_the_working_folder_are_not_run(poisoned, monkeypatch, variab
     assert markers(poisoned) == []
 
 
-def test_a_plain_start_would_have_run_them(poisoned) -> None:
+def test_a_plain_start_would_have_run_modules_in_the_working_folder(poisoned) -> None:
     subprocess.run([sys.executable, "-m", "isthmus"], cwd=poisoned, capture_output=True, check=False)
     assert "isthmus.ran" in markers(poisoned)
 

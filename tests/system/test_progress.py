@@ -13,7 +13,7 @@ import types
 import pytest
 
 from isthmus.system import progress as module
-from isthmus.system.progress import Progress, above, progress, shown, stages
+from isthmus.system.progress import Progress, above, progress, show_progress, stages
 
 ERASE = "\r\x1b[K"
 
@@ -100,7 +100,7 @@ def test_a_long_step_is_drawn_again_by_itself(terminal, monkeypatch) -> None:
     assert lines(terminal)[1].endswith("0 of 2 stages, 0 s: read")
     ended = terminal.getvalue()
     monkeypatch.setattr(module, "_TICK", 60)
-    with shown(Progress("others")):
+    with show_progress(Progress("others")):
         pass
     assert terminal.getvalue() == ended, "what has ended is not drawn again"
 
@@ -121,7 +121,7 @@ def test_the_line_is_erased_when_the_work_fails(terminal, problem) -> None:
 def test_the_innermost_work_is_shown(terminal) -> None:
     with progress("models", 2) as outer:
         outer.step("first")
-        with shown(Progress("parts", 4, "compiling")) as inner:
+        with show_progress(Progress("parts", 4, "compiling")) as inner:
             inner.step()
             outer.reach(1, "hidden")
         outer.step("second")

@@ -56,7 +56,7 @@ def test_a_mapped_file_is_a_copy_that_nobody_can_change(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     before = descriptors()
-    mapping = reading.mapped(path, 5)
+    mapping = reading.map_file(path, 5)
     assert len(set(descriptors()) - set(before)) <= 1, "the mapping keeps at most a descriptor of its own"
     os.truncate(path, 1)
     path.write_bytes(b"other contents")
@@ -78,8 +78,8 @@ def test_a_mapped_file_is_bounded_and_not_empty(tmp_path) -> None:
         (tmp_path / "none", 10, "No such file"),
     ):
         with pytest.raises(OSError, match=words):
-            reading.mapped(name, most)
+            reading.map_file(name, most)
     (tmp_path / "empty").touch()
     with pytest.raises(OSError, match="empty"):
-        reading.mapped(tmp_path / "empty", 10)
+        reading.map_file(tmp_path / "empty", 10)
     assert opened_since(before) == []

@@ -17,7 +17,7 @@ from typing import ClassVar
 import pytest
 from support import tiny
 from support.interruption import Alarm, Interrupt, account, left, twice_everywhere, unharmed
-from support.suites import LONG
+from support.suites import long
 from support.waiting import PATIENCE
 
 from isthmus import QnnError, Session, qnn, session
@@ -311,20 +311,11 @@ def storm(calls):
     return hits
 
 
-def test_a_storm_of_signals_loses_nothing() -> None:
+@pytest.mark.parametrize("calls", [300, long(15_000)])
+def test_a_storm_of_signals_loses_nothing(calls) -> None:
     storm(10)
     gc.collect()
     before = account()
-    assert storm(300) > 3, "how many depends on the speed of the calls"
-    gc.collect()
-    assert not left(before)
-
-
-@LONG
-def test_a_long_storm_of_signals_loses_nothing() -> None:
-    storm(10)
-    gc.collect()
-    before = account()
-    assert storm(15_000) > 150, "how many depends on the speed of the calls"
+    assert storm(calls) > calls // 100, "how many depends on the speed of the calls"
     gc.collect()
     assert not left(before)

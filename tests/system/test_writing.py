@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.interruption import unharmed
+from support.waiting import run_in_threads
 
 from isthmus.system.writing import write_whole, written_together
 
@@ -71,11 +72,7 @@ def test_threads_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
         except BaseException as problem:
             problems.append(problem)
 
-    threads = [threading.Thread(target=often, args=(content,)) for content in contents]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(often, contents)
     assert not problems
     assert list(tmp_path.iterdir()) == [path]
 

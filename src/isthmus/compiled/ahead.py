@@ -25,18 +25,11 @@ def triple(architecture: str | None = None) -> str:
 class Ahead:
     """A group of functions.
 
-    Parameters
-    ----------
-    name
-        The prefix of their files.
-    functions
-        Their names.
-    sources
-        The source files of their code.
-    compiler
-        The module that compiles them: its `compile_job` calls this class's.
-    what
-        What they are, for messages.
+    - `name`: The prefix of their files.
+    - `functions`: Their names.
+    - `sources`: The source files of their code.
+    - `compiler`: The module that compiles them: its `compile_job` calls this class's.
+    - `what`: What they are, for messages.
     """
 
     name: str
@@ -54,7 +47,7 @@ class Ahead:
         return self._key(triple(architecture), usage())
 
     def _key(self, machine: str, compiler: bytes) -> str:
-        """Return the hash of a machine's name, a compiler's and the sources."""
+        """Return the hash of a machine's name, a compiler's description (`toolchain` or `usage`) and the sources."""
         digest = hashlib.sha256(machine.encode() + b"\0" + compiler)
         for source in self.sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())

@@ -26,7 +26,7 @@ from isthmus.system.channel import Channel, ChannelClosed, Message
 from isthmus.system.child import Child, describe_status, last_line
 from isthmus.system.interrupts import start
 from isthmus.system.lock import Lock
-from isthmus.system.progress import Progress, is_terminal, shown
+from isthmus.system.progress import Progress, is_terminal, show_progress
 from isthmus.system.shield import check, shielded
 
 _LOOK_EVERY = 0.1
@@ -101,7 +101,7 @@ class _Server:
         return last_line(self._error_text) or f"it ended ({describe_status(status)})"
 
     def drain(self) -> None:
-        """Take what it has printed to standard error, of which the end is kept: it must not wait for that."""
+        """Read what it has printed to standard error, so that it never waits for a full pipe; keep the last 64 KiB."""
         with suppress(OSError):
             self._error_text = (self._error_text + (self.errors.read() or b""))[-(1 << 16) :]
 
@@ -147,7 +147,7 @@ def _take_server() -> _Server:
 
 
 def _start_server() -> _Server:
-    """Start a server; the first one registers the end of all with the end of this process."""
+    """Start a server. When this process exits, all idle servers are ended."""
     try:
         server = _Server()
     except OSError as problem:
@@ -155,14 +155,14 @@ def _start_server() -> _Server:
         raise QnnError(code_of(problem, Code.COMMON_SYSTEM), "compiler", rule) from None
     atexit.unregister(_end_all)
     atexit.register(_end_all)
-    # Where no thread can be started, the next compilation notices.
+    # If no thread can be started that notices the server's end, the next compilation notices it.
     with suppress(RuntimeError):
         start(threading.Thread(target=_reap, args=(server,), name="isthmus-compiler", daemon=True))
     return server
 
 
 def _reap(server: _Server) -> None:
-    """Wait for the end of a server; leave nothing of one that had nothing to do."""
+    """Wait for the end of a server, and forget it if it was idle."""
     server.wait()
     with _lock:
         if server in _idle:
@@ -203,7 +203,7 @@ def provide(
 ) -> dict[str, bytes]:
     """Return the code of pieces, by job: from the user's folder, or compiled now and stored there.
 
-    `pieces` returns them with the keys of their sources, which it reads again after `forget`.
+    `pieces` returns the pieces with keys of their current sources; after `forget` it reads the sources again.
     """
     folder = _users_folder()
     # The second attempt covers sources that were edited while the compiler read them.
@@ -238,20 +238,19 @@ def compile_missing(compiler: Compiler, folder: Folder | None, pieces: Sequence[
     """
     compilation = _Compilation(compiler, folder, compiler.describe(len(pieces)))
     try:
-        return compilation.run(pieces)
-    except BaseException:
-        # Interrupted, or a job has failed: the rest is no longer needed.
-        if compilation.server is not None:
-            compilation.server.end()
-            compilation.server = None
-        raise
+        codes = compilation.run(pieces)
+        idle, compilation.server = compilation.server, None
     finally:
         for claim in compilation.claims.values():
             claim.release()
+        # Interrupted, or a job has failed: the rest is no longer needed.
         if compilation.server is not None:
-            compilation.server.send(Message())
-            with _lock:
-                _idle.append(compilation.server)
+            compilation.server.end()
+    if idle is not None:
+        idle.send(Message())
+        with _lock:
+            _idle.append(idle)
+    return codes
 
 
 @dataclass
@@ -274,7 +273,7 @@ class _Compilation:
         by_job = {piece.job: piece for piece in pieces}
         left = deque(pieces)
         limit = len(os.sched_getaffinity(0))
-        with shown(Progress("parts", len(pieces), f"isthmus: compiling {self.what}, once")) as work:
+        with show_progress(Progress("parts", len(pieces), f"isthmus: compiling {self.what}, once")) as work:
             while left or self._since:
                 for _ in range(len(left)):
                     if len(self._since) >= limit:

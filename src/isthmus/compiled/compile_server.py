@@ -31,10 +31,9 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 
 class _Worker:
-    """A forked process that compiles, and the server's end of the connection to it.
+    """A forked process that compiles, and the server's end of the connection to it."""
 
-    The fork closes the descriptors that it has `inherited`. Without a `job` it has nothing to do.
-    """
+    # The worker closes the descriptors `inherited` from the server. It is idle if `job` is None.
 
     def __init__(self, inherited: list[int]) -> None:
         self.channel, theirs = Channel.pair()

@@ -1,7 +1,7 @@
 """The folder of compiled code. Its files are executed, so no other user may be able to write them.
 
 A folder that belongs to another user or that others may write is refused, and so is anything but a regular file of
-ours. Silently compiling again would be wrong, as the next process would meet the same. Checks are made on open
+ours. They are not silently compiled again, since the next process would find the same. Checks are made on open
 descriptors, never on names, so nothing can be exchanged between check and use. A file has a checksum; a damaged one
 counts as absent.
 """
@@ -81,7 +81,7 @@ class Folder:
             return None
         except OSError as problem:
             raise self._unavailable("read", problem) from None
-        return unpacked(key, content)
+        return unpack(key, content)
 
     @shielded
     def write(self, name: str, key: str, code: bytes) -> None:
@@ -93,7 +93,7 @@ class Folder:
                     own_fd(partial(os.open, dir_fd=folder), temporary, _CREATE, 0o600) as own,
                     os.fdopen(own.fileno(), "wb", closefd=False) as stream,
                 ):
-                    stream.write(packed(key, code))
+                    stream.write(pack(key, code))
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except Exception:
                 with suppress(OSError):
@@ -110,7 +110,7 @@ class Folder:
 
     @shielded
     def claim(self, name: str) -> Claim | None:
-        """Keep other processes from compiling what belongs under a name; return None if another one does just that.
+        """Keep other processes from compiling what belongs under a name; return None if another one has claimed it.
 
         The claim ends with this process, however that ends. A file system without locks gives a claim to every process:
         work may be done twice, but the folder stays consistent.
@@ -229,15 +229,15 @@ def _trusted_owners() -> tuple[int, int]:
     return os.geteuid(), 0
 
 
-def packed(key: str, code: bytes) -> bytes:
+def pack(key: str, code: bytes) -> bytes:
     """Return the content of a file: a magic number, a checksum of the key and the code, and the code."""
     return _MAGIC + hashlib.sha256(key.encode() + code).digest() + code
 
 
-def unpacked(key: str, content: bytes) -> bytes | None:
+def unpack(key: str, content: bytes) -> bytes | None:
     """Return the code in the content of a file, or None if the content is damaged or has another key."""
     code = content[_HEADER:]
-    return code if content == packed(key, code) else None
+    return code if content == pack(key, code) else None
 
 
 @dataclass

@@ -146,7 +146,7 @@ def answers(function: Any) -> bool:
     return bool(compiled.signature.return_type == types.int64)
 
 
-def optimised(
+def optimise(
     text: str, name: str, entry: str, machine: llvm.TargetMachine, may_call: Set[str], answer: bool = False
 ) -> llvm.ModuleRef:
     """Return a module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isthmus.compiled.folder import packed, unpacked
+from isthmus.compiled.folder import pack, unpack
 
 if TYPE_CHECKING:
     import zipfile
@@ -30,7 +30,7 @@ def read(archive: str, name: str, key: str) -> bytes | None:
         content = opened.read(name)
     except Exception:  # absent or damaged: there is an exception for each kind of damage
         return None
-    return unpacked(key, content)
+    return unpack(key, content)
 
 
 def write(file: Path, codes: Mapping[str, tuple[str, bytes]]) -> None:
@@ -40,7 +40,7 @@ def write(file: Path, codes: Mapping[str, tuple[str, bytes]]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, (key, code) in sorted(codes.items()):
             # An entry without a date of its own has ZIP's first one.
-            archive.writestr(zipfile.ZipInfo(name), packed(key, code), zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name), pack(key, code), zipfile.ZIP_DEFLATED)
 
 
 @lru_cache(maxsize=8)

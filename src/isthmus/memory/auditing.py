@@ -24,7 +24,7 @@ VARIABLE = "ISTHMUS_AUDIT"
 
 ``%p`` in it stands for the process id, for programs that start others. ``1`` is standard error; ``0`` asks for none.
 """
-suspended = audit_log.suspended
+suspended = audit_log.suspend
 """The block whose events no audit in progress records, for runs that a command makes only to measure."""
 
 
@@ -89,10 +89,9 @@ def audit(*kinds: str) -> Iterator[AuditLog]:
     finally:
         try:
             audit_log.stop(log)
-        except BaseException:
-            # An interrupt: the first attempt may have ended early.
+        finally:
+            # Again, because an interrupt may have ended the first attempt early.
             audit_log.stop(log)
-            raise
 
 
 _process: list[tuple[Path | None, AuditLog, ExitStack]] = []

@@ -164,7 +164,7 @@ class Buffer:
                 self._refuse_if_held()
                 self._closed = True
             # From here on everything is safe to repeat: another `close` continues where an interrupt came.
-            holds.changed()
+            holds.record_change()
         for ending in self._endings:
             ending.run()
         self._release()
@@ -245,10 +245,8 @@ def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, cls: type[_Part
 
 @lru_cache(maxsize=256)
 def _exporting_class(cls: type[PartBuffer], nbytes: int) -> Any:
-    """Return a subclass of `cls` that is also a ctypes array of this size, so that it exports memory.
-
-    Besides `mmap`, ctypes arrays are the type that exports memory and can be subclassed. Each size is another type.
-    """
+    """Return a subclass of `cls` that is also a ctypes array of this size, so that it exports memory."""
+    # Besides `mmap`, ctypes arrays are the type that exports memory and can be subclassed. Each size is another type.
     return type(cls.__name__, (cls, ctypes.c_ubyte * nbytes), {"__module__": cls.__module__})
 
 

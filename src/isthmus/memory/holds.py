@@ -26,21 +26,11 @@ if TYPE_CHECKING:
 class Hold:
     """One window in use, until the hold is released or collected.
 
-    Parameters
-    ----------
-    window
-        The memory; the hold keeps its buffer alive.
-    holder
-        Who uses it and until when, for messages.
-    group
-        Holds of one group may overlap: their holder makes sure that they are not used at the same time.
-    active
-        If given, the window counts as held only while this returns true. A hold without it is a claim.
-
-    Attributes
-    ----------
-    number
-        Numbers holds in the order of their creation.
+    - `window`: The memory; the hold keeps its buffer alive.
+    - `holder`: Who uses it and until when, for messages.
+    - `group`: Holds of one group may overlap: their holder makes sure that they are not used at the same time.
+    - `active`: If given, the window counts as held only while this returns true. A hold without it is a claim.
+    - `number`: Numbers holds in the order of their creation.
     """
 
     window: Window
@@ -57,7 +47,7 @@ class Hold:
             if reference in _holds:
                 _holds.discard(reference)
                 if self.is_claim:
-                    changed()
+                    record_change()
 
     @property
     def counts(self) -> bool:
@@ -80,7 +70,7 @@ epoch = 0
 """Number of times that memory has changed hands or ended in this process."""
 
 
-def changed() -> None:
+def record_change() -> None:
     """Increment the epoch: memory that may be bound somewhere has changed."""
     global epoch
     with lock:
@@ -121,14 +111,9 @@ def claim(
 ) -> Hold:
     """Hold a window that nothing else holds.
 
-    Parameters
-    ----------
-    what
-        What the memory is for, for the error.
-    holder, group
-        As in `Hold`.
-    besides
-        A hold that this one will replace, so that they may overlap.
+    - `what`: What the memory is for, for the error.
+    - `holder`, `group`: As in `Hold`.
+    - `besides`: A hold that this one will replace, so that they may overlap.
 
     Raises
     ------
@@ -138,10 +123,10 @@ def claim(
     hold = Hold(window, holder, group)
     with lock:
         # Before the check for running executions: one that starts later sees the new epoch and checks its memory again.
-        changed()
+        record_change()
         window.buffer.check_open()
         for other in present():
-            same_group = group is not None and other.group is group
+            same_group = group is not None and other.group == group
             if other is not besides and not same_group and other.counts and overlap(other.window, window):
                 raise QnnError(
                     code,
@@ -155,8 +140,9 @@ def claim(
 
 def refuse_claimed(window: Window, what: str, besides: Hold | None = None) -> None:
     """Refuse memory for a tensor if any of it is part of a pool; `besides` is a hold to ignore."""
-    for hold in holders(window):
-        if hold.is_claim and hold is not besides:
+    # Claims are few, and registered memory is not: a decoder has a registration for each place of its cache.
+    for hold in present():
+        if hold.is_claim and hold is not besides and overlap(hold.window, window):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
 
 

@@ -144,10 +144,9 @@ def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[l
     finally:
         try:
             _take_away(block)
-        except BaseException:
-            # An interrupt: the first attempt may have ended early.
+        finally:
+            # Again, because an interrupt may have ended the first attempt early.
             _take_away(block)
-            raise
 
 
 def _take_away(block: _Block) -> None:
@@ -160,7 +159,7 @@ def _take_away(block: _Block) -> None:
 
 
 def _without(outermost: MemoryResource, removed: Adaptor) -> MemoryResource:
-    """Return a stack of adaptors without one of them, which others may have wrapped since."""
+    """Return a stack of adaptors without one of them; others may have been put around it since."""
     if outermost is removed:
         return removed.upstream
     inner = outermost

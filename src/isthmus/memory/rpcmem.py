@@ -257,10 +257,8 @@ class Library:
             raise
 
     def _free(self, addresses: list[int]) -> None:
-        """Free the memory at these addresses and remove them; safe to repeat.
-
-        A single C call removes an address and frees its memory, so that no interrupt can come in between.
-        """
+        """Free the memory at these addresses and remove them; safe to repeat."""
+        # A single C call removes an address and frees its memory, so that no interrupt can come in between.
         while addresses:
             any(map(self._library.rpcmem_free, map(addresses.pop, (-1,))))
 

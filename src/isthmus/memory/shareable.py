@@ -20,7 +20,7 @@ from isthmus.system.lock import Lock
 
 _DMA_BUFFERS = ("/dmabuf", "anon_inode:dmabuf")
 _SHAREABLE = ("/memfd:", "/dev/shm/", *_DMA_BUFFERS)
-"""Prefixes of the link in /proc/self/fd that mark such memory."""
+"""Prefixes of the link in /proc/self/fd that mark memory that can be shared."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,9 @@ class SharedFd:
 class SharedFile:
     """The file that an open descriptor refers to.
 
-    Parameters
-    ----------
-    identity
-        Its identity, which is the same for every descriptor and every mapping of this memory.
-    nbytes
-        Its size in bytes.
-    can_shrink
-        Whether it can be truncated. A process that then touches the missing pages is killed by the system.
+    - `identity`: Its identity, which is the same for every descriptor and every mapping of this memory.
+    - `nbytes`: Its size in bytes.
+    - `can_shrink`: Whether it can be truncated. A process that then touches the missing pages is killed by the system.
     """
 
     identity: Identity
@@ -136,14 +131,9 @@ def mapping_of(identity: Identity) -> SharedMapping | None:
 def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: SharedFile | None = None) -> Window:
     """Return the window of a descriptor, an offset and a length, in an existing mapping or a new one.
 
-    Parameters
-    ----------
-    what
-        Its purpose, for error messages.
-    untouched
-        Whether only another process accesses the memory. Then memory that can shrink is accepted.
-    file
-        The inspected file, if the caller has it already.
+    - `what`: Its purpose, for error messages.
+    - `untouched`: Whether only another process accesses the memory. Then memory that can shrink is accepted.
+    - `file`: The inspected file, if the caller has it already.
 
     Raises
     ------

@@ -34,8 +34,6 @@ def calling_line() -> str:
     a program in C it is that program's line. It is empty in a thread that this package has started for itself, and
     below a command of this package, which only a script calls.
 
-    Examples
-    --------
     >>> def work():
     ...     return calling_line()
     >>> work().endswith("in work")
@@ -100,10 +98,8 @@ def _path(file: str) -> str:
 
 
 def _source_line(file: str, address: int, start: int) -> str:
-    """Return an address as ``file.c:12 in function`` by addr2line; empty if that is not possible.
-
-    `start` is the address at which the file is loaded.
-    """
+    """Return an address as ``file.c:12 in function`` by addr2line; empty if that is not possible."""
+    # `start` is the address at which the file is loaded.
     try:
         with open(file, "rb") as elf:
             kind = int.from_bytes(elf.read(18)[16:18], "little")

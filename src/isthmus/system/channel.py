@@ -58,18 +58,11 @@ class ChannelClosed(Exception):
 class Message:
     """A message.
 
-    Parameters
-    ----------
-    header
-        Plain data. A message without header and sections is only a number; such messages are the fastest.
-    sections
-        Bytes by name.
-    descriptors
-        File descriptors, which the receiver owns.
-    number
-        A number; an answer has that of its request.
-    missing
-        Number of descriptors that did not arrive, because the receiving process can open no more.
+    - `header`: Plain data. A message without header and sections is only a number; such messages are the fastest.
+    - `sections`: Bytes by name.
+    - `descriptors`: File descriptors, which the receiver owns.
+    - `number`: A number; an answer has that of its request.
+    - `missing`: Number of descriptors that did not arrive, because the receiving process can open no more.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
@@ -105,12 +98,8 @@ class Channel:
     def send(self, message: Message, check: Check | None = None) -> None:
         """Send a whole message; without `check`, the system waits as long as it takes.
 
-        Raises
-        ------
-        QnnError
-            If the system refuses: nothing was sent then.
-        ChannelClosed
-            If the other side is gone.
+        Raises `QnnError` if the system refuses: nothing was sent then. Raises `ChannelClosed` if the other side is
+        gone.
         """
         pieces = FORMAT.pack(message.header, message.sections) if message.header or message.sections else []
         frame = _FRAME.pack(message.number, sum(map(len, pieces)), len(message.descriptors))
@@ -134,12 +123,8 @@ class Channel:
     def receive(self, check: Check | None = None) -> Message:
         """Receive the next message; without `check`, the system waits as long as it takes.
 
-        Raises
-        ------
-        QnnError
-            For a message that is too long or damaged.
-        ChannelClosed
-            If the other side ends before the message is complete.
+        Raises `QnnError` for a message that is too long or damaged. Raises `ChannelClosed` if the other side ends
+        before the message is complete.
         """
         descriptors: list[int] = []
         message = Message(descriptors=descriptors)

@@ -23,23 +23,13 @@ class Child(subprocess.Popen[bytes]):
 
     An interrupt from the terminal does not reach it: this process responds to that.
 
-    Parameters
-    ----------
-    module, arguments
-        The module, and its arguments after the numbers of its descriptors.
-    descriptors
-        The descriptors that it inherits.
-    folder
-        Its working folder; None for that of this process.
-    variables
-        Variables of its environment, besides those that every child gets.
-    stdout, stderr
-        As for `subprocess.Popen`.
+    - `module`, `arguments`: The module, and its arguments after the numbers of its descriptors.
+    - `descriptors`: The descriptors that it inherits.
+    - `folder`: Its working folder; None for that of this process.
+    - `variables`: Variables of its environment, besides those that every child gets.
+    - `stdout`, `stderr`: As for `subprocess.Popen`.
 
-    Raises
-    ------
-    OSError
-        If it cannot be started.
+    Raises `OSError` if it cannot be started.
     """
 
     def __init__(
@@ -55,6 +45,7 @@ class Child(subprocess.Popen[bytes]):
         self._owner = os.getpid()
         duplicates: dict[int, int] = {}
         try:
+            # The child has its own standard descriptors, so others with these numbers are passed as duplicates.
             for fd in descriptors:
                 if fd <= isolated.STANDARD:
                     duplicates[fd] = isolated.passable(fd)
@@ -101,7 +92,7 @@ class Child(subprocess.Popen[bytes]):
         """Return the last line that it has left in the pipe of its error output, and close the pipe."""
         assert self.stderr is not None
         with self.stderr as pipe:
-            # Another process that was forked may have the pipe's other end.
+            # Do not wait for the pipe's end: another forked process may still hold its other end.
             os.set_blocking(pipe.fileno(), False)
             return last_line(pipe.read(_MAX_WORDS) or b"")
 
@@ -109,8 +100,6 @@ class Child(subprocess.Popen[bytes]):
 def last_line(content: bytes) -> str:
     """Return the last line of a text that is not blank; empty if there is none.
 
-    Examples
-    --------
     >>> last_line(b"first\\nlast\\n\\n")
     'last'
     """
@@ -121,8 +110,6 @@ def last_line(content: bytes) -> str:
 def describe_status(status: int) -> str:
     """Return how a process ended, by its status: the name of a signal, or the status.
 
-    Examples
-    --------
     >>> describe_status(-11), describe_status(3), describe_status(-60)
     ('SIGSEGV', 'status 3', 'signal 60')
     """

@@ -11,7 +11,7 @@ import hashlib
 import json
 import mmap
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,20 +31,12 @@ _START = _FIELDS.size + hashlib.sha256().digest_size
 class ContainerFormat:
     """A kind of container.
 
-    Parameters
-    ----------
-    magic
-        The 8 bytes that the file begins with.
-    version
-        The version that is written, and the only one that can be read.
-    alignment
-        The alignment of each section, counted from the start of the file.
-    what
-        Its name in messages.
-    damaged, other_version
-        The codes of the errors for a damaged file and for a file of another version.
-    is_hashed
-        Whether the checksum covers the sections as well as the header.
+    - `magic`: The 8 bytes that the file begins with.
+    - `version`: The version that is written, and the only one that can be read.
+    - `alignment`: The alignment of each section, counted from the start of the file.
+    - `what`: Its name in messages.
+    - `damaged`, `other_version`: The codes of the errors for a damaged file and for a file of another version.
+    - `is_hashed`: Whether the checksum covers the sections as well as the header.
     """
 
     magic: bytes
@@ -58,8 +50,6 @@ class ContainerFormat:
     def pack(self, header: Mapping[str, Any], sections: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
         """Return the pieces of a file, to be joined or written in order; sections are not copied.
 
-        Examples
-        --------
         >>> form = ContainerFormat(b"EXAMPLES", 1, 64, "example", Code.COMMON_GENERAL, Code.COMMON_GENERAL, True)
         >>> form.unpack(b"".join(form.pack({"unit": "m"}, {"a": b"12", "b": b"345"})))
         ({'unit': 'm'}, {'a': <memory at 0x...>, 'b': <memory at 0x...>})
@@ -83,15 +73,9 @@ class ContainerFormat:
     ) -> tuple[dict[str, Any], dict[str, memoryview]]:
         """Return the header and the sections, which are views of `content`.
 
-        Parameters
-        ----------
-        verify
-            Whether to compute the checksum if it covers the sections. Everything else is always checked.
+        - `verify`: Whether to compute the checksum if it covers the sections. Everything else is always checked.
 
-        Raises
-        ------
-        QnnError
-            `other_version` for a file of another version, `damaged` for everything else.
+        Raises `QnnError`: `other_version` for a file of another version, `damaged` for everything else.
         """
         view = memoryview(content).cast("B")
         if view[: len(self.magic)] != self.magic:
@@ -128,6 +112,27 @@ class ContainerFormat:
             raise self.refusal("there are unused bytes at its end")
         return header, sections
 
+    def first_section(self, read: Callable[[int, int], bytes]) -> tuple[int, int]:
+        """Return where the first section of a file begins and ends, as its header says; `unpack` checks all of it.
+
+        - `read`: Returns the bytes at an offset, given their number. Nothing but the header is read.
+        """
+        fields = read(0, _START)
+        if len(fields) < _START or fields[: len(self.magic)] != self.magic:
+            return 0, 0
+        length = min(_FIELDS.unpack_from(fields)[2], MAX_HEADER)
+        begin = _START + length + -(_START + length) % self.alignment
+        try:
+            sizes = list(json.loads(read(_START, length))["sections"].values())
+            return begin, begin + as_size(sizes[0])
+        except MALFORMED:
+            return 0, 0
+
+    @staticmethod
+    def header_bytes(content: bytes | memoryview) -> int:
+        """Return how many bytes of a container are before its sections; it was unpacked before."""
+        return _START + int(_FIELDS.unpack_from(content)[2])
+
     def refusal(self, rule: str, code: Code | None = None, hint: str = "") -> QnnError:
         """Return the error for a file that is damaged, or that breaks a rule with its own code."""
         return QnnError(code or self.damaged, self.what, rule, hint)
@@ -153,6 +158,14 @@ def as_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a text")
     return value
+
+
+def as_name(value: object) -> str:
+    """Return a header's name of a graph or tensor, which a program in C can be told; otherwise raise a ValueError."""
+    # A character that UTF-8 cannot encode raises a UnicodeEncodeError, which is a ValueError.
+    if b"\0" in as_text(value).encode() or not value:
+        raise ValueError(f"{value!r} is no name")
+    return as_text(value)
 
 
 def _digest(pieces: Iterable[bytes | memoryview]) -> bytes:

@@ -18,22 +18,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isthmus.system.seccomp import (
-    ALLOW,
-    ANY_BIT,
-    EQUAL,
-    ERRNO,
-    TRAP,
-    Instruction,
-    Machine,
-    beginning,
-    give_up_privileges,
-    here,
-    install,
-    machines,
-    respond,
-    respond_to_rest,
-)
+from isthmus.system import seccomp
 
 FORBIDDEN = {
     "the network": """
@@ -85,16 +70,11 @@ send to any other of this machine.
 class Exempt:
     """The arguments with which a forbidden call is allowed.
 
-    Parameters
-    ----------
-    argument
-        The number of the argument that decides. Only its low half is compared; the kernel uses no more of these.
-    values
-        It is allowed if the argument has one of these values; None stands for the id of this process.
-    with_bit
-        It is allowed if the argument has this bit.
-    without_bits, without_values
-        It is allowed if the argument has none of these.
+    - `argument`: The number of the argument that decides. Only its low half is compared; the kernel uses no more of
+      such arguments.
+    - `values`: It is allowed if the argument has one of these values; None stands for the id of this process.
+    - `with_bit`: It is allowed if the argument has this bit.
+    - `without_bits`, `without_values`: It is allowed if the argument has none of these.
     """
 
     argument: int
@@ -127,7 +107,7 @@ _UNNAMED = ("clone", "fork", "vfork")
 """Refused without a signal: the C library blocks all signals around them, and one that is blocked ends the process."""
 
 
-MACHINES = machines(",".join(FORBIDDEN.values()))
+MACHINES = seccomp.machines(",".join(FORBIDDEN.values()))
 REFUSED = "which is forbidden to it and was refused"
 """What becomes of a forbidden call, for messages."""
 _RESULT = {"x86_64": 144, "aarch64": 184}
@@ -154,52 +134,50 @@ _handlers: list[object] = []
 def _refusal(name: str) -> int:
     """Return the filter's answer to a forbidden call."""
     if name in _UNKNOWN:
-        return ERRNO | errno.ENOSYS
-    return ERRNO | errno.EPERM if name in _UNNAMED else TRAP
+        return seccomp.ERRNO | errno.ENOSYS
+    return seccomp.ERRNO | errno.EPERM if name in _UNNAMED else seccomp.TRAP
 
 
-def program(machine: Machine, process: int) -> list[Instruction]:
+def program(machine: seccomp.Machine, process: int) -> list[seccomp.Instruction]:
     """Return the filter for a process of this id."""
-    instructions = beginning(machine)
+    instructions = seccomp.beginning(machine)
     for name, number in machine.calls.items():
         rule, refusal = EXEMPT.get(name), _refusal(name)
         if rule is None:
-            instructions += respond(number, refusal)
+            instructions += seccomp.respond(number, refusal)
             continue
-        tests = [(EQUAL, process if value is None else value, ALLOW) for value in rule.values]
-        tests += [(EQUAL, value, refusal) for value in rule.without_values]
+        tests = [(seccomp.EQUAL, process if value is None else value, seccomp.ALLOW) for value in rule.values]
+        tests += [(seccomp.EQUAL, value, refusal) for value in rule.without_values]
         if rule.with_bit:
-            tests.append((ANY_BIT, rule.with_bit, ALLOW))
+            tests.append((seccomp.ANY_BIT, rule.with_bit, seccomp.ALLOW))
         if rule.without_bits:
-            tests.append((ANY_BIT, rule.without_bits, refusal))
-        otherwise = refusal if rule.values or rule.with_bit else ALLOW
-        instructions += respond(number, otherwise, rule.argument, tests)
-    return [*instructions, *respond_to_rest(ALLOW)]
+            tests.append((seccomp.ANY_BIT, rule.without_bits, refusal))
+        otherwise = refusal if rule.values or rule.with_bit else seccomp.ALLOW
+        instructions += seccomp.respond(number, otherwise, rule.argument, tests)
+    return [*instructions, *seccomp.respond_to_rest(seccomp.ALLOW)]
 
 
 def forbid(report: Callable[[str], object]) -> str:
-    """Forbid these calls to this process, for good; return why that is not possible, or an empty string.
+    """Forbid this process, for good, the calls of the table; return why that is not possible, or an empty string.
 
     `report` takes the name of a call when it is refused for the first time. It runs in the middle of that call.
     """
-    # Modules that are imported from now on cannot be written to the cache, and that is no attempt of the library.
+    # Python would try to cache modules that it imports from now on, and that would count as an attempt of the library.
     sys.dont_write_bytecode = True
     libc = ctypes.CDLL(None, use_errno=True)
-    machine = here(MACHINES)
+    machine = seccomp.here(MACHINES)
     if machine is not None:
         _handle_refusals(libc, machine, report)
     ctypes.set_errno(0)
     instructions = program(machine, os.getpid()) if machine else ()
-    if give_up_privileges(libc) or install(libc, machine, instructions):
+    if seccomp.give_up_privileges(libc) or seccomp.install(libc, machine, instructions):
         return os.strerror(ctypes.get_errno())
     return ""
 
 
-def _handle_refusals(libc: ctypes.CDLL, machine: Machine, report: Callable[[str], object]) -> None:
-    """Answer the signal of a refused call with EPERM, after reporting the call.
-
-    The signal comes in the thread that calls, at the call: where a function of Python's can run like any other.
-    """
+def _handle_refusals(libc: ctypes.CDLL, machine: seccomp.Machine, report: Callable[[str], object]) -> None:
+    """Answer the signal of a refused call with EPERM, after reporting the call."""
+    # The signal comes in the calling thread, in the middle of the call, where Python can run a function.
     names = {number: name for name, number in machine.calls.items()}
     result = next(offset for name, offset in _RESULT.items() if MACHINES[name] is machine)
     reported: set[int] = set()

@@ -47,15 +47,9 @@ class FileDescriptor(Protocol):
 def own_fd(open_: Callable[..., int], *arguments: Any) -> FileDescriptor:
     """Open a file descriptor that has an owner before any signal handler can run.
 
-    Parameters
-    ----------
-    open_
-        A function written in C that returns a new file descriptor: `os.open`, `os.memfd_create`, `os.dup` …
-    arguments
-        Its arguments.
+    - `open_`: A function written in C that returns a new file descriptor: `os.open`, `os.memfd_create`, `os.dup` …
+    - `arguments`: Its arguments.
 
-    Examples
-    --------
     >>> import os
     >>> with own_fd(os.open, "/proc/self/comm", os.O_RDONLY) as file:
     ...     len(os.read(file.fileno(), 1))
@@ -74,10 +68,7 @@ def start(thread: threading.Thread) -> None:
     An interrupted `Thread.start` may leave a thread that runs but counts as not started, or may corrupt its own state.
     It also waits forever for a thread that had not enough memory to begin.
 
-    Raises
-    ------
-    RuntimeError
-        If the system cannot start another thread.
+    Raises `RuntimeError` if the system cannot start another thread.
     """
     # A helper thread starts `thread`, because no signal handler runs there. `begun` is locked until it has done so;
     # `helpers` holds its id as soon as it exists, and `problems` what `Thread.start` has raised.
@@ -116,11 +107,9 @@ class _NotBegun(RuntimeError):
 
 
 def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
-    """Wait until a thread has begun; raise `_NotBegun` if it has died before it could report that.
-
-    That happens when memory is short: the system starts the thread, but Python lacks the memory to run it. Time in
-    which this process is stopped does not count: the waits are counted, not the clock.
-    """
+    """Wait until a thread has begun; raise `_NotBegun` if it has died before it could report that."""
+    # That happens when memory is short: the system starts the thread, but Python lacks the memory to run it. Time in
+    # which this process is stopped does not count: the waits are counted, not the clock.
     seconds_left = _SECONDS_TO_START
     while not begun.acquire(timeout=_A_WAIT):
         if alive() is None:
@@ -140,17 +129,10 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
     collected or the next finalizer is created, so it must be safe to repeat. (`weakref.finalize` removes its record
     first, so an interrupted one is never completed.)
 
-    Parameters
-    ----------
-    owner
-        The object whose end it waits for.
-    callback, arguments
-        The function to call and its arguments; they must not refer to the owner.
-    at_exit
-        Whether it also runs when the interpreter exits.
+    - `owner`: The object whose end it waits for.
+    - `callback`, `arguments`: The function to call and its arguments; they must not refer to the owner.
+    - `at_exit`: Whether it also runs when the interpreter exits.
 
-    Examples
-    --------
     >>> class Owner: ...
     >>> owner = Owner()
     >>> ending = Finalizer(owner, print, "gone")
@@ -236,11 +218,9 @@ def run_pending(reference: object = None) -> None:
 
 
 def _is_running(ending: Finalizer) -> bool:
-    """Return whether an outer call of `run_pending` in this thread is already running a finalizer.
-
-    The stack shows that: `ending` is the local variable of `run_pending`. A flag could be left wrong by an interrupt,
-    or by another thread that runs the same finalizer.
-    """
+    """Return whether an outer call of `run_pending` in this thread is already running a finalizer."""
+    # The stack shows that: `ending` is the local variable of `run_pending`. A flag could be left wrong by an interrupt,
+    # or by another thread that runs the same finalizer.
     frame = sys._getframe(1).f_back
     while frame is not None:
         if frame.f_code is run_pending.__code__ and frame.f_locals.get("ending") is ending:
@@ -250,13 +230,12 @@ def _is_running(ending: Finalizer) -> bool:
 
 
 class _Reported:
-    """A callback whose exception Python itself reports, under this name.
+    """A callback whose exception Python itself reports, under this name."""
 
-    Python reports it to `sys.unraisablehook`, even if a client has replaced that: it is for errors that cannot be
-    raised to anyone and end nothing. `sys.excepthook` is for errors that end a thread or the program, and some clients
-    report a crash or exit from there. Python's own hook accepts only arguments that Python has made. So this is a
-    weakref callback, whose exceptions go to that hook.
-    """
+    # Python reports it to `sys.unraisablehook`, even if a client has replaced that: it is for errors that cannot be
+    # raised to anyone and end nothing. `sys.excepthook` is for errors that end a thread or the program, and some
+    # clients report a crash or exit from there. Python's own hook accepts only arguments that Python has made. So this
+    # is a weakref callback, whose exceptions go to that hook.
 
     def __init__(self, problem: Exception, name: str) -> None:
         self._problem, self._name = problem, name

@@ -76,8 +76,8 @@ class Results(Protocol[Result]):
         """Keep a result."""
 
 
-def resumed(
-    jobs: Sequence[Job], key: Callable[[Job], str], kept: Results[Result], runner: Runner[Job, Result]
+def resume(
+    jobs: Sequence[Job], key: Callable[[Job], str], store: Results[Result], runner: Runner[Job, Result]
 ) -> Iterator[tuple[Job, Result]]:
     """Yield every job with its result, those that are kept first; keep the others when they come.
 
@@ -85,13 +85,13 @@ def resumed(
     """
     missing = []
     for job in jobs:
-        stored = kept.get(key(job))
+        stored = store.get(key(job))
         if stored is None:
             missing.append(job)
         else:
             yield job, stored
     for job, result in runner(missing):
-        kept.put(key(job), result)
+        store.put(key(job), result)
         yield job, result
 
 
@@ -146,16 +146,10 @@ class LocalJobs(Generic[Job, Result]):
 class FarmJobs(Generic[Job, Result]):
     """Jobs on the workers of a dask.distributed cluster, which need this package.
 
-    Parameters
-    ----------
-    address
-        The address of the scheduler.
-    function, arguments
-        What the workers call, and its arguments for a job; the result is plain data.
-    read
-        Turns that data into a result.
-    failed
-        Makes the result of a job whose worker has failed, from a sentence that says how.
+    - `address`: The address of the scheduler.
+    - `function`, `arguments`: What the workers call, and its arguments for a job; the result is plain data.
+    - `read`: Turns that data into a result.
+    - `failed`: Makes the result of a job whose worker has failed, from a sentence that says how.
     """
 
     def __init__(
@@ -209,8 +203,8 @@ class FarmJobs(Generic[Job, Result]):
 
 @contextmanager
 def _silent_farm() -> Iterator[None]:
-    """Print no messages of the package inside the block: what matters is a row's problem, or a refusal."""
-    # The package has handlers and levels for several of its modules, which it sets up when it is imported.
+    """Print no messages of dask.distributed inside the block: what matters becomes a job's result or a refusal."""
+    # It has handlers and levels for several of its modules, which it sets up when it is imported.
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == FARM_PACKAGE]
     before = {logger: logger.disabled for logger in map(logging.getLogger, names)}
     try:
@@ -248,7 +242,7 @@ def ended_with_the_task() -> Iterator[Started]:
 
 
 def _task_check() -> Callable[[], bool]:
-    """Return a function that says whether the result of the task of this thread is wanted; outside of one, always."""
+    """Return a function that tells whether the result of this thread's task is wanted; true outside of a task."""
     try:
         worker: Any = import_module(FARM_PACKAGE).get_worker()
         key = worker.get_current_task()

@@ -16,8 +16,6 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 class Lock(RLock):  # type: ignore[misc]
     """A reentrant lock that is free in a forked child, unless the forking thread holds it.
 
-    Examples
-    --------
     >>> lock = Lock()
     >>> with lock, lock:
     ...     lock.acquire(blocking=False)

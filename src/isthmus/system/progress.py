@@ -34,16 +34,10 @@ _ERASE = "\r\x1b[K"
 class Progress:
     """The number of steps done, as a line of text.
 
-    Parameters
-    ----------
-    noun
-        What the steps are, in the plural.
-    total
-        How many there are; None if that is unknown.
-    title
-        What the line begins with, if anything.
-    alike
-        Whether all steps take about equally long, so that the time left can be estimated.
+    - `noun`: What the steps are, in the plural.
+    - `total`: How many there are; None if that is unknown.
+    - `title`: What the line begins with, if anything.
+    - `alike`: Whether all steps take about equally long, so that the time left can be estimated.
     """
 
     noun: str
@@ -70,8 +64,6 @@ class Progress:
     def line(self, now: float) -> str:
         """Return the line at a time of the monotonic clock.
 
-        Examples
-        --------
         >>> Progress("runs", 8, done=2, _began=0.0).line(now=10.0)
         '[######..................] 2 of 8 runs, about 30 s left'
         >>> Progress("stages", 4, alike=False, done=1, _doing="search", _began=0.0).line(now=10.0)
@@ -192,7 +184,7 @@ def above() -> Iterator[None]:
 
 
 @contextmanager
-def shown(work: Progress) -> Iterator[Progress]:
+def show_progress(work: Progress) -> Iterator[Progress]:
     """Yield the progress of work that the block does, and show it on the terminal."""
     with _line.showing(work):
         yield work
@@ -206,7 +198,7 @@ def progress(noun: str, total: int | None = None) -> Iterator[Progress]:
     """
     work = Progress(noun, total)
     try:
-        with shown(work):
+        with show_progress(work):
             yield work
     except KeyboardInterrupt:
         print(f"{work.described()} are complete", file=sys.stderr)
@@ -216,5 +208,5 @@ def progress(noun: str, total: int | None = None) -> Iterator[Progress]:
 @contextmanager
 def stages(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows which stage of the block begins; `names` are all stages, in order."""
-    with shown(Progress("stages", len(names), alike=False)) as work:
+    with show_progress(Progress("stages", len(names), alike=False)) as work:
         yield lambda name: work.reach(names.index(name), name)

@@ -23,16 +23,14 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 """Seals that prevent any change to a descriptor's memory."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_PIECE = 1 << 20
+PIECE = 1 << 20
 """Bytes that are read at a time where the size is not known."""
 
 
-def opened(path: str | os.PathLike[str]) -> BinaryIO:
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file as a stream.
 
-    Examples
-    --------
-    >>> opened("/dev/zero")
+    >>> open_file("/dev/zero")
     Traceback (most recent call last):
     OSError: [Errno 22] a pipe or a device, not a file: '/dev/zero'
     """
@@ -54,8 +52,6 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
 def nearest_file(path: str | os.PathLike[str]) -> str:
     """Return a hint with the file whose name is nearest to that of a file that does not exist; empty if none is near.
 
-    Examples
-    --------
     >>> nearest_file("/proc/self/environn"), nearest_file("/proc/self/environ")
     ("Did you mean '/proc/self/environ'?", '')
     """
@@ -73,7 +69,7 @@ def nearest_file(path: str | os.PathLike[str]) -> str:
 def beginning(path: str | os.PathLike[str], nbytes: int) -> bytes:
     """Return the first bytes of a regular file, or all if it has fewer; nothing if it cannot be read."""
     try:
-        with opened(path) as stream:
+        with open_file(path) as stream:
             return stream.read(nbytes)
     except OSError:
         return b""
@@ -82,8 +78,6 @@ def beginning(path: str | os.PathLike[str], nbytes: int) -> bytes:
 def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
     """Return whether a regular file can be read and begins with these bytes.
 
-    Examples
-    --------
     >>> begins("/proc/self/exe", b"\\x7fELF"), begins("/dev/zero", b"\\0")
     (True, False)
     """
@@ -93,24 +87,22 @@ def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
 def contents(path: str | os.PathLike[str], most: int) -> bytes:
     """Return the contents of a regular file of at most `most` bytes.
 
-    Examples
-    --------
     >>> contents("/proc/self/environ", 0)
     Traceback (most recent call last):
     OSError: [Errno 27] larger than 0 bytes: '/proc/self/environ'
     """
-    with opened(path) as stream:
+    with open_file(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         content = stream.read(size + 1) if size <= most else b""
         # Some files do not report their size, and a file may grow meanwhile.
-        while size <= most and len(content) <= most and (more := stream.read(_PIECE)):
+        while size <= most and len(content) <= most and (more := stream.read(PIECE)):
             content += more
     if size > most or len(content) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return content
 
 
-def sealed(name: str, write: Callable[[BinaryIO], object]) -> FileDescriptor:
+def write_sealed(name: str, write: Callable[[BinaryIO], object]) -> FileDescriptor:
     """Return memory that `write` has filled and that is sealed against changes; `name` is only informative."""
     own = own_fd(os.memfd_create, name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -128,28 +120,26 @@ def seal(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
 
 
-def mapped(path: str | os.PathLike[str], most: int) -> mmap.mmap:
+def map_file(path: str | os.PathLike[str], most: int) -> mmap.mmap:
     """Map a sealed copy of a regular file that has at least one and at most `most` bytes.
 
-    Examples
-    --------
-    >>> mapped("/dev/null", 0)
+    >>> map_file("/dev/null", 0)
     Traceback (most recent call last):
     OSError: [Errno 22] a pipe or a device, not a file: '/dev/null'
     """
 
     def copy(target: BinaryIO) -> None:
-        with opened(path) as stream:
+        with open_file(path) as stream:
             # Some files do not report their size, and a file may grow meanwhile. One byte too many
             # is copied to notice that.
             to_copy = 0 if os.fstat(stream.fileno()).st_size > most else most + 1
-            while to_copy and (piece := stream.read(min(_PIECE, to_copy))):
+            while to_copy and (piece := stream.read(min(PIECE, to_copy))):
                 target.write(piece)
                 to_copy -= len(piece)
             if not to_copy:
                 raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
 
-    with sealed("isthmus-file", copy) as own:
+    with write_sealed("isthmus-file", copy) as own:
         if os.fstat(own.fileno()).st_size == 0:
             raise OSError(errno.ENODATA, "empty", os.fspath(path))
         return mmap.mmap(own.fileno(), 0, prot=mmap.PROT_READ)

@@ -28,16 +28,10 @@ Instruction = tuple[int, int, int, int]
 class Machine:
     """The system calls of an instruction set, by name.
 
-    Parameters
-    ----------
-    architecture
-        The kernel's audit constant for it.
-    foreign
-        The first number of another calling convention; 0 if there is none.
-    seccomp
-        The number of the call that installs a filter.
-    calls
-        The numbers of the calls in the filter.
+    - `architecture`: The kernel's audit constant for it.
+    - `foreign`: The first number of another calling convention; 0 if there is none.
+    - `seccomp`: The number of the call that installs a filter.
+    - `calls`: The numbers of the calls in the filter.
     """
 
     architecture: int
@@ -47,7 +41,7 @@ class Machine:
 
 
 def beginning(machine: Machine) -> list[Instruction]:
-    """Return the instructions that every filter begins with: they end other instruction sets and conventions.
+    """Return the instructions that begin every filter: they kill on calls by other instruction sets and conventions.
 
     The call's number is loaded afterwards.
     """
@@ -64,7 +58,7 @@ def respond(
     """Return the instructions that answer a call, by its number, unless a test of an argument decides before.
 
     Each test is the code of its instruction, the value to compare with, and the answer if it succeeds. Only the low
-    half of the argument is tested: the kernel uses no more of these.
+    half of the argument is tested: the kernel uses no more of the arguments that are tested here.
     """
     body = respond_to_rest(answer)
     if tests:
@@ -86,7 +80,7 @@ def machines(table: str) -> dict[str, Machine]:
 
 
 def here(machines: Mapping[str, Machine]) -> Machine | None:
-    """Return the machine that this process runs on, if it is in a table by name."""
+    """Return the machine that this process runs on; None if `machines` lacks it."""
     return machines.get(platform.machine().replace("arm64", "aarch64"))
 
 

@@ -53,13 +53,9 @@ def shielded(*, release: Callable[[Any], object]) -> Callable[[Callable[_P, _R]]
 def shielded(function: Any = None, /, *, release: Callable[[Any], object] | None = None) -> Any:
     """Make a function or a method run on a helper thread when it is called from the main thread.
 
-    Parameters
-    ----------
-    release
-        Frees what an interrupted call has created. It is called with the result or, for ``__init__``, with the object.
+    - `release`: Frees what an interrupted call has created. It is called with the result or, for ``__init__``, with the
+      object.
 
-    Examples
-    --------
     >>> import threading
     >>> @shielded
     ... def runs_on_main_thread():
@@ -194,7 +190,8 @@ class _Helper(threading.Thread):
                 if generation != _generation:
                     # The call has forked the process, and this is the child.
                     return
-                # Before its caller continues: it may make another call, and the result must end when it drops it.
+                # Both before the caller continues: it may make another call, and when it drops the result of this one,
+                # no reference may be left here.
                 _idle.append(self)
                 ends, ended = call.ends, call.ended
                 del call
@@ -229,11 +226,9 @@ def _run(
     named: dict[str, Any],
     release: Callable[[Any], object] | None,
 ) -> Any:
-    """Call a function on a helper thread and wait for it; on any thread but the main one, call it directly.
-
-    If the wait is interrupted, the call is ended first, what it created is passed to `release`, and then the interrupt
-    is raised.
-    """
+    """Call a function on a helper thread and wait for it; on any thread but the main one, call it directly."""
+    # If the wait is interrupted, the call is ended first, what it created is passed to `release`, and then the
+    # interrupt is raised.
     if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing() or _is_within_library():
         return function(*arguments, **named)
     if not _idle:
@@ -274,10 +269,8 @@ def _run(
 
 
 def _abandon(call: _Call, release: Callable[[Any], object] | None, constructed: tuple[Any] | None) -> None:
-    """Wait for an interrupted call to end and release what it has created; safe to repeat.
-
-    `constructed` has the object to release; None for the call's result.
-    """
+    """Wait for an interrupted call to end and release what it has created; safe to repeat."""
+    # `constructed` has the object to release; None for the call's result.
     if call.claim(_CALLER):
         # No helper has begun the call, and none will.
         return
@@ -304,13 +297,11 @@ def _wait_to_end(call: _Call) -> None:
 
 
 def _is_within_library() -> bool:
-    """Return whether this call was made from inside library code on the main thread.
-
-    The caller is then a signal handler, a client's callback or the garbage collector. The library code that it
-    interrupted may hold locks. This thread can take them again, but a helper would wait for them forever.
-
-    The stack shows that, from the innermost frame: library code, then code outside it, then library code again.
-    """
+    """Return whether this call was made from inside library code on the main thread."""
+    # The caller is then a signal handler, a client's callback or the garbage collector. The library code that it
+    # interrupted may hold locks. This thread can take them again, but a helper would wait for them forever.
+    #
+    # The stack shows that, from the innermost frame: library code, then code outside it, then library code again.
     # Not this function's own frame: a local variable that refers to it would be a reference cycle.
     frame: FrameType | None = sys._getframe(1)
     is_outside = False

@@ -19,14 +19,11 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @contextmanager
-def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+def rewrite(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a stream whose content replaces the file at `path` if the block succeeds; otherwise `path` is unchanged.
 
-    Parameters
-    ----------
-    mode
-        Its permissions, reduced by the process's umask. By default those of the file that it replaces, or the usual
-        ones.
+    - `mode`: Its permissions, reduced by the process's umask. By default those of the file that it replaces, or the
+      usual ones.
     """
     with _replace_together() as create, create(path, mode) as stream:
         yield stream
@@ -38,8 +35,6 @@ def written_together() -> Iterator[Callable[[Path, bytes], None]]:
 
     Otherwise the files at these paths are unchanged.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with written_together() as write:
@@ -87,23 +82,21 @@ def _replace_together() -> Iterator[Callable[[Path, int | None], AbstractContext
             if mode is None and path.exists():
                 os.chmod(temporary, stat.S_IMODE(path.stat().st_mode) & 0o777)
             os.replace(temporary, path)
-    except BaseException:
+    finally:
+        # The temporary files that are left; the others have been renamed.
         for temporary in temporaries:
             with suppress(OSError):
                 os.unlink(temporary)
-        raise
 
 
 def write_whole(path: Path, content: bytes | memoryview, mode: int = 0o600) -> None:
     """Write a file atomically; an error or an interrupt leaves nothing behind.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_whole(Path(folder, "greeting"), b"hello")
     ...     [(file.name, file.read_bytes()) for file in Path(folder).iterdir()]
     [('greeting', b'hello')]
     """
-    with written(path, mode) as stream:
+    with rewrite(path, mode) as stream:
         stream.write(content)
