@@ -79,7 +79,7 @@ def test_the_slope_of_a_function_is_that_at_each_element() -> None:
     assert np.allclose(found, np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))) ** 2, atol=4e-3)
 
 
-def test_of_any_other_operation_the_strength_is_measured() -> None:
+def test_the_gradient_of_an_operation_without_a_formula_is_measured() -> None:
     x = floats(40, 12)
     done = computed("Softmax", [x], {}, x.shape)
     weights = floats(*x.shape)

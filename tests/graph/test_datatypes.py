@@ -56,3 +56,10 @@ def test_types_of_numpy_and_ml_dtypes_have_a_data_type() -> None:
     for other in (ml_dtypes.int4, ml_dtypes.float8_e5m2):
         with pytest.raises(QnnError, match="QNN has no such type"):
             DataType.of(other)
+
+
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, DataType.BFLOAT_16, DataType.FLOAT_32, DataType.FLOAT_64])
+def test_limits_of_floats_are_those_of_their_packages(dtype) -> None:
+    limits = ml_dtypes.finfo(ml_dtypes.bfloat16 if dtype.is_bits else dtype.numpy)
+    assert dtype.largest == float(limits.max)
+    assert dtype.roundoff == float(limits.eps) / 2

@@ -110,6 +110,7 @@ def test_sums_are_exact_where_float_would_round() -> None:
     size = 5000
     x = fixed(graph, np.full((1, size), 127, np.int8), 1.0)
     w = fixed(graph, np.full((1, size), 127, np.int8), 1.0)
+    # More than 2**24, from which on a float32 does not hold every integer.
     total = 127 * 127 * size
     out = one(graph, "FullyConnected", [x, w], {}, Quantization.per_tensor(total / 100))
     assert out.item() == 100

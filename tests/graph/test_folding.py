@@ -83,6 +83,7 @@ def test_large_constants_may_be_made_from_large_ones(graph: Graph, monkeypatch: 
     monkeypatch.setattr(folding, "MAX_FOLDED_BYTES", 16)
     half = graph.constant("w", np.zeros(100, np.float16))
     (single,) = emit(graph, "Cast", [half], dtypes=[DataType.FLOAT_32])
+    # Beyond the limit a constant may have up to eight times the bytes of the inputs: 400 of 200, not 40,000 of 400.
     assert single.nbytes == 400
     with pytest.raises(QnnError, match="40000 bytes"):
         emit(graph, "Tile", [single], {"multiples": [100]})

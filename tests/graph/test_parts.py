@@ -76,12 +76,12 @@ def test_the_numbers_of_a_parameter_have_one_type() -> None:
         ({"dtype": S8, "quantization": Quantization((1.0, 1.0), (0, 0), -1)}, "axis -1 is outside rank 2"),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused(more: dict, sentence: str) -> None:
+def test_a_tensor_with_impossible_fields_is_refused(more: dict, sentence: str) -> None:
     with pytest.raises(QnnError, match=sentence):
         Tensor(**({"name": "x", "type": WRITE, "dtype": F32, "dims": (2, 3)} | more))
 
 
-def test_the_largest_tensors_are_taken() -> None:
+def test_the_largest_tensors_are_accepted() -> None:
     assert (MAX_RANK, MAX_BYTES) == (8, 1 << 40)
     assert Tensor("x", WRITE, F32, (1,) * MAX_RANK).rank == 8
     assert Tensor("x", WRITE, F32, (MAX_BYTES // 4,)).nbytes == MAX_BYTES
@@ -134,7 +134,7 @@ def test_names_are_made_new_by_counting_on() -> None:
             graph.add_node(name, "Relu", [x], [y])
 
 
-def test_outputs_are_described_as_far_as_lists_say() -> None:
+def test_outputs_missing_from_a_list_of_names_or_types_get_defaults() -> None:
     graph = Graph("g")
     x = graph.create_tensor("x", WRITE, F32, (2, 6))
     parts = graph.emit("Split", [x], {"axis": 1, "split_index": [1, 3]}, name="s", output_names=["first"])
@@ -154,7 +154,7 @@ def test_outputs_are_described_as_far_as_lists_say() -> None:
         ("Reshape", {}, (3, 8), None),
     ],
 )
-def test_the_axis_of_scales_follows_the_data_or_is_missed(op, params, dims, axis) -> None:
+def test_the_axis_of_scales_follows_the_data_or_its_loss_is_refused(op, params, dims, axis) -> None:
     graph = Graph("g")
     x = graph.create_tensor("x", WRITE, S8, (2, 3, 4), Quantization((1.0, 2.0, 3.0), (0, 0, 0), 1))
     more = {"dims": [dims]} if op == "Reshape" else {}

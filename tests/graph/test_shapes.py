@@ -148,7 +148,7 @@ REFUSED: list[tuple[str, list, dict, str]] = [
 
 
 @pytest.mark.parametrize(("op", "operands", "params", "sentence"), REFUSED, ids=numbered(REFUSED))
-def test_what_does_not_fit_is_refused(op: str, operands: list, params: dict, sentence: str) -> None:
+def test_a_call_that_breaks_a_shape_rule_is_refused(op: str, operands: list, params: dict, sentence: str) -> None:
     with pytest.raises(QnnError, match=sentence) as caught:
         derive(op, operands, params)
     assert caught.value.code in (Code.GRAPH_INVALID_OP_CONFIG, Code.TENSOR_INVALID_TENSOR_PARAM)

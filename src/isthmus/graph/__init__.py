@@ -2,7 +2,7 @@
 
 from isthmus.graph.datatypes import DataType, TensorMemType, TensorType
 from isthmus.graph.graph import Graph, Node
-from isthmus.graph.info import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
+from isthmus.graph.info import BinaryInfo, GraphInfo, GraphSizes, MemoryNeeds, TensorInfo
 from isthmus.graph.quantization import Encoding, Quantization
 from isthmus.graph.tensor import Tensor
 
@@ -12,6 +12,7 @@ __all__ = [
     "Encoding",
     "Graph",
     "GraphInfo",
+    "GraphSizes",
     "MemoryNeeds",
     "Node",
     "Quantization",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isthmus.graph.datatypes import INDICES, DataType
+from isthmus.graph.datatypes import FLOATS, INDICES, DataType
 from isthmus.graph.operation import Call, names_of
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import Tensor
@@ -21,10 +21,8 @@ _KINDS = {
     "FLOAT": "f", "BFLOAT": "bf", "INT": "i", "UINT": "u", "SFIXED_POINT": "sq", "UFIXED_POINT": "uq", "BOOL": "b",
 }  # fmt: skip
 _DEFINED = tuple(dtype for dtype in DataType if dtype is not DataType.UNDEFINED)
-_LEADING = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.BFLOAT_16, DataType.FLOAT_64)
 _ORDER = (
-    *_LEADING, *(t for t in _DEFINED if t.is_fixed_point),
-    *(t for t in _DEFINED if t not in _LEADING and not t.is_fixed_point),
+    *FLOATS, *(t for t in _DEFINED if t.is_fixed_point), *(t for t in _DEFINED if not (t.is_float or t.is_fixed_point)),
 )  # fmt: skip
 """All data types in the order of tables: floats, fixed point, integers, booleans."""
 _SELECTORS = frozenset((*INDICES, DataType.BOOL_8))
@@ -115,20 +113,16 @@ def format_table(table: Mapping[str, Collection[DataType]]) -> str:
 class Acceptance:
     """The operations and data types that a backend accepts.
 
-    Parameters
-    ----------
-    types
-        The data types of each operation, as `principal_type` defines them.
-    vendor
-        The data types in which the library of the device's vendor accepts an operation, if that is known. What only
-        `types` has is accepted here and not there.
+    - `types`: the data types of each operation, as `principal_type` defines them.
+    - `vendor`: the data types in which the library of the device's vendor accepts an operation, if that is known.
+      Types that only `types` has are accepted here although that library refuses them.
     """
 
     types: Mapping[str, frozenset[DataType]]
     vendor: Mapping[str, frozenset[DataType]] = field(default_factory=dict)
 
     def explain(self, call: Call) -> str | None:
-        """Return that the data type of a call is not accepted, and which ones are; None if it is accepted."""
+        """Return a message that a call's data type is not accepted, with those that are; None if it is accepted."""
         types = self.types.get(call.op)
         if types is None:
             return "the backend does not accept this operation"
@@ -136,9 +130,9 @@ class Acceptance:
         return None if dtype in types else f"{dtype.name} is not accepted; it takes {names_of(in_order(types))}"
 
     def refusal(self, call: Call, reason: str | None) -> str | None:
-        """Return why a call is refused, by the table if that says so; None if the engine has no reason to refuse it.
+        """Return why a call is refused: what the table says, else the engine's `reason`; None if that is None.
 
-        A call that the engine can do without computing, as one on constants, may have any type.
+        The table is not asked without a reason: a call that needs no computing, as on constants, may have any type.
         """
         return None if reason is None else self.explain(call) or reason
 

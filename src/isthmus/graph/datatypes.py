@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,7 +72,22 @@ class DataType(IntEnum):
     @property
     def is_half(self) -> bool:
         """Whether elements are floats of 16 bits, which are computed in float32 and rounded when they are stored."""
-        return self in (DataType.FLOAT_16, DataType.BFLOAT_16)
+        return self in _HALVES
+
+    @property
+    def is_bits(self) -> bool:
+        """Whether arrays have the bits of elements as integers, because numpy has no such type of floats."""
+        return self.is_float and self.numpy.kind != "f"
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number of a type of floats."""
+        return _HALVES[self].largest if self.is_half else float(np.finfo(self.numpy).max)
+
+    @property
+    def roundoff(self) -> float:
+        """The largest relative error of a number that is rounded to this type of floats."""
+        return _HALVES[self].roundoff if self.is_half else float(np.finfo(self.numpy).eps) / 2
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """Return stored floats as numbers to compute with: those of 16 bits as float32, any other array itself.
@@ -78,9 +95,7 @@ class DataType(IntEnum):
         >>> DataType.BFLOAT_16.decode(np.array([0x3F80], np.uint16))
         array([1.], dtype=float32)
         """
-        if self is DataType.BFLOAT_16:
-            return from_bfloat16(np.asarray(stored))
-        return np.asarray(stored).astype(np.float32) if self is DataType.FLOAT_16 else stored
+        return _HALVES[self].decode(np.asarray(stored)) if self.is_half else stored
 
     def encode(self, numbers: np.ndarray) -> np.ndarray:
         """Return numbers as stored elements of this type, rounded to nearest; too large floats become infinite.
@@ -88,10 +103,9 @@ class DataType(IntEnum):
         >>> DataType.FLOAT_16.encode(np.array([1.0, 65520.0]))
         array([ 1., inf], dtype=float16)
         """
-        if self is DataType.BFLOAT_16:
-            return to_bfloat16(np.asarray(numbers))
         with np.errstate(over="ignore"):
-            return np.asarray(numbers).astype(self.numpy)
+            numbers = np.asarray(numbers)
+            return _HALVES[self].encode(numbers) if self.is_half else numbers.astype(self.numpy)
 
     def elements(self, array: np.ndarray) -> np.ndarray:
         """Return a caller's array in the numpy type of stored elements, where another package has its own type for it.
@@ -118,9 +132,8 @@ class DataType(IntEnum):
         try:
             return _PLAIN[np.dtype(dtype)]
         except KeyError:
-            raise QnnError(
-                Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"numpy type {np.dtype(dtype)}", "QNN has no such type"
-            ) from None
+            what = f"numpy type {np.dtype(dtype)}"
+            raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, "QNN has no such type") from None
 
     @staticmethod
     def fixed_point(dtype: np.dtype | type) -> DataType:
@@ -131,42 +144,9 @@ class DataType(IntEnum):
         base = 0x0300 if dtype.kind == "i" else 0x0400
         bits = {1: 0x08, 2: 0x16, 4: 0x32}.get(dtype.itemsize if dtype.kind in "iu" else 0)
         if bits is None:
-            raise QnnError(
-                Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"numpy type {dtype}", "it cannot hold fixed-point values"
-            )
+            what = f"numpy type {dtype}"
+            raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, "it cannot hold fixed-point values")
         return DataType(base + bits)
-
-
-_NUMPY: dict[DataType, np.dtype] = {
-    DataType.INT_8: np.dtype(np.int8),
-    DataType.INT_16: np.dtype(np.int16),
-    DataType.INT_32: np.dtype(np.int32),
-    DataType.INT_64: np.dtype(np.int64),
-    DataType.UINT_8: np.dtype(np.uint8),
-    DataType.UINT_16: np.dtype(np.uint16),
-    DataType.UINT_32: np.dtype(np.uint32),
-    DataType.UINT_64: np.dtype(np.uint64),
-    DataType.FLOAT_16: np.dtype(np.float16),
-    DataType.BFLOAT_16: np.dtype(np.uint16),
-    DataType.FLOAT_32: np.dtype(np.float32),
-    DataType.FLOAT_64: np.dtype(np.float64),
-    DataType.SFIXED_POINT_8: np.dtype(np.int8),
-    DataType.SFIXED_POINT_16: np.dtype(np.int16),
-    DataType.SFIXED_POINT_32: np.dtype(np.int32),
-    DataType.UFIXED_POINT_8: np.dtype(np.uint8),
-    DataType.UFIXED_POINT_16: np.dtype(np.uint16),
-    DataType.UFIXED_POINT_32: np.dtype(np.uint32),
-    DataType.BOOL_8: np.dtype(np.bool_),
-}
-_PLAIN: dict[np.dtype, DataType] = {
-    dtype: data_type
-    for data_type, dtype in _NUMPY.items()
-    if not data_type.is_fixed_point and data_type is not DataType.BFLOAT_16
-}
-# Types of the package ml_dtypes are known by name, because the package may be missing.
-_FOUR_BITS: dict[str, DataType] = {"int4": DataType.SFIXED_POINT_8, "uint4": DataType.UFIXED_POINT_8}
-_FROM_FILE = np.dtype("V2")
-"""The type of bfloat16 elements that numpy has loaded: its files do not name the types of other packages."""
 
 
 def from_bfloat16(stored: np.ndarray) -> np.ndarray:
@@ -190,6 +170,45 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     # Rounding could turn a NaN into an infinity; its upper bits are kept instead, with the bit of a quiet NaN set.
     quiet = bits >> np.uint64(16) | np.uint64(0x40)
     return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
+
+
+class _Half(NamedTuple):
+    """How floats of 16 bits are stored and converted.
+
+    - `stored`: the numpy type of elements.
+    - `decode`, `encode`: convert elements to float32, and numbers to elements.
+    - `largest`, `roundoff`: see `DataType`.
+    """
+
+    stored: type[np.generic]
+    decode: Callable[[np.ndarray], np.ndarray]
+    encode: Callable[[np.ndarray], np.ndarray]
+    largest: float
+    roundoff: float
+
+
+_HALVES: dict[DataType, _Half] = {
+    DataType.FLOAT_16: _Half(
+        np.float16, lambda x: x.astype(np.float32), lambda x: x.astype(np.float16), 65504.0, 2.0**-11
+    ),
+    DataType.BFLOAT_16: _Half(np.uint16, from_bfloat16, to_bfloat16, (2 - 2.0**-7) * 2.0**127, 2.0**-8),
+}
+"""The floats that kernels compute in float32."""
+
+_KINDS = ("int", "uint", "float", "int", "uint", "bool")
+"""numpy's names of the kinds of data types, by the upper byte of their numbers."""
+_NUMPY: dict[DataType, np.dtype] = {
+    dtype: np.dtype("bool" if dtype is DataType.BOOL_8 else f"{_KINDS[dtype >> 8]}{dtype & 0xFF:x}")
+    for dtype in DataType
+    if dtype is not DataType.UNDEFINED and dtype not in _HALVES
+} | {dtype: np.dtype(half.stored) for dtype, half in _HALVES.items()}
+_PLAIN: dict[np.dtype, DataType] = {
+    dtype: data_type for data_type, dtype in _NUMPY.items() if not data_type.is_fixed_point and not data_type.is_bits
+}
+# Types of the package ml_dtypes are known by name, because the package may be missing.
+_FOUR_BITS: dict[str, DataType] = {"int4": DataType.SFIXED_POINT_8, "uint4": DataType.UFIXED_POINT_8}
+_FROM_FILE = np.dtype("V2")
+"""The type of bfloat16 elements that numpy has loaded: its files do not name the types of other packages."""
 
 
 # Groups of data types, for the rules of operations.

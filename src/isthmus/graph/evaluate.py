@@ -17,6 +17,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph.datatypes import DataType, changes_sign
 from isthmus.graph.evaluation import (
     Computation,
+    Outputs,
+    Values,
     attention,
     convolution,
     detection,
@@ -30,26 +32,17 @@ from isthmus.graph.evaluation import (
     sparse,
 )
 from isthmus.graph.evaluation.convolution import PRODUCTS
-from isthmus.graph.operation import Call
+from isthmus.graph.operation import Call, Operands, Params
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.quantization import Quantization
-from isthmus.graph.rounding import HEXAGON, Ties, is_staged, rounded, stages_of, ties_of
+from isthmus.graph.rounding import HEXAGON, Ties, is_staged, round_steps, stages_of, ties_of
 from isthmus.graph.tensor import Tensor, TensorType
 from isthmus.graph.traits import Picks
 
-_COMPUTATIONS: dict[str, Computation] = {
-    **elementwise.COMPUTATIONS,
-    **movement.COMPUTATIONS,
-    **convolution.COMPUTATIONS,
-    **sampling.COMPUTATIONS,
-    **reduction.COMPUTATIONS,
-    **recurrent.COMPUTATIONS,
-    **detection.COMPUTATIONS,
-    **attention.COMPUTATIONS,
-    **signal.COMPUTATIONS,
-    **random.COMPUTATIONS,
-    **sparse.COMPUTATIONS,
-}
+_FAMILIES = (
+    attention, convolution, detection, elementwise, movement, random, recurrent, reduction, sampling, signal, sparse,
+)  # fmt: skip
+_COMPUTATIONS: dict[str, Computation] = {op: compute for f in _FAMILIES for op, compute in f.COMPUTATIONS.items()}
 _HYBRID_AXES: dict[str, tuple[int, ...]] = {"FullyConnected": (-1,), "Conv2d": (1, 2, 3)}
 """Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.
 
@@ -57,12 +50,7 @@ A convolution with 1x1 filters, stride 1 and no padding is a product of rows, an
 
 
 def evaluate(
-    op: str,
-    inputs: Sequence[Tensor | None],
-    arrays: Sequence[np.ndarray | None],
-    params: dict[str, Any],
-    outputs: Sequence[Tensor],
-    numerics: str = "exact",
+    op: str, inputs: Operands, arrays: Values, params: Params, outputs: Outputs, numerics: str = "exact"
 ) -> list[np.ndarray]:
     """Compute one operation.
 
@@ -97,22 +85,22 @@ def evaluate(
         return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
     ties = ties_of(numerics, op, call.params)
     if numerics == HEXAGON:
-        # A request of a TFLite file.
+        # A TFLite file asks for this rounding; chips ignore it.
         call.params.pop("ties_away_from_zero", None)
         if is_staged(op, inputs, call.params):
             return _in_stages(call, arrays)
     with np.errstate(all="ignore"):
         if op == "Cast" and changes_sign(call.tensor(0).dtype, outputs[0].dtype):
             numbers, kind = np.asarray(arrays[0]), outputs[0].dtype.numpy
-            return [_stored(numbers.astype(np.int64) - np.iinfo(numbers.dtype).min + np.iinfo(kind).min, outputs[0])]
+            return [_store(numbers.astype(np.int64) - np.iinfo(numbers.dtype).min + np.iinfo(kind).min, outputs[0])]
         if op == "Cast":
             # Cast converts stored elements, also those of fixed-point tensors; their quantizations do not matter.
-            return [_stored(outputs[0].dtype.encode(call.tensor(0).dtype.decode(np.asarray(arrays[0]))), outputs[0])]
+            return [_store(outputs[0].dtype.encode(call.tensor(0).dtype.decode(np.asarray(arrays[0]))), outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
             exact = _fixed_point_product(call, arrays, ties, numerics == HEXAGON)
             if exact is not None:
                 return [exact]
-        arrays = _rounded_activations(call, arrays)
+        arrays = _round_activations(call, arrays)
         moves = operation.traits.moves
         # Whether stored elements are only moved, so that they need not be converted to reals and back.
         keeps_stored = (
@@ -124,7 +112,7 @@ def evaluate(
         if moves is not None and moves.fills:
             # The filling is a real number; beside stored elements it must be encoded as they are.
             value = np.asarray(call.params.get("pad_constant_value", 0))
-            call.params["pad_constant_value"] = (_encoded(value, outputs[0], ties) if keeps_stored else value).item()
+            call.params["pad_constant_value"] = (_encode(value, outputs[0], ties) if keeps_stored else value).item()
         values = [
             array if tensor is None or keeps_stored else _real(array, tensor)
             for tensor, array in zip(inputs, arrays, strict=True)
@@ -133,7 +121,7 @@ def evaluate(
         results = results if isinstance(results, list) else [results]
         # The last outputs of an operation may be omitted.
         pairs = zip(results, outputs, strict=False)
-        return [_stored(result if keeps_stored else _encoded(result, output, ties), output) for result, output in pairs]
+        return [_store(result if keeps_stored else _encode(result, output, ties), output) for result, output in pairs]
 
 
 def _in_stages(call: Call, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
@@ -150,27 +138,27 @@ def _real(array: Any, tensor: Tensor) -> np.ndarray:
     quantization = tensor.quantization
     if not tensor.dtype.is_fixed_point or quantization is None:
         return tensor.dtype.decode(array)
-    return _centred(array, quantization) * quantization.spread(quantization.scales, array.shape)
+    return _subtract_zero(array, quantization) * quantization.spread(quantization.scales, array.shape)
 
 
-def _centred(array: np.ndarray, quantization: Quantization) -> np.ndarray:
+def _subtract_zero(array: np.ndarray, quantization: Quantization) -> np.ndarray:
     """Return stored elements plus offset: integers, in float64."""
     return array.astype(np.float64) + quantization.spread(quantization.offsets, array.shape)
 
 
-def _stored(result: Any, output: Tensor) -> np.ndarray:
+def _store(result: Any, output: Tensor) -> np.ndarray:
     """Convert elements to their tensor's type and dimensions, dense and row-major."""
     return np.ascontiguousarray(result, output.dtype.numpy).reshape(output.dims)
 
 
-def _encoded(numbers: Any, output: Tensor, ties: Ties) -> np.ndarray:
+def _encode(numbers: Any, output: Tensor, ties: Ties) -> np.ndarray:
     """Encode numbers as the elements of a tensor."""
     if output.dtype.is_half:
         return output.dtype.encode(np.asarray(numbers))
-    return _quantized(numbers, output, ties) if output.dtype.is_fixed_point else np.asarray(numbers)
+    return _quantize(numbers, output, ties) if output.dtype.is_fixed_point else np.asarray(numbers)
 
 
-def _quantized(result: Any, output: Tensor, ties: Ties) -> np.ndarray:
+def _quantize(result: Any, output: Tensor, ties: Ties) -> np.ndarray:
     """Encode reals as the elements of a fixed-point tensor."""
     if output.quantization is None:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{output.name}'", "it has no quantization")
@@ -202,10 +190,9 @@ def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None
 
 
 def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties, as_chip: bool) -> np.ndarray | None:
-    """Compute a product summed in integers and rounded once; return None if the scales do not allow it.
-
-    A chip cuts a bias off to whole units of the sum, and has the ratio of the scales in full precision.
-    """
+    """Compute a product summed in integers and rounded once; return None if the scales do not allow it."""
+    # With `as_chip`, as on Hexagon chips, the bias is truncated to whole units of the sum, and the ratio of the scales
+    # is rounded to single precision only once.
     x, weights = call.tensor(0), call.tensor(1)
     output = (call.declared or ())[0]
     if x.quantization is None or output.quantization is None or weights.quantization is None:
@@ -213,7 +200,7 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties, as_chip:
     scales = _channel_scales(call, weights.quantization)
     if scales is None or x.quantization.axis is not None or output.quantization.axis is not None:
         return None
-    values = [_centred(arrays[0], x.quantization), _centred(arrays[1], weights.quantization)]
+    values = [_subtract_zero(arrays[0], x.quantization), _subtract_zero(arrays[1], weights.quantization)]
     total: Any = PRODUCTS[call.op](values, call.params, [output])
     # The real number that 1 in the sum stands for, for each output channel.
     unit = np.float32(x.quantization.scale) * scales
@@ -227,15 +214,13 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties, as_chip:
         factor = np.float32(float(x.quantization.scale) * scales.astype(np.float64) / output.quantization.scale)
     scaled = total.astype(np.float32) * factor
     zero = output.quantization.zero_point
-    return (rounded(np.clip(scaled, info.min - zero, info.max - zero), ties) + zero).astype(output.dtype.numpy)
+    return (round_steps(np.clip(scaled, info.min - zero, info.max - zero), ties) + zero).astype(output.dtype.numpy)
 
 
-def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Round float activations with fixed-point weights to 256 steps of the range of their row or image.
-
-    LiteRT's hybrid kernels quantize such activations to 8 bits at run time, with a scale and a zero point of their own.
-    Other operands are returned unchanged.
-    """
+def _round_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Round float activations with fixed-point weights to 256 steps of the range of their row or image."""
+    # LiteRT's hybrid kernels quantize such activations to 8 bits at run time, with a scale and a zero point of their
+    # own. Other operands are returned unchanged.
     axes = _HYBRID_AXES.get(call.op)
     if call.op == "Conv2d" and call.tensor(1).dims[:2] == (1, 1) and not np.any(call.params["pad_amount"]):
         axes = (3,) if np.all(np.asarray(call.params["stride"]) == 1) else axes
@@ -257,12 +242,10 @@ def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _bias_units(bias: Tensor, array: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Return a bias in units of the product's sum.
-
-    `unit` is the real number that 1 in the sum stands for. Stored elements are used directly if their scale is that
-    unit.
-    """
+    """Return a bias in units of the product's sum."""
+    # `unit` is the real number that 1 in the sum stands for. Stored elements are used directly if their scale is that
+    # unit.
     quantization = bias.quantization
     if quantization is not None and np.allclose(quantization.scales, unit, rtol=1e-5, atol=0):
-        return _centred(array, quantization)
+        return _subtract_zero(array, quantization)
     return _real(array, bias) / unit

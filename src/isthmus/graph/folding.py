@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import DataType, TensorType
+from isthmus.graph.datatypes import TensorType
 from isthmus.graph.evaluate import evaluate
-from isthmus.graph.graph import Graph
-from isthmus.graph.operation import Dims
+from isthmus.graph.graph import Graph, OutputOptions
+from isthmus.graph.operation import Operands, Params
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
 from isthmus.graph.traits import Picks
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MAX_FOLDED_BYTES = 256 << 20
 """The largest size of the constants that replace one node. More is allowed up to eight times the size of its inputs."""
@@ -36,18 +38,9 @@ def held_bytes(array: np.ndarray) -> int:
 
 
 def emit(
-    graph: Graph,
-    op: str,
-    inputs: Sequence[Tensor | None],
-    params: dict[str, Any] | None = None,
-    *,
-    name: str | None = None,
-    dims: Sequence[Dims] | None = None,
-    dtypes: Sequence[DataType | None] | None = None,
-    quantizations: Sequence[Quantization | None] | None = None,
-    outputs: int = 1,
-    output_names: Sequence[str] | None = None,
-) -> list[Tensor]:
+    graph: Graph, op: str, inputs: Operands, params: Params | None = None, *,
+    name: str | None = None, **options: Unpack[OutputOptions],
+) -> list[Tensor]:  # fmt: skip
     """Emit an operation as `Graph.emit` does, but compute one whose inputs are all constants and return constants.
 
     Examples
@@ -60,30 +53,10 @@ def emit(
     (array([3], dtype=int32), [])
     """
     if not _is_constant(op, inputs):
-        return graph.emit(
-            op,
-            inputs,
-            params,
-            name=name,
-            dims=dims,
-            dtypes=dtypes,
-            quantizations=quantizations,
-            outputs=outputs,
-            output_names=output_names,
-        )
+        return graph.emit(op, inputs, params, name=name, **options)
     node = name or op
-    described = graph.describe_outputs(
-        node,
-        op,
-        inputs,
-        params,
-        dims=dims,
-        dtypes=dtypes,
-        quantizations=quantizations,
-        outputs=outputs,
-        output_names=output_names,
-    )
-    results = _computed(node, op, inputs, params, described)
+    described = graph.describe_outputs(node, op, inputs, params, **options)
+    results = _compute(node, op, inputs, params, described)
     return [
         graph.constant(output.name, result, output.quantization, output.dtype)
         for output, result in zip(described, results, strict=True)
@@ -91,12 +64,7 @@ def emit(
 
 
 def add_node(
-    graph: Graph,
-    name: str,
-    op: str,
-    inputs: Sequence[Tensor | None],
-    outputs: Sequence[Tensor],
-    params: dict[str, Any] | None = None,
+    graph: Graph, name: str, op: str, inputs: Operands, outputs: Sequence[Tensor], params: Params | None = None
 ) -> None:
     """Add a node as `Graph.add_node` does, but compute one on constants; its NATIVE outputs become constants.
 
@@ -115,7 +83,7 @@ def add_node(
         return
     node = graph.nodes[-1]
     try:
-        results = _computed(name, op, inputs, node.params, outputs)
+        results = _compute(name, op, inputs, node.params, outputs)
     finally:
         # Whether it was computed or refused, the node does not stay in the graph.
         graph.remove_last_node()
@@ -123,7 +91,7 @@ def add_node(
         output.type, output.data = TensorType.STATIC, np.ascontiguousarray(result, output.dtype.numpy)
 
 
-def _is_constant(op: str, inputs: Sequence[Tensor | None]) -> bool:
+def _is_constant(op: str, inputs: Operands) -> bool:
     """Return whether an operation on these operands has the same result in every execution."""
     present = [t for t in inputs if t is not None]
     # An operation of a client's package is not listed, and may vary.
@@ -131,13 +99,11 @@ def _is_constant(op: str, inputs: Sequence[Tensor | None]) -> bool:
     return bool(present) and not varies and all(t.is_static for t in present)
 
 
-def _computed(
-    node: str, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, outputs: Sequence[Tensor]
+def _compute(
+    node: str, op: str, inputs: Operands, params: Params | None, outputs: Sequence[Tensor]
 ) -> list[np.ndarray]:
-    """Compute a node on constants; refuse results that are far larger than the inputs.
-
-    Movement of a repeated element gives the same element, repeated.
-    """
+    """Compute a node on constants; refuse results that are far larger than the inputs."""
+    # Movement of a repeated element gives the same element, repeated.
     arrays = [None if t is None else t.data for t in inputs]
     moves = OPERATIONS[op].traits.moves if op in OPERATIONS else None
     first = arrays[0]
@@ -148,10 +114,7 @@ def _computed(
             return [np.broadcast_to(element, t.dims) for t in outputs]
     size = sum(t.nbytes for t in outputs)
     if size > max(MAX_FOLDED_BYTES, 8 * sum(held_bytes(array) for array in arrays if array is not None)):
-        raise QnnError(
-            Code.COMMON_MEM_ALLOC,
-            f"node '{node}' ({op})",
-            f"folding it would make a constant of {size} bytes",
-            "Such a size out of small constants is a mistake in the model.",
-        )
+        rule = f"folding it would make a constant of {size} bytes"
+        hint = "Such a size out of small constants is a mistake in the model."
+        raise QnnError(Code.COMMON_MEM_ALLOC, f"node '{node}' ({op})", rule, hint)
     return evaluate(op, inputs, arrays, params or {}, outputs)

@@ -11,16 +11,34 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar
 
 import numpy as np
 
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph.datatypes import DataType, TensorType
-from isthmus.graph.operation import Call, Dims, Operation
+from isthmus.graph.operation import Call, Dims, Operands, Operation, Params
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class OutputOptions(TypedDict, total=False):
+    """What a caller of `Graph.emit` may say of the outputs, for each of them in order.
+
+    `dims` is needed only if the operation's rule cannot derive shapes (Reshape, Resize …). Data types and quantizations
+    default to those that the operation defines, usually those of in[0]. An operation with any number of outputs (Split,
+    UnPack) gets all of them; another one gets `outputs`, or one for each output name.
+    """
+
+    dims: Sequence[Dims] | None
+    dtypes: Sequence[DataType | None] | None
+    quantizations: Sequence[Quantization | None] | None
+    outputs: int
+    output_names: Sequence[str] | None
 
 
 @dataclass(eq=False)
@@ -41,7 +59,7 @@ class Node:
     op: str
     inputs: list[Tensor | None]
     outputs: list[Tensor]
-    params: dict[str, Any]
+    params: Params
 
 
 class Graph:
@@ -79,7 +97,7 @@ class Graph:
         if not name:
             raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
         self.name = name
-        # Those that every backend has are not kept: their definitions cannot be pickled.
+        # Those that every backend has are left out: their definitions cannot be pickled.
         self._operations = None if operations is OPERATIONS else operations
         self.numerics = "exact"
         """The rounding of fixed-point results: "exact" to the nearest, "litert" or "onnxruntime" as these runtimes."""
@@ -132,18 +150,13 @@ class Graph:
         """Add a tensor to the graph under its name."""
         self._check_open()
         if tensor.name in self.tensors:
-            raise QnnError(
-                Code.TENSOR_ALREADY_EXISTS, f"tensor '{tensor.name}'", f"graph '{self.name}' has one of that name"
-            )
+            rule = f"graph '{self.name}' has one of that name"
+            raise QnnError(Code.TENSOR_ALREADY_EXISTS, f"tensor '{tensor.name}'", rule)
         self.tensors[tensor.name] = tensor
         return tensor
 
     def constant(
-        self,
-        name: str,
-        value: np.ndarray,
-        quantization: Quantization | None = None,
-        dtype: DataType | None = None,
+        self, name: str, value: np.ndarray, quantization: Quantization | None = None, dtype: DataType | None = None
     ) -> Tensor:
         """Create a STATIC tensor with these contents; it is fixed point if a quantization is given."""
         value = np.asarray(value)
@@ -156,12 +169,7 @@ class Graph:
         return self._fresh(name, lambda candidate: candidate in self.tensors or candidate in taken)
 
     def add_node(
-        self,
-        name: str,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        outputs: Sequence[Tensor],
-        params: dict[str, Any] | None = None,
+        self, name: str, op: str, inputs: Operands, outputs: Sequence[Tensor], params: Params | None = None
     ) -> Node:
         """Add a node whose tensors exist already (QnnGraph_addNode).
 
@@ -222,37 +230,15 @@ class Graph:
             raise
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: dict[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        dims: Sequence[Dims] | None = None,
-        dtypes: Sequence[DataType | None] | None = None,
-        quantizations: Sequence[Quantization | None] | None = None,
-        outputs: int = 1,
-        output_names: Sequence[str] | None = None,
-    ) -> list[Tensor]:
+        self, op: str, inputs: Operands, params: Params | None = None, *, name: str | None = None,
+        **options: Unpack[OutputOptions],
+    ) -> list[Tensor]:  # fmt: skip
         """Add a node and create its outputs as NATIVE tensors; the operation's rule derives their shapes.
 
-        `dims` is needed only if the rule cannot derive shapes (Reshape, Resize …). Data types and quantizations default
-        to those that the operation defines, usually those of in[0]. An operation with any number of outputs (Split,
-        UnPack) gets all of them; another one gets `outputs`, or one for each output name.
+        `options` are those of `OutputOptions`: dims, dtypes, quantizations, outputs, output_names.
         """
         name = self.fresh_node(name or op)
-        described = self.describe_outputs(
-            name,
-            op,
-            inputs,
-            params,
-            dims=dims,
-            dtypes=dtypes,
-            quantizations=quantizations,
-            outputs=outputs,
-            output_names=output_names,
-        )
-        created = [self.add_tensor(tensor) for tensor in described]
+        created = [self.add_tensor(tensor) for tensor in self.describe_outputs(name, op, inputs, params, **options)]
         try:
             self.add_node(name, op, inputs, created, params)
         except QnnError:
@@ -262,17 +248,7 @@ class Graph:
         return created
 
     def describe_outputs(
-        self,
-        node: str,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: dict[str, Any] | None,
-        *,
-        dims: Sequence[Dims] | None,
-        dtypes: Sequence[DataType | None] | None,
-        quantizations: Sequence[Quantization | None] | None,
-        outputs: int,
-        output_names: Sequence[str] | None,
+        self, node: str, op: str, inputs: Operands, params: Params | None, **options: Unpack[OutputOptions]
     ) -> list[Tensor]:
         """Return the outputs that `emit` would create, without adding them to the graph.
 
@@ -280,20 +256,21 @@ class Graph:
         """
         operation = self._operation(node, op)
         call = Call(node, op, inputs, operation.complete(node, params or {}))
+        dims, output_names = options.get("dims"), options.get("output_names")
         if dims is None:
             dims = operation.derive(call)
-            # A rule returns the dimensions of all outputs; optional ones that are not wanted are dropped.
+            # A rule returns the dimensions of all outputs; optional ones that nobody asks for are dropped.
             if operation.outputs[1] is not None:
-                dims = dims[: max(outputs, len(output_names or ()), operation.outputs[0])]
+                dims = dims[: max(options.get("outputs", 1), len(output_names or ()), operation.outputs[0])]
         names: set[str] = set()
         described = []
         for index, shape in enumerate(dims):
-            dtype = _at(dtypes, index) or operation.output_type(call, index)[1]
+            dtype = _at(options.get("dtypes"), index) or operation.output_type(call, index)[1]
             if dtype is None:
                 call.refuse(f"out[{index}] needs a data type")
-            quantization = _at(quantizations, index)
+            quantization = _at(options.get("quantizations"), index)
             if quantization is None and dtype.is_fixed_point:
-                quantization = _carried(call, shape)
+                quantization = _carry_quantization(call, shape)
             unique = self.fresh(_at(output_names, index) or (node if index == 0 else f"{node}:{index}"), names)
             names.add(unique)
             described.append(Tensor(unique, TensorType.NATIVE, dtype, shape, quantization))
@@ -322,9 +299,8 @@ class Graph:
         if state.name in self._written:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"state '{state.name}'", "a node writes its next value already")
         if value.dims != state.dims or value.dtype is not state.dtype:
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR, f"state {state.describe()}", f"cannot take the value {value.describe()}"
-            )
+            rule = f"cannot take the value {value.describe()}"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"state {state.describe()}", rule)
         self._check_readable(f"state '{state.name}'", 0, value)
         self.state_updates[state.name] = self._value(value)
 
@@ -378,44 +354,36 @@ class Graph:
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "there is no such operation", hint)
         return operation
 
-    def _check_operands(self, what: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
+    def _check_operands(self, what: str, inputs: Operands, outputs: Sequence[Tensor]) -> None:
         """Refuse operands that a new node cannot read or write. `what` names the node in errors."""
+
+        def refuse(rule: str) -> NoReturn:
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
+
         for index, tensor in enumerate(inputs):
             if tensor is not None:
                 self._check_readable(what, index, tensor)
         written: set[str] = set()
         for index, out in enumerate(outputs):
             if self.tensors.get(out.name) is not out:
-                raise QnnError(
-                    Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}' is not a tensor of this graph"
-                )
+                refuse(f"out[{index}] '{out.name}' is not a tensor of this graph")
             if out.type not in (TensorType.NATIVE, TensorType.APP_READ, TensorType.APP_READWRITE):
-                raise QnnError(
-                    Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}', {out.type.name}, is not writable"
-                )
+                refuse(f"out[{index}] '{out.name}', {out.type.name}, is not writable")
             if out.name in self._written or out.name in written:
-                raise QnnError(
-                    Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}' is written by another node"
-                )
+                refuse(f"out[{index}] '{out.name}' is written by another node")
             if out.name in self.state_updates:
-                raise QnnError(
-                    Code.GRAPH_INVALID_OP_CONFIG, what, f"the next value of state '{out.name}' is given by update_state"
-                )
+                refuse(f"the next value of state '{out.name}' is given by update_state")
             written.add(out.name)
 
     def _check_readable(self, what: str, index: int, tensor: Tensor) -> None:
         """Refuse input `index` if it is not a tensor of this graph or has no value yet."""
         if self.tensors.get(tensor.name) is not tensor:
-            raise QnnError(
-                Code.GRAPH_INVALID_OP_CONFIG, what, f"in[{index}] '{tensor.name}' is not a tensor of this graph"
-            )
+            rule = f"in[{index}] '{tensor.name}' is not a tensor of this graph"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
         if tensor.type in (TensorType.NATIVE, TensorType.APP_READ) and tensor.name not in self._written:
-            raise QnnError(
-                Code.GRAPH_UNCONNECTED_NODE,
-                what,
-                f"in[{index}] '{tensor.name}' is not written by an earlier node",
-                "Add nodes in the order of their data; a cycle has no such order.",
-            )
+            rule = f"in[{index}] '{tensor.name}' is not written by an earlier node"
+            hint = "Add nodes in the order of their data; a cycle has no such order."
+            raise QnnError(Code.GRAPH_UNCONNECTED_NODE, what, rule, hint)
 
 
 def _next_value(state: Tensor) -> Tensor:
@@ -445,7 +413,7 @@ def _at(items: Sequence[_Item | None] | None, index: int) -> _Item | None:
     return items[index] if items is not None and index < len(items) else None
 
 
-def _carried(call: Call, dims: Dims) -> Quantization | None:
+def _carry_quantization(call: Call, dims: Dims) -> Quantization | None:
     """Return the quantization that an output inherits from the first fixed-point input; its axis follows the data."""
     source = next((t for t in call.inputs if t is not None and t.dtype.is_fixed_point), None)
     quantization = source.quantization if source else None

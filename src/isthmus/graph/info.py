@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from isthmus.graph.datatypes import DataType, TensorMemType
+from isthmus.graph.figures import GraphFigures
 from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
 
@@ -13,12 +14,8 @@ from isthmus.graph.tensor import Tensor
 class TensorInfo:
     """A graph input, output or state as a client sees it.
 
-    Parameters
-    ----------
-    nbytes
-        The size of its elements in bytes, dense and row-major.
-    mem_type
-        The memory type that it was prepared for.
+    - `nbytes`: the size of its elements in bytes, dense and row-major.
+    - `mem_type`: the memory type that it was prepared for.
     """
 
     name: str
@@ -38,16 +35,10 @@ class TensorInfo:
 class MemoryNeeds:
     """The memory that a graph needs besides its inputs and outputs, in bytes.
 
-    Parameters
-    ----------
-    scratch_bytes
-        Memory of intermediate tensors, free between executions.
-    state_bytes
-        Memory of values that last from one execution to the next.
-    constant_bytes
-        Weights, in the backend's own format.
-    alignment
-        The alignment of the addresses of scratch and state.
+    - `scratch_bytes`: memory of intermediate tensors, free between executions.
+    - `state_bytes`: memory of values that last from one execution to the next.
+    - `constant_bytes`: weights, in the backend's own format.
+    - `alignment`: the alignment of the addresses of scratch and state.
     """
 
     scratch_bytes: int = 0
@@ -57,17 +48,27 @@ class MemoryNeeds:
 
 
 @dataclass(frozen=True)
+class GraphSizes:
+    """Bytes of the constants of a graph in a context: weights, scales and tables, as a binary has them.
+
+    - `constants`: those that no other graph of the context has.
+    - `shared_weights`: all that at least two graphs of the context share, a multiple of 4,096. It is the same for every
+      graph of a context, and counts once for all of them.
+    """
+
+    constants: int
+    shared_weights: int
+
+
+@dataclass(frozen=True)
 class GraphInfo:
     """A graph as a client sees it.
 
-    Parameters
-    ----------
-    inputs, outputs
-        Its tensors, in order.
-    memory
-        The memory that it needs besides them.
-    target
-        The name of the target that it was prepared for: an instruction set or a device.
+    - `inputs`, `outputs`: its tensors, in order.
+    - `memory`: the memory that it needs besides them.
+    - `target`: the name of the target that it was prepared for: an instruction set or a device.
+    - `figures`: its memory on a chip, if its binary states one.
+    - `sizes`: its constants in its binary; None for a graph of a context.
     """
 
     name: str
@@ -75,6 +76,8 @@ class GraphInfo:
     outputs: tuple[TensorInfo, ...]
     memory: MemoryNeeds = field(default_factory=MemoryNeeds)
     target: str = ""
+    figures: GraphFigures | None = None
+    sizes: GraphSizes | None = None
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -91,14 +94,10 @@ class GraphInfo:
 class BinaryInfo:
     """The contents of a context binary (QnnSystemContext_getBinaryInfo).
 
-    Parameters
-    ----------
-    version
-        The version of its format.
-    backend
-        The short name of the backend that it was made for.
-    producer
-        The software that made it.
+    - `version`: the version of its format.
+    - `backend`: the short name of the backend that it was made for.
+    - `producer`: the software that made it.
+    - `soc`, `arch`: the number of the chip that it was made for, and the version of its processor; 0 if it states none.
     """
 
     version: int
@@ -106,3 +105,5 @@ class BinaryInfo:
     producer: str
     nbytes: int
     graphs: tuple[GraphInfo, ...]
+    soc: int = 0
+    arch: int = 0

@@ -23,11 +23,8 @@ NEUTRAL: Mapping[str, Mapping[str, Any]] = {
 def without_neutral(op: str, params: Mapping[str, Any], dims: Sequence[int] = ()) -> dict[str, Any]:
     """Remove parameters that change nothing. Others are kept, so that unsupported ones are refused later.
 
-    Parameters
-    ----------
-    dims
-        The dimensions of the first input. The order of time and batch does not matter if both are 1 or there is no time
-        axis.
+    - `dims`: the dimensions of the first input. The order of time and batch does not matter if both are 1 or there is
+      no time axis.
 
     Examples
     --------

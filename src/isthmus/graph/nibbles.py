@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 
-def unpacked(data: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
+def unpack(data: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
     """Return `count` 4-bit elements, one to a byte; the sign is extended if the type is signed.
 
-    >>> unpacked(np.array([225, 7], np.uint8), 3, np.dtype(np.int8))
+    >>> unpack(np.array([225, 7], np.uint8), 3, np.dtype(np.int8))
     array([ 1, -2,  7], dtype=int8)
     """
     nibbles = np.stack([data & np.uint8(15), data >> np.uint8(4)], axis=-1).reshape(-1)[:count]
     return low_bits(nibbles.view(dtype), 4)
 
 
-def packed(elements: np.ndarray) -> np.ndarray:
+def pack(elements: np.ndarray) -> np.ndarray:
     """Return 4-bit elements two to a byte; the last byte of an odd number has only one.
 
-    >>> packed(np.array([1, -2, 7], np.int8))
+    >>> pack(np.array([1, -2, 7], np.int8))
     array([225,   7], dtype=uint8)
     """
     pairs = np.zeros(-(-elements.size // 2) * 2, np.uint8)

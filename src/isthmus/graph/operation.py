@@ -23,6 +23,10 @@ ISTHMUS = "isthmus"
 
 Dims = tuple[int, ...]
 """The dimensions of a tensor."""
+Operands = Sequence[Tensor | None]
+"""The tensors that a node reads, None for an absent optional one."""
+Params = dict[str, Any]
+"""The parameters of a node, by name."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,16 @@ def optional(name: str, kind: str, default: Any = None) -> Param:
     return Param(name, kind, default, required=False)
 
 
+def options(kind: str, **defaults: Any) -> tuple[Param, ...]:
+    """Create optional parameters of one kind, by name with their defaults."""
+    return tuple(optional(name, kind, default) for name, default in defaults.items())
+
+
+def required(kind: str, *names: str) -> tuple[Param, ...]:
+    """Create parameters of one kind that must be given."""
+    return tuple(Param(name, kind) for name in names)
+
+
 def own(name: str, kind: str, default: Any) -> Param:
     """Create an optional parameter that QNN's definition of the operation lacks."""
     return Param(name, kind, default, required=False, is_own=True)
@@ -58,18 +72,11 @@ class Call:
     A rule may replace a parameter by its resolved form (a default axis, a masked slice), so that later readers of the
     node's parameters find plain numbers.
 
-    Parameters
-    ----------
-    node, op
-        The names of the node and of its operation.
-    inputs
-        The input tensors, None for an absent optional one.
-    params
-        The complete parameters, with defaults.
-    declared
-        The output tensors as the client declared them, or None if the graph derives them.
-    omitted
-        The names of parameters that the client left to their defaults, if that matters.
+    - `node`, `op`: the names of the node and of its operation.
+    - `inputs`: the input tensors, None for an absent optional one.
+    - `params`: the complete parameters, with defaults.
+    - `declared`: the output tensors as the client declared them, or None if the graph derives them.
+    - `omitted`: the names of parameters that the client left to their defaults, if that matters.
     """
 
     node: str
@@ -136,19 +143,30 @@ class Call:
             self.refuse(f"{name} must be {limit}, is {value}")
         return value
 
-    def rank(self, index: int, *allowed: int) -> None:
-        """Check the rank of input `index`."""
+    def check_rank(self, index: int, *allowed: int) -> None:
+        """Check that input `index` has one of these ranks."""
         rank = len(self.dims(index))
         if rank not in allowed:
             self.refuse(f"in[{index}] must have rank {' or '.join(map(str, allowed))}, has rank {rank}")
 
-    def shape(self, index: int, *dims: int) -> None:
-        """Check the dimensions of input `index` if it is present."""
+    def check_dims(self, index: int, *dims: int) -> None:
+        """Check that input `index`, if it is present, has these dimensions."""
         tensor = self.given(index)
         if tensor is not None and tensor.dims != dims:
             self.refuse(f"in[{index}] {tensor.describe()} must have dimensions {list(dims)}")
 
-    def same_type(self, *indices: int) -> None:
+    def broadcast(self, *shapes: Dims) -> Dims:
+        """Return the dimensions that all shapes broadcast to; they are aligned at the last axis."""
+        rank = max(map(len, shapes))
+        out = []
+        for sizes in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
+            size = next((s for s in sizes if s != 1), 1)
+            if any(s not in (1, size) for s in sizes):
+                self.refuse(f"dimensions {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+            out.append(size)
+        return tuple(out)
+
+    def check_same_type(self, *indices: int) -> None:
         """Check that these inputs have the same data type."""
         first = self.tensor(indices[0])
         for index in indices[1:]:
@@ -182,26 +200,17 @@ def like(index: int) -> Callable[[Call], DataType]:
 class Operation:
     """An operation of a package.
 
-    Parameters
-    ----------
-    inputs
-        Minimum and maximum number of inputs; a maximum of None means any number.
-    outputs
-        Minimum and maximum number of outputs.
-    rule
-        Returns the outputs' dimensions, or refuses the call.
-    input_types
-        Data types that an input may have, by its index; an input that is not listed may have any.
-    output_types
-        The rule for the data type of an output, by its index; an output that is not listed has the type of in[0].
-    package
-        The operation package that defines it.
-    traits
-        Properties of the operation that hold for every use of it.
-    function
-        For an elementwise operation, the numpy function that takes the operands and, by name, the parameters. It gets
-        integers in their own type. An operation on reals only gets float64, so that its result is the float32 nearest
-        to the true one.
+    - `inputs`: minimum and maximum number of inputs; a maximum of None means any number.
+    - `outputs`: minimum and maximum number of outputs.
+    - `rule`: returns the outputs' dimensions, or refuses the call.
+    - `input_types`: data types that an input may have, by its index; an input that is not listed may have any.
+    - `output_types`: the rule for the data type of an output, by its index; an output that is not listed has the type
+      of in[0].
+    - `package`: the operation package that defines it.
+    - `traits`: properties of the operation that hold for every use of it.
+    - `function`: for an elementwise operation, the numpy function that takes the operands and, by name, the parameters.
+      It gets integers in their own type. An operation on reals only gets float64, so that its result is the float32
+      nearest to the true one.
     """
 
     name: str
@@ -217,14 +226,14 @@ class Operation:
 
     def complete(self, node: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters with defaults filled in; refuse unknown, missing or ill-typed ones."""
-        known = {p.name: p for p in self.params}
+        names = [param.name for param in self.params]
 
         def refuse(rule: str) -> NoReturn:
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{node}' ({self.name})", rule)
 
         for name in params:
-            if name not in known:
-                refuse(f"parameter '{name}' is unknown; it takes {', '.join(known) or 'none'}")
+            if name not in names:
+                refuse(f"parameter '{name}' is unknown; it takes {', '.join(names) or 'none'}")
         complete: dict[str, Any] = {}
         for param in self.params:
             value = params.get(param.name)
@@ -274,8 +283,8 @@ class Operation:
         """Refuse a call unless the number of its inputs or outputs (`kind`) is within the limits."""
         fewest, most = limits
         if count < fewest or (most is not None and count > most):
-            wanted = f"{fewest}" if fewest == most else f"{fewest} to {'any number of' if most is None else most}"
-            call.refuse(f"takes {wanted} {kind}, {count} given")
+            allowed = f"{fewest}" if fewest == most else f"{fewest} to {'any number of' if most is None else most}"
+            call.refuse(f"takes {allowed} {kind}, {count} given")
 
     def output_type(self, call: Call, index: int) -> tuple[Collection[DataType] | None, DataType | None]:
         """Return the data types that output `index` may have (None for any), and its default."""
@@ -284,6 +293,21 @@ class Operation:
             return rule, rule[0]
         dtype = rule if rule is None or isinstance(rule, DataType) else rule(call)
         return (None if dtype is None else (dtype,)), dtype
+
+
+def define(
+    name: str, rule: Rule, *params: Param, inputs: int | tuple[int, int | None] = 1,
+    types: Sequence[Types | None] = (), **more: Any,
+) -> Operation:  # fmt: skip
+    """Create an operation for a table of its family; it has one output unless `more` says otherwise.
+
+    - `inputs`: the number of inputs, or the fewest and the most.
+    - `types`: the data types that each input may have, in order; None for any.
+    - `more`: further fields of `Operation`.
+    """
+    limits = (inputs, inputs) if isinstance(inputs, int) else inputs
+    input_types = {index: allowed for index, allowed in enumerate(types) if allowed is not None}
+    return Operation(name, limits, more.pop("outputs", (1, 1)), params, rule, input_types, **more)
 
 
 def names_of(types: Collection[DataType]) -> str:
@@ -317,10 +341,7 @@ def _coerce(kind: str, value: Any) -> Any:
 
 
 def _coerce_array(kind: str, array: np.ndarray) -> np.ndarray:
-    """Return a parameter's array as float32, or as int64 after checking that all elements are in the range of `kind`.
-
-    Raises a ValueError with the kind if one is not.
-    """
+    """Return a parameter's array as float32, or as int64; a ValueError names the kind if an element is out of range."""
     if kind == "f32":
         return array.astype(np.float32)
     if array.size == 0:

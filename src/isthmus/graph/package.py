@@ -17,10 +17,10 @@ from isthmus.graph.traits import Traits
 _INT_32 = (-(1 << 31), (1 << 31) - 1)
 
 
-def qualified(package: str, op: str) -> str:
+def qualify(package: str, op: str) -> str:
     """Return the name that nodes of a graph have for an operation of a client's package.
 
-    >>> qualified("my.ops", "Swish")
+    >>> qualify("my.ops", "Swish")
     'my.ops::Swish'
     """
     return f"{package}::{op}"
@@ -28,18 +28,15 @@ def qualified(package: str, op: str) -> str:
 
 @dataclass(frozen=True)
 class PackageOperation(Operation):
-    """An operation of a client's package, by its `qualified` name.
+    """An operation of a client's package, by its `qualify` name.
 
-    Parameters
-    ----------
-    validate
-        Raises a `QnnError` if the package does not take a call. Its tensors and parameters are complete.
+    - `validate`: raises a `QnnError` if the package does not take a call. Its tensors and parameters are complete.
     """
 
     validate: Callable[[Call], None] = lambda call: None
 
     def complete(self, node: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters, each as a text, a numpy number or a STATIC tensor: a package knows types."""
+        """Return the parameters, each as a text, a numpy number or a STATIC tensor, with their data types."""
         return {name: _param(f"parameter '{name}' of node '{node}' ({self.name})", params[name]) for name in params}
 
     def derive(self, call: Call) -> list[Dims]:
@@ -58,7 +55,7 @@ def package_operation(package: str, op: str, validate: Callable[[Call], None]) -
     # Whether it has the same result in every execution is not known, so that it is never folded.
     traits = Traits(varies=True)
     return PackageOperation(
-        qualified(package, op), any_number, (1, None), (), lambda call: [], package=package, traits=traits,
+        qualify(package, op), any_number, (1, None), (), lambda call: [], package=package, traits=traits,
         validate=validate,
     )  # fmt: skip
 
@@ -69,10 +66,8 @@ def number(value: float, dtype: DataType) -> np.generic:
 
 
 def _param(what: str, value: Any) -> Any:
-    """Return the value of a parameter as a text, a numpy number or a STATIC tensor.
-
-    A plain number of Python is BOOL_8, INT_32 or FLOAT_32.
-    """
+    """Return the value of a parameter as a text, a numpy number or a STATIC tensor."""
+    # A plain number of Python is BOOL_8, INT_32 or FLOAT_32.
     if isinstance(value, (str, Tensor)):
         return value
     # numpy's own numbers come first: a double is a number of Python too.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.rounding import Ties, rounded
+from isthmus.graph.rounding import Ties, round_steps
 
 
 class Encoding(IntEnum):
@@ -29,6 +29,12 @@ class Encoding(IntEnum):
     BW_AXIS_SCALE_OFFSET = 3
     BLOCK = 4
     BLOCKWISE_EXPANSION = 5
+
+
+_WITH_BITS = {
+    Encoding.SCALE_OFFSET: Encoding.BW_SCALE_OFFSET, Encoding.AXIS_SCALE_OFFSET: Encoding.BW_AXIS_SCALE_OFFSET,
+}  # fmt: skip
+"""The form that also says how many bits are used, for each that does not."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +73,19 @@ class Quantization:
     factors: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        what = f"quantization with scales {self.scales[:3]}"
+        rule = ""
         if not self.scales or len(self.scales) != len(self.offsets):
-            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "as many offsets as scales, at least one")
-        if self.axis is None and len(self.scales) != 1:
-            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "several scales need an axis")
-        if not all(math.isfinite(s) and s > 0 for s in self.scales):
-            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "scales must be positive and finite")
-        if self.bits < 0 or self.block < 0 or (self.block and self.axis is None):
-            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "bits are at least 0, and blocks need an axis")
-        if self.factors and (len(self.factors) != len(self.scales) or not self.block or min(self.factors) < 1):
-            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "each block has one factor, at least 1")
+            rule = "as many offsets as scales, at least one"
+        elif self.axis is None and len(self.scales) != 1:
+            rule = "several scales need an axis"
+        elif not all(math.isfinite(s) and s > 0 for s in self.scales):
+            rule = "scales must be positive and finite"
+        elif self.bits < 0 or self.block < 0 or (self.block and self.axis is None):
+            rule = "bits are at least 0, and blocks need an axis"
+        elif self.factors and (len(self.factors) != len(self.scales) or not self.block or min(self.factors) < 1):
+            rule = "each block has one factor, at least 1"
+        if rule:
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"quantization with scales {self.scales[:3]}", rule)
 
     @staticmethod
     def per_tensor(scale: float, zero_point: int = 0) -> Quantization:
@@ -99,7 +107,7 @@ class Quantization:
         if self.block:
             return Encoding.BLOCKWISE_EXPANSION if self.factors else Encoding.BLOCK
         plain = Encoding.SCALE_OFFSET if self.axis is None else Encoding.AXIS_SCALE_OFFSET
-        return Encoding(plain + 2) if self.bits else plain
+        return _WITH_BITS[plain] if self.bits else plain
 
     @property
     def is_single(self) -> bool:
@@ -126,9 +134,8 @@ class Quantization:
     def _only(self, values: tuple[float, ...]) -> float:
         """Return the only scale or offset; refuse a per-channel quantization."""
         if self.axis is not None:
-            raise QnnError(
-                Code.TENSOR_INVALID_TENSOR_PARAM, "per-channel quantization", "it has no single scale or offset"
-            )
+            rule = "it has no single scale or offset"
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, "per-channel quantization", rule)
         return values[0]
 
     def grid(self, dims: Sequence[int]) -> tuple[int, ...]:
@@ -188,5 +195,5 @@ class Quantization:
         """Return the stored integers nearest to reals, clamped to the type; `ties` says what becomes of halves."""
         scale = np.asarray(self.spread(self.scales, real.shape), np.float32)
         offset = self.spread(self.offsets, real.shape)
-        stored = rounded(np.nan_to_num(real / scale, nan=0.0), ties).astype(np.float64) - offset
+        stored = round_steps(np.nan_to_num(real / scale, nan=0.0), ties).astype(np.float64) - offset
         return np.clip(stored, *self.limits(dtype)).astype(dtype)

@@ -34,7 +34,7 @@ def ties_of(numerics: str, op: str, params: Mapping[str, Any] | None = None) -> 
     """Return how an operation with fixed-point results rounds halves, in a mode.
 
     The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding. On a chip,
-    averages in windows that overlap go to the even step, but for about one in a thousand; these need `params`.
+    averages in windows that overlap are rounded to even, but for about one in a thousand; `params` tells these windows.
     """
     if numerics != HEXAGON:
         return Ties.EVEN
@@ -43,11 +43,11 @@ def ties_of(numerics: str, op: str, params: Mapping[str, Any] | None = None) -> 
     return _ON_HEXAGON.get(op, Ties.UP)
 
 
-def rounded(steps: Any, ties: Ties) -> Any:
+def round_steps(steps: Any, ties: Ties) -> Any:
     """Round numbers of steps above the zero point to integers.
 
     >>> steps = np.array([-2.5, -1.5, 0.5, 1.5])
-    >>> [rounded(steps, ties).tolist() for ties in (Ties.UP, Ties.AWAY, Ties.TOWARDS)]
+    >>> [round_steps(steps, ties).tolist() for ties in (Ties.UP, Ties.AWAY, Ties.TOWARDS)]
     [[-2.0, -1.0, 1.0, 2.0], [-3.0, -2.0, 1.0, 2.0], [-2.0, -1.0, 0.0, 1.0]]
     """
     whole = np.rint(steps)
@@ -66,8 +66,8 @@ def rounded(steps: Any, ties: Ties) -> Any:
 def is_staged(op: str, inputs: Sequence[Tensor | None], params: Mapping[str, Any]) -> bool:
     """Return whether Hexagon chips compute an operation in two steps that are both rounded.
 
-    It does so for averages of bytes in windows that touch each other and have an even height and width above two: they
-    are averages of two by two averages in windows of half the height and width, which may be divided in turn.
+    They do so for averages of bytes over windows side by side, without gaps, of even height and width above two: first
+    each quarter of a window is averaged, perhaps in two steps itself, then the four results.
     """
     if op != "PoolAvg2d" or inputs[0] is None or not inputs[0].dtype.is_fixed_point or inputs[0].dtype.itemsize != 1:
         return False
@@ -79,7 +79,7 @@ def is_staged(op: str, inputs: Sequence[Tensor | None], params: Mapping[str, Any
 
 
 def stages_of(x: Tensor, params: Mapping[str, Any]) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]:
-    """Return the dimensions between the two steps of such an operation, and the parameters of each."""
+    """Return the dimensions between the two steps of an operation that `is_staged`, and the parameters of each step."""
     half = np.asarray(params["filter_size"]).reshape(-1) // 2
     two = np.array([2, 2], np.uint32)
     (batch, height, width, channels), (down, across) = x.dims, half.tolist()

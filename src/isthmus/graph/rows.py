@@ -42,21 +42,14 @@ class RowRule:
     Rows ``a`` to ``b`` (not included) of the result need at most the rows ``a * rate - before`` to
     ``b * rate + after`` (not included) of the operands.
 
-    Parameters
-    ----------
-    height
-        The number of rows of the operands.
-    rate
-        The step in rows of the operands from one row of the result to the next.
-    before, after
-        The rows of the operands that are needed beyond those that the rate gives.
-    need
-        The rows of the operands that rows ``a`` to ``b`` of the result need; the range is empty if the first is not
-        below the second.
-    edges
-        The rows of padding above and below the operands, as a function of the rows of the result and of the operands.
-    grain
-        The number of rows of the result that must be computed together.
+    - `height`: the number of rows of the operands.
+    - `rate`: the step in rows of the operands from one row of the result to the next.
+    - `before`, `after`: the rows of the operands that are needed beyond those that the rate gives.
+    - `need`: the rows of the operands that rows ``a`` to ``b`` of the result need; the range is empty if the first is
+      not below the second.
+    - `edges`: the rows of padding above and below the operands, as a function of the rows of the result and of the
+      operands.
+    - `grain`: the number of rows of the result that must be computed together.
     """
 
     height: int
@@ -76,14 +69,10 @@ def same_rows(height: int) -> RowRule:
 def window_rows(height: int, kernel: int, stride: int, dilation: int, top: int, bottom: int) -> RowRule:
     """Describe windows over an operand that is padded above and below.
 
-    Parameters
-    ----------
-    height
-        The number of rows of the operand, without padding.
-    kernel, stride, dilation
-        The window's number of rows, the step between windows, and the step between rows of one window.
-    top, bottom
-        The rows of padding above and below the operand.
+    - `height`: the number of rows of the operand, without padding.
+    - `kernel`, `stride`, `dilation`: the window's number of rows, the step between windows, and the step between rows
+      of one window.
+    - `top`, `bottom`: the rows of padding above and below the operand.
     """
     reach = (kernel - 1) * dilation + 1
 
@@ -121,20 +110,13 @@ def reduced_rows(height: int, block: int) -> RowRule:
 class RowMap(RowRule):
     """The row rule of a call, with the parameters of its tiles.
 
-    Parameters
-    ----------
-    sliced
-        Pairs of the index of an operand that is sliced by rows and the axis of its rows. Other operands are used as
-        they are.
-    params
-        The parameters for a tile, as a function of the rows of the result and of the operands.
-    form
-        The properties of a tile that do not follow from its number of rows. Tiles of equal form are the same
-        computation.
-    regular
-        Whether tiles far from the edges have equal forms.
-    reduces
-        Whether all rows are reduced. The result then has no rows, and rows are those of the operand.
+    - `sliced`: pairs of the index of an operand that is sliced by rows and the axis of its rows. Other operands are
+      used as they are.
+    - `params`: the parameters for a tile, as a function of the rows of the result and of the operands.
+    - `form`: the properties of a tile that do not follow from its number of rows. Tiles of equal form are the same
+      computation.
+    - `regular`: whether tiles far from the edges have equal forms.
+    - `reduces`: whether all rows are reduced. The result then has no rows, and rows are those of the operand.
     """
 
     sliced: tuple[tuple[int, int], ...] = ()
@@ -144,7 +126,7 @@ class RowMap(RowRule):
     reduces: bool = False
 
 
-def _mapped(
+def _map_rows(
     call: Call,
     rule: RowRule,
     *sliced: tuple[int, int],
@@ -200,15 +182,13 @@ def _dynamic(tensor: Tensor | None) -> bool:
 
 def _same_rows(call: Call, *sliced: tuple[int, int], height: int) -> RowMap:
     """Map a call in which each row of the result needs the same row of the sliced operands."""
-    return _mapped(call, same_rows(height), *sliced)
+    return _map_rows(call, same_rows(height), *sliced)
 
 
 def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    """Map an elementwise call. An operand that is broadcast along the axis is not sliced.
-
-    A constant with rows is refused, since tiles would need different slices of it. Coefficients must be one number or
-    one per channel.
-    """
+    """Map an elementwise call. An operand that is broadcast along the axis is not sliced."""
+    # A constant with rows is refused, since tiles would need different slices of it. Coefficients must be one number or
+    # one per channel.
     height = result.dims[axis]
     coefficients = OPERATIONS[call.op].traits.coefficients
     sliced = []
@@ -246,7 +226,7 @@ def _windows(call: Call, axis: int, kernel: int, dilation: int) -> RowMap | None
         tile_pads[axis - 1] = rule.edges(rows, source)
         return {**call.params, "pad_amount": tile_pads.reshape(np.shape(call.params["pad_amount"]))}
 
-    return _mapped(call, rule, (0, axis), params=params)
+    return _map_rows(call, rule, (0, axis), params=params)
 
 
 def _per_axis(call: Call, name: str, axis: int) -> int:
@@ -267,10 +247,8 @@ def _pool(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    """Map a transposed convolution with constant weights along a spatial axis.
-
-    A tile computes all rows that its rows of the operand reach, and crops those that are not its own by its padding.
-    """
+    """Map a transposed convolution with constant weights along a spatial axis."""
+    # A tile computes all rows that its rows of the operand reach, and crops those that are not its own by its padding.
     source, weights = call.tensor(0), call.tensor(1)
     if not _dynamic(source) or any(_dynamic(t) for t in call.inputs[1:]) or not 1 <= axis < result.rank - 1:
         return None
@@ -303,7 +281,7 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
 
     before, after = Fraction(max(reach, stride - 1) - top, stride), Fraction(top, stride) + 1
     rule = RowRule(height, Fraction(1, stride), before, after, need)
-    return _mapped(call, rule, (0, axis), params=params, form=shift)
+    return _map_rows(call, rule, (0, axis), params=params, form=shift)
 
 
 def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -341,16 +319,16 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
         tile = slice(*rows)
         return (positions[tile] - source[0]).tobytes(), weights[tile].tobytes()
 
-    return _mapped(call, RowRule(size, rate, before, after, need), (0, axis), form=form, regular=exact)
+    return _map_rows(call, RowRule(size, rate, before, after, need), (0, axis), form=form, regular=exact)
 
 
 def _blocks(rule: Callable[[int, int], RowRule]) -> _Mapper:
-    """Return a mapper for DepthToSpace or SpaceToDepth, by a rule for the operand's height and a block."""
+    """Make the mapper of DepthToSpace or SpaceToDepth; `rule` takes the operand's height and the block's."""
 
     def mapper(call: Call, result: Tensor, axis: int) -> RowMap | None:
         if not _dynamic(call.tensor(0)) or axis not in (1, 2):
             return None
-        return _mapped(call, rule(call.tensor(0).dims[axis], _per_axis(call, "block_size", axis)), (0, axis))
+        return _map_rows(call, rule(call.tensor(0).dims[axis], _per_axis(call, "block_size", axis)), (0, axis))
 
     return mapper
 
@@ -379,7 +357,7 @@ def _pad(call: Call, result: Tensor, axis: int) -> RowMap | None:
         tile_amounts[axis] = rule.edges(rows, source)
         return {**call.params, "pad_amount": tile_amounts}
 
-    return _mapped(call, rule, (0, axis), params=params)
+    return _map_rows(call, rule, (0, axis), params=params)
 
 
 def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -396,7 +374,7 @@ def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
         tile_ranges[axis] = 0, source[1] - source[0], 1
         return {**params, "ranges": tile_ranges}
 
-    return _mapped(call, same_rows(source.dims[axis]), (0, axis), params=tile_params)
+    return _map_rows(call, same_rows(source.dims[axis]), (0, axis), params=tile_params)
 
 
 def _concat(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -423,11 +401,9 @@ def _along_axes(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _fully_connected(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    """Map a fully connected layer with constant weights along an axis before the features.
-
-    If the result has not the operand's rank, it is a matrix. Its rows are then those of the operand's only axis before
-    the features that is larger than 1.
-    """
+    """Map a fully connected layer with constant weights along an axis before the features."""
+    # If the result has not the operand's rank, it is a matrix. Its rows are then those of the operand's only axis
+    # before the features that is larger than 1.
     source = call.tensor(0)
     if not _dynamic(source) or any(_dynamic(t) for t in call.inputs[1:]) or axis == result.rank - 1:
         return None

@@ -25,15 +25,10 @@ class Picks(Enum):
 class Movement:
     """The movement of an operation whose results are unchanged elements of its operands.
 
-    Parameters
-    ----------
-    picks
-        How it selects them.
-    sources
-        The operands that the elements come from; empty for all of them.
-    fills
-        Whether it inserts elements of its own, as a Pad does. The operand's quantization may be unable to represent
-        them, so such an operation does not commute with a change of quantization as others do.
+    - `picks`: how it selects them.
+    - `sources`: the operands that the elements come from; empty for all of them.
+    - `fills`: whether it inserts elements of its own, as a Pad does. The operand's quantization may be unable to
+      represent them, so such an operation does not commute with a change of quantization as others do.
     """
 
     picks: Picks
@@ -67,39 +62,25 @@ class ProductKind(Enum):
 class Traits:
     """The traits of an operation.
 
-    Parameters
-    ----------
-    element_wise
-        Whether each element of the result depends only on the elements at the same position in the operands, after
-        broadcasting. Then the result may overwrite any operand with its dimensions and element size.
-    coefficients
-        Whether in[1] and later inputs are coefficients of a function of in[0] rather than data of the same kind. They
-        may have their own type and quantization.
-    commutative
-        Whether in[0] and in[1] may be exchanged.
-    limits
-        The range that it limits in[0] to, if it does nothing else.
-    takes_clamp
-        Whether a following limit to a range can be fused into it.
-    fixed_point
-        Whether, between Dequantize and Quantize, it is better computed on the fixed-point tensors themselves. Other
-        operations stay in float, for which passes have cheaper forms.
-    moves
-        How it moves elements, if it does nothing else.
-    updates
-        Whether the result is in[0] with some of its elements replaced, or combined with others. Then the result may
-        overwrite in[0].
-    orders
-        Whether its result depends only on the order of in[0]'s elements, although it is not one of them.
-    product
-        The kind of product: linear in in[0], with in[1] as weights and in[2] as bias (except for integers).
-    window
-        Whether it computes each element from a window of in[0].
-    gates
-        The number of gates of a recurrent operation, each with one product with the input and one with the hidden
-        state.
-    varies
-        Whether executions with the same operands may give different results: it keeps a state of its own.
+    - `element_wise`: whether each element of the result depends only on the elements at the same position in the
+      operands, after broadcasting. Then the result may overwrite any operand with its dimensions and element size.
+    - `coefficients`: whether in[1] and later inputs are coefficients of a function of in[0] rather than data of the
+      same kind. They may have their own type and quantization.
+    - `commutative`: whether in[0] and in[1] may be exchanged.
+    - `limits`: the range that it limits in[0] to, if it does nothing else.
+    - `takes_clamp`: whether a following limit to a range can be fused into it.
+    - `fixed_point`: whether, between Dequantize and Quantize, it is better computed on the fixed-point tensors
+      themselves. Other operations stay in float, for which passes have cheaper forms.
+    - `activation`: whether only networks use it. Engines do not compute it in double precision.
+    - `moves`: how it moves elements, if it does nothing else.
+    - `updates`: whether the result is in[0] with some of its elements replaced, or combined with others. Then the
+      result may overwrite in[0].
+    - `orders`: whether its result depends only on the order of in[0]'s elements, although it is not one of them.
+    - `product`: the kind of product: linear in in[0], with in[1] as weights and in[2] as bias (except for integers).
+    - `window`: whether it computes each element from a window of in[0].
+    - `gates`: the number of gates of a recurrent operation, each with one product with the input and one with the
+      hidden state.
+    - `varies`: whether executions with the same operands may give different results: it keeps a state of its own.
     """
 
     element_wise: bool = False
@@ -108,6 +89,7 @@ class Traits:
     limits: tuple[float, float] | None = None
     takes_clamp: bool = False
     fixed_point: bool = False
+    activation: bool = False
     moves: Movement | None = None
     updates: bool = False
     orders: bool = False

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.graph.operation import Params
 from isthmus.graph.tensor import Tensor
 
 Values = Sequence[Any]
 """One numpy array per input, None for an absent optional one."""
-Computation = Callable[[Values, dict[str, Any], Sequence[Tensor]], "np.ndarray | list[np.ndarray]"]
+Outputs = Sequence[Tensor]
+"""The output tensors."""
+Computation = Callable[[Values, Params, Outputs], "np.ndarray | list[np.ndarray]"]
 
 
 def wide(values: np.ndarray) -> np.ndarray:

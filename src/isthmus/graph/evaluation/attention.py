@@ -1,28 +1,16 @@
-"""Reference computations of rotary embedding and attention.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations of rotary embedding and attention."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, absent, wide
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, absent, wide
 from isthmus.graph.ops.attention import COSINES, KEY, LAST_POSITIONS, PAST_KEY, PAST_VALUE, QUERY, SINES, VALUE
-from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
-def _rotated(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray, interleaved: bool) -> np.ndarray:
-    """Rotate pairs of the last axis; a pair is neighbours, or elements half of the rotated part apart.
-
-    `cosines` and `sines` broadcast to [batch, heads, positions, pairs]; what is beyond the pairs stays.
-    """
+def _rotate(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray, interleaved: bool) -> np.ndarray:
+    """Rotate pairs of the last axis; a pair is neighbours, or elements half of the rotated part apart."""
+    # `cosines` and `sines` broadcast to [batch, heads, positions, pairs]; what is beyond the pairs stays.
     pairs = cosines.shape[-1]
     first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
     second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
@@ -39,7 +27,7 @@ def _rotary_embedding(values: Values, params: Params, outputs: Outputs) -> np.nd
         cosines, sines = cosines[positions], sines[positions]
     # A table without a batch is that of every batch; heads share it.
     cosines, sines = (np.expand_dims(t.reshape(-1, *t.shape[-2:]), 1) for t in (cosines, sines))
-    return _rotated(x, cosines, sines, params["interleaved"])
+    return _rotate(x, cosines, sines, params["interleaved"])
 
 
 def _group_query_attention(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
@@ -60,7 +48,7 @@ def _group_query_attention(values: Values, params: Params, outputs: Outputs) -> 
     positions = first[:, None] + np.arange(length)
     if params["do_rotary"]:
         cosines, sines = (np.expand_dims(wide(values[index])[positions], 1) for index in (COSINES, SINES))
-        query, key = (_rotated(x, cosines, sines, interleaved=False) for x in (query, key))
+        query, key = (_rotate(x, cosines, sines, interleaved=False) for x in (query, key))
     caches = []
     for new, past in ((key, PAST_KEY), (value, PAST_VALUE)):
         cache = new

@@ -1,7 +1,4 @@
-"""Reference computations of convolutions, matrix products and pooling, one filter tap at a time.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations of convolutions, matrix products and pooling, one filter tap at a time."""
 
 from __future__ import annotations
 
@@ -11,26 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, absent, wide
-from isthmus.graph.tensor import Tensor
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, absent, wide
 
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 Summed = Callable[[np.ndarray], np.ndarray]
 """A conversion of operands to the type of sums: float64 or int64, unless the caller prefers speed."""
 
 
-def strided(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
+def tap_positions(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
     """Return the positions that one filter tap reads, over all windows.
 
-    Parameters
-    ----------
-    tap
-        The tap's offset in the input along each spatial axis.
-    counts
-        The number of windows along each spatial axis.
-    stride
-        The step between windows along each spatial axis.
+    - `tap`: the tap's offset in the input along each spatial axis.
+    - `counts`: the number of windows along each spatial axis.
+    - `stride`: the step between windows along each spatial axis.
     """
     slices = (slice(t, t + (c - 1) * int(s) + 1, int(s)) for t, c, s in zip(tap, counts, stride, strict=True))
     return (slice(None), *slices)
@@ -55,7 +44,7 @@ def pads_of(params: Params, rank: int) -> np.ndarray:
 
 
 def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """Compute Conv and DepthWiseConv without bias."""
+    """Compute Conv and DepthWiseConv without bias; `summed` converts operands to the type of sums."""
     x, weights = summed(values[0]), summed(values[1])
     spatial = x.ndim - 2
     # A depth-wise convolution has as many groups as channels.
@@ -65,7 +54,7 @@ def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed
     x = x.reshape(*x.shape[:-1], group, weights.shape[-2])
     out = np.zeros((x.shape[0], *counts, group, weights.shape[-1] // group), x.dtype)
     for index, offset in taps_of(weights.shape[:spatial], spatial_of(params, "dilation", spatial)):
-        window = x[strided(offset, counts, spatial_of(params, "stride", spatial))]
+        window = x[tap_positions(offset, counts, spatial_of(params, "stride", spatial))]
         tap = weights[index].reshape(weights.shape[-2], *out.shape[-2:])
         if group == 1:
             out[..., 0, :] += np.tensordot(window[..., 0, :], tap[:, 0], 1)
@@ -77,7 +66,7 @@ def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed
 
 
 def transpose_convolution(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """Compute TransposeConv without bias."""
+    """Compute TransposeConv without bias; `summed` converts operands to the type of sums."""
     x, weights = summed(values[0]), summed(values[1])
     spatial, group = x.ndim - 2, params["group"]
     stride, dilation = spatial_of(params, "stride", spatial), spatial_of(params, "dilation", spatial)
@@ -90,20 +79,20 @@ def transpose_convolution(values: Values, params: Params, outputs: Outputs, summ
     x = x.reshape(*x.shape[:-1], group, x.shape[-1] // group)
     for index, offset in taps_of(kernel, dilation):
         tap = weights[index].reshape(*x.shape[-2:], weights.shape[-1])
-        full[strided(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
+        full[tap_positions(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
     spatial_crop = [slice(int(b), int(b) + o) for b, o in zip(before, outputs[0].dims[1:-1], strict=True)]
     crop = (slice(None), *spatial_crop)
     return full[crop].reshape(outputs[0].dims)
 
 
 def fully_connected(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """Compute FullyConnected without bias."""
+    """Compute FullyConnected without bias; `summed` converts operands to the type of sums."""
     weights = summed(values[1])
     return (summed(values[0]).reshape(-1, weights.shape[1]) @ weights.T).reshape(outputs[0].dims)
 
 
 def matmul(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """Compute MatMul without bias."""
+    """Compute MatMul without bias; `summed` converts operands to the type of sums."""
     left, right = summed(values[0]), summed(values[1])
     left = left.swapaxes(-1, -2) if params.get("transpose_in0") else left
     right = right.swapaxes(-1, -2) if params.get("transpose_in1") else right
@@ -129,7 +118,7 @@ def single(op: str, values: Values, params: Params, outputs: Outputs) -> np.ndar
 
 
 def _as_they_are(values: np.ndarray) -> np.ndarray:
-    """Return operands in their own type, as the `summed` of a product."""
+    """Return operands unconverted: the `summed` of a product that is added up in their own type."""
     return values
 
 
@@ -154,7 +143,7 @@ def _windows(x: np.ndarray, fill: Any, params: Params, outputs: Outputs) -> list
         pads[axis, 1] = max(pads[axis, 1], reach - x.shape[axis + 1] - pads[axis, 0])
     x = np.pad(x, [(0, 0), *pads.tolist(), (0, 0)], constant_values=fill)
     ones = np.ones(len(counts), np.int64)
-    return [x[strided(offset, counts, stride)] for _, offset in taps_of(kernel.tolist(), ones)]
+    return [x[tap_positions(offset, counts, stride)] for _, offset in taps_of(kernel.tolist(), ones)]
 
 
 def _pool_max(values: Values, params: Params, outputs: Outputs) -> np.ndarray:

@@ -1,21 +1,12 @@
-"""Reference computations whose results are indices, counts or constants derived from the input's shape.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations whose results are indices, counts or constants derived from the input's shape."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, wide
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, wide
 from isthmus.graph.ops.detection import REGULAR
 from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
 def rows_of(rows: np.ndarray, output: Tensor) -> np.ndarray:
@@ -66,10 +57,8 @@ def _one_hot(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.ndarray:
-    """Decode boxes to corners [top, left, bottom, right], in double precision.
-
-    Encodings and anchors are [y, x, height, width]; centers and sizes of encodings are relative to the anchors.
-    """
+    """Decode boxes to corners [top, left, bottom, right], in double precision."""
+    # Encodings and anchors are [y, x, height, width]; centers and sizes of encodings are relative to the anchors.
     sizes = anchors[:, 2:].astype(np.float64)
     scales = np.array([[params[f"{axis}_scale"] for axis in pair] for pair in ("yx", "hw")], np.float32).astype(float)
     middles = (encodings[:, :2] / scales[0] * sizes + anchors[:, :2]).astype(np.float32)
@@ -77,7 +66,7 @@ def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.n
     return np.concatenate((middles - halves, middles + halves), 1)
 
 
-def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) -> list[int]:
+def _choose(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) -> list[int]:
     """Choose up to `most` boxes, best first, that do not overlap a better one too much."""
     order = np.argsort(-scores, kind="stable")
     rest = [int(i) for i in order if scores[i] >= np.float32(params["score_threshold"])]
@@ -107,12 +96,12 @@ def _detection_post_process(values: Values, params: Params, outputs: Outputs) ->
     # the fast one chooses by the best class only, and each box then has rows for its best classes.
     if params["use_regular_nms"]:
         most = min(params["detections_per_class"], max_detections)
-        detections = [(box, k) for k in range(classes) for box in _chosen(corners, scores[:, k], params, most)]
+        detections = [(box, k) for k in range(classes) for box in _choose(corners, scores[:, k], params, most)]
         detections = sorted(detections, key=lambda detection: -scores[detection])[:max_detections]
         rows = list(enumerate(detections))
         results[3][0] = len(detections)
     else:
-        chosen = _chosen(corners, scores.max(1), params, max_detections)
+        chosen = _choose(corners, scores.max(1), params, max_detections)
         width = params["max_classes_per_detection"]
         rows = [
             (row * width + k, (box, int(class_)))
@@ -126,11 +115,9 @@ def _detection_post_process(values: Values, params: Params, outputs: Outputs) ->
 
 
 def _best_boxes(boxes: np.ndarray, scores: np.ndarray, params: Params) -> list[tuple[float, int]]:
-    """Choose boxes of one class as pairs (score, box), best first.
-
-    Boxes that overlap a chosen one too much are dropped; with soft_nms_sigma the scores of others decrease the more
-    they overlap it. The limit of overlaps shrinks by the factor nms_eta with each choice while it exceeds 1/2.
-    """
+    """Choose boxes of one class as pairs (score, box), best first."""
+    # Boxes that overlap a chosen one too much are dropped; with soft_nms_sigma the scores of others decrease the more
+    # they overlap it. The limit of overlaps shrinks by the factor nms_eta with each choice while it exceeds 1/2.
     scores = scores.astype(np.float32)
     limit, sigma, eta = (float(np.float32(params[name])) for name in ("iou_threshold", "soft_nms_sigma", "nms_eta"))
     rest = [int(i) for i in np.flatnonzero(scores >= np.float32(params["score_threshold"]))]
@@ -140,13 +127,13 @@ def _best_boxes(boxes: np.ndarray, scores: np.ndarray, params: Params) -> list[t
         rest.remove(best)
         chosen.append((float(scores[best]), best))
         overlaps = _overlap(boxes[best], boxes[rest])
-        kept = []
+        remaining = []
         for i, overlap in zip(rest, overlaps, strict=True):
             if sigma > 0:
                 scores[i] *= np.float32(np.exp(-0.5 * overlap * overlap / sigma))
             if overlap <= limit and scores[i] >= np.float32(params["score_threshold"]):
-                kept.append(i)
-        rest = kept
+                remaining.append(i)
+        rest = remaining
         limit = limit * eta if limit > 0.5 else limit
     return chosen
 
@@ -173,7 +160,7 @@ def _select_boxes(values: Values, params: Params, outputs: Outputs) -> list[np.n
 _PLAIN_NMS = {"soft_nms_sigma": 0.0, "nms_eta": 1.0, "skipped_class": -1, "limit": -1}
 
 
-def _taken(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def _take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Return the rows [batch, row, …] that indices [batch, row] name; an index behind the last row names zeros."""
     padded = np.concatenate([values, np.zeros_like(values[:, :1])], 1)
     return np.stack([rows[index] for rows, index in zip(padded, indices.astype(np.int64), strict=True)])
@@ -181,7 +168,7 @@ def _taken(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 def _multi_class_nms(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
     found = _select_boxes(values, {**_PLAIN_NMS, **params}, [outputs[1], outputs[1], outputs[2], outputs[3]])
-    return [_taken(values[0], found[0]), *found[1:], *(_taken(feature, found[0]) for feature in values[2:])]
+    return [_take(values[0], found[0]), *found[1:], *(_take(feature, found[0]) for feature in values[2:])]
 
 
 def _detection_output(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
@@ -197,7 +184,7 @@ def _detection_output(values: Values, params: Params, outputs: Outputs) -> list[
     tensors = [outputs[0], outputs[0], outputs[2], outputs[3]]
     if params["nms_type"] == REGULAR:
         found = _select_boxes([corners, scores], {**chosen, "skipped_class": skipped}, tensors)
-        return [found[1], _taken(corners, found[0]), *found[2:]]
+        return [found[1], _take(corners, found[0]), *found[2:]]
     # Boxes are compared by their best class alone.
     considered = scores.copy()
     if background >= 0 and not (params["use_bg_in_nms"] or params["output_background"]):
@@ -205,7 +192,7 @@ def _detection_output(values: Values, params: Params, outputs: Outputs) -> list[
     best, classes = considered.max(-1), considered.argmax(-1)
     best = np.where((classes == skipped) & (skipped >= 0), -np.inf, best)
     found = _select_boxes([corners, best[..., None]], chosen, tensors)
-    return [found[1], _taken(corners, found[0]), _taken(classes, found[0]), found[3]]
+    return [found[1], _take(corners, found[0]), _take(classes, found[0]), found[3]]
 
 
 COMPUTATIONS: dict[str, Computation] = {

@@ -1,22 +1,14 @@
-"""Reference computations that move data; they work on stored elements of any type.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations that move data; they work on stored elements of any type."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.evaluation import Computation, Values
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values
 from isthmus.graph.ops.movement import ADD, CONSTANT, EDGE, MAX, MIN, MIRROR_REFLECT, MIRROR_SYMMETRIC, MUL
-from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
 def within(indices: np.ndarray, size: int | np.ndarray, from_end: bool = True) -> np.ndarray:
@@ -107,6 +99,7 @@ def _scatter_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _depth_to_space(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Move blocks from the depth to height and width: of depth [block, channel] in mode 0, [channel, block] in 1."""
     x = values[0]
     n, h, w, c = x.shape
     bh, bw = params["block_size"].tolist()
@@ -118,6 +111,7 @@ def _depth_to_space(values: Values, params: Params, outputs: Outputs) -> np.ndar
 
 
 def _space_to_depth(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Move blocks from height and width to the depth: as [block, channel] in mode 0, [channel, block] in 1."""
     n, h, w, c = values[0].shape
     bh, bw = params["block_size"].tolist()
     order = (0, 1, 3, 2, 4, 5) if params["mode"] == 0 else (0, 1, 3, 5, 2, 4)
@@ -156,9 +150,8 @@ def _reverse_sequence(values: Values, params: Params, outputs: Outputs) -> np.nd
     out = x.copy()
     for row, length in enumerate(values[1].tolist()):
         if not 0 <= length <= x.shape[1]:
-            raise QnnError(
-                Code.GRAPH_INVALID_ARGUMENT, "ReverseSequence", f"length {length} is outside 0..{x.shape[1]}"
-            )
+            rule = f"length {length} is outside 0..{x.shape[1]}"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "ReverseSequence", rule)
         out[row, :length] = x[row, :length][::-1]
     return np.moveaxis(out, (0, 1), (params["batch_axis"], params["time_axis"]))
 

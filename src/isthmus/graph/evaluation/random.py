@@ -6,13 +6,9 @@ order of operations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, absent
-from isthmus.graph.tensor import Tensor
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, absent
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -98,13 +94,13 @@ def _execution(values: Values) -> int:
     return 0 if absent(values, 2) else int(np.reshape(values[2], -1)[0]) & 0xFFFFFFFF
 
 
-def _uniform(values: Values, params: dict[str, Any], outputs: Sequence[Tensor]) -> np.ndarray:
+def _uniform(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     low, high = float(np.float32(params["low"])), float(np.float32(params["high"]))
     numbers = uniform(seed_bits(values), params["random_stream"], _execution(values), outputs[0].elements)
     return (numbers * (high - low) + low).astype(np.float32).reshape(outputs[0].dims)
 
 
-def _normal(values: Values, params: dict[str, Any], outputs: Sequence[Tensor]) -> np.ndarray:
+def _normal(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     mean, scale = float(np.float32(params["mean"])), float(np.float32(params["scale"]))
     numbers = normal(seed_bits(values), params["random_stream"], _execution(values), outputs[0].elements)
     return (numbers * scale + mean).astype(np.float32).reshape(outputs[0].dims)

@@ -1,22 +1,14 @@
-"""Reference computations of recurrent layers, step by step in float64.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations of recurrent layers, step by step in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, wide
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, wide
 from isthmus.graph.ops.functions import sigmoid
 from isthmus.graph.ops.recurrent import REVERSE
-from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
 def _operands(values: Values, count: int) -> list[Any]:

@@ -1,40 +1,26 @@
-"""Reference computations of reductions and normalizations, with sums in float64.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations of reductions and normalizations, with sums in float64."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, absent, wide
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, absent, wide
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
-from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
-def _reduce(function: Callable[..., Any]) -> Computation:
-    """Return the computation of a reduction over axes by a numpy function."""
-
-    def compute(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-        return np.asarray(function(wide(values[0]), axis=tuple(params["axes"])))
-
-    return compute
+def _reduce(values: Values, params: Params, outputs: Outputs, function: Callable[..., Any]) -> np.ndarray:
+    """Reduce over axes by a numpy function."""
+    return np.asarray(function(wide(values[0]), axis=tuple(params["axes"])))
 
 
-def _argument(function: Callable[..., Any]) -> Computation:
-    """Return the computation of Argmax or Argmin by a numpy function."""
-
-    def compute(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-        return np.asarray(function(values[0], axis=params["axis"]))
-
-    return compute
+def _argument(values: Values, params: Params, outputs: Outputs, function: Callable[..., Any]) -> np.ndarray:
+    """Find the largest or smallest along an axis by a numpy function."""
+    return np.asarray(function(values[0], axis=params["axis"]))
 
 
 def _softmax(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -81,7 +67,7 @@ def _batchnorm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     return _affine(wide(values[0]), values, [-1])
 
 
-def _normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+def _normalize(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
     """Return x with mean 0 and variance 1 over these axes."""
     return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon)
 
@@ -93,7 +79,7 @@ def _norm_shape(params: Params, rank: int, dims: Sequence[int]) -> list[int]:
 
 def _layer_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x = wide(values[0])
-    y = _normalized(x, tuple(params["axes"]), params["epsilon"])
+    y = _normalize(x, tuple(params["axes"]), params["epsilon"])
     return _affine(y, values, _norm_shape(params, x.ndim, x.shape))
 
 
@@ -110,7 +96,7 @@ def _instance_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarr
     if params["mode"] == RMS:
         y = x / np.sqrt(np.square(x).mean(axes, keepdims=True) + params["epsilon"])
     elif params["normalize_variance"]:
-        y = _normalized(x, axes, params["epsilon"])
+        y = _normalize(x, axes, params["epsilon"])
     else:
         y = x - x.mean(axes, keepdims=True)
     return _affine(y, values, [-1])
@@ -121,7 +107,7 @@ def _group_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x = wide(values[0])
     spatial, group = math.prod(x.shape[1:-1]), params["group"]
     grouped = x.reshape(x.shape[0], spatial, group, x.shape[-1] // group)
-    return _affine(_normalized(grouped, (1, 3), params["epsilon"]).reshape(x.shape), values, [-1])
+    return _affine(_normalize(grouped, (1, 3), params["epsilon"]).reshape(x.shape), values, [-1])
 
 
 def _l2_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -147,13 +133,13 @@ def _lrn(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 COMPUTATIONS: dict[str, Computation] = {
-    "ReduceSum": _reduce(np.sum),
-    "ReduceProd": _reduce(np.prod),
-    "ReduceMean": _reduce(np.mean),
-    "ReduceMax": _reduce(np.max),
-    "ReduceMin": _reduce(np.min),
-    "Argmax": _argument(np.argmax),
-    "Argmin": _argument(np.argmin),
+    "ReduceSum": partial(_reduce, function=np.sum),
+    "ReduceProd": partial(_reduce, function=np.prod),
+    "ReduceMean": partial(_reduce, function=np.mean),
+    "ReduceMax": partial(_reduce, function=np.max),
+    "ReduceMin": partial(_reduce, function=np.min),
+    "Argmax": partial(_argument, function=np.argmax),
+    "Argmin": partial(_argument, function=np.argmin),
     "Softmax": _softmax,
     "LogSoftmax": _log_softmax,
     "TopK": _top_k,

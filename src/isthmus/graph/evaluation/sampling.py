@@ -7,11 +7,10 @@ weights. A function of (values, params, outputs) is a computation, which the pac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, wide
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, wide
 from isthmus.graph.evaluation.movement import within
 from isthmus.graph.evaluation.random import normal, uniform
 from isthmus.graph.ops.sampling import (
@@ -31,17 +30,14 @@ from isthmus.graph.ops.sampling import (
     YUV_TO_RGB,
     patch_padding,
 )
-from isthmus.graph.tensor import Tensor
 
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
-
-_ROUNDINGS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+ROUNDINGS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     ROUND_PREFER_FLOOR: lambda x: np.ceil(x - 0.5),
     ROUND_PREFER_CEIL: lambda x: np.floor(x + 0.5),
     FLOOR: np.floor,
     CEIL: np.ceil,
 }
+"""The rules of Resize's nearest_mode."""
 
 
 def _coordinates(size: int, count: int, transformation: int) -> np.ndarray:
@@ -60,7 +56,7 @@ def axis_taps(size: int, count: int, params: Params) -> tuple[np.ndarray, np.nda
     """Return input positions and weights of each output position, both [count, taps], for Resize's parameters."""
     coordinates = _coordinates(size, count, params["transformation_mode"])
     if params["interpolation_mode"] == NEAREST:
-        positions = _ROUNDINGS[params["nearest_mode"]](coordinates)[:, None]
+        positions = ROUNDINGS[params["nearest_mode"]](coordinates)[:, None]
         return np.clip(positions, 0, size - 1).astype(np.int64), np.ones((count, 1))
     base = np.floor(coordinates)
     fraction = (coordinates - base)[:, None]
@@ -143,6 +139,7 @@ def _linear(x: np.ndarray, batch: np.ndarray, places: Sequence[np.ndarray], outs
 
 def _crop_and_resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     """Resize a part of an image for each box [top, left, bottom, right], in fractions of the image."""
+    # Interpolation mode 0 is linear, 1 takes the nearest pixel.
     x, boxes = wide(values[0]), wide(values[1])
     batch = within(values[2], x.shape[0])[:, None, None]
     coordinates = []
@@ -173,11 +170,9 @@ def _reflect(coordinates: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _grid_sample(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    """Read an image at the coordinates (x, y), or a volume at (x, y, z), of a grid, from -1 to 1.
-
-    Mode 0 interpolates, 1 takes the nearest pixel. Outside the image, padding mode 0 reads 0, 1 the nearest pixel, 2
-    mirrors the image.
-    """
+    """Read an image at the coordinates (x, y), or a volume at (x, y, z), of a grid, from -1 to 1."""
+    # Mode 0 interpolates, 1 takes the nearest pixel. Outside the image, padding mode 0 reads 0, 1 the nearest pixel, 2
+    # mirrors the image.
     x, grid = wide(values[0]), np.nan_to_num(wide(values[1]))
     batch = np.arange(x.shape[0]).reshape(-1, *[1] * (grid.ndim - 2))
     positions = []

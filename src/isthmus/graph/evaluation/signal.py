@@ -1,21 +1,11 @@
-"""Reference computations on signals.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations on signals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values, absent, wide
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values, absent, wide
 from isthmus.graph.ops.signal import NON_BLOCKING_RIGHT
-from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
 def _buffer(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -53,8 +43,4 @@ def _hadamard_transform(values: Values, params: Params, outputs: Outputs) -> np.
     return wide(values[0]) @ hadamard(size) * (np.float32(params["scale"]) / np.sqrt(size))
 
 
-COMPUTATIONS: dict[str, Computation] = {
-    "Buffer": _buffer,
-    "Stft": _stft,
-    "HadamardTransform": _hadamard_transform,
-}
+COMPUTATIONS: dict[str, Computation] = {"Buffer": _buffer, "Stft": _stft, "HadamardTransform": _hadamard_transform}

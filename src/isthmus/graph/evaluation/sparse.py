@@ -1,21 +1,11 @@
-"""Reference computations on sparse tensors that are held dense.
-
-A function of (values, params, outputs) is a computation, which the package's docstring describes.
-"""
+"""Reference computations on sparse tensors that are held dense."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from isthmus.graph.evaluation import Computation, Values
+from isthmus.graph.evaluation import Computation, Outputs, Params, Values
 from isthmus.graph.evaluation.detection import rows_of
-from isthmus.graph.tensor import Tensor
-
-Params = dict[str, Any]
-Outputs = Sequence[Tensor]
 
 
 def _create(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -28,7 +18,7 @@ def _create(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     return out
 
 
-def _specified(x: np.ndarray, axes: int) -> np.ndarray:
+def _list_specified(x: np.ndarray, axes: int) -> np.ndarray:
     """Return the coordinates along the first axes of everything that is not 0, in order."""
     return np.argwhere((x != 0).any(tuple(range(axes, x.ndim))))
 
@@ -36,14 +26,14 @@ def _specified(x: np.ndarray, axes: int) -> np.ndarray:
 def _values(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     """Return the specified elements in the order of their coordinates; the rest is 0."""
     x, out = values[0], np.zeros(outputs[0].dims, values[0].dtype)
-    found = _specified(x, x.ndim + 1 - out.ndim)[: len(out)]
+    found = _list_specified(x, x.ndim + 1 - out.ndim)[: len(out)]
     out[: len(found)] = x[tuple(found.T)]
     return out
 
 
 COMPUTATIONS: dict[str, Computation] = {
     "CreateSparse": _create,
-    "GetSparseIndices": lambda v, p, o: rows_of(_specified(v[0], o[0].dims[1]), o[0]),
+    "GetSparseIndices": lambda v, p, o: rows_of(_list_specified(v[0], o[0].dims[1]), o[0]),
     "GetSparseValues": _values,
     "SparseToDense": lambda v, p, o: v[0],
 }

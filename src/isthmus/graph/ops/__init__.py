@@ -1,4 +1,7 @@
-"""The table of all operations by name, assembled from one table per family."""
+"""The table of all operations by name, assembled from one table per family.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,10 @@ from isthmus.graph.ops import (
     sparse,
 )
 
-OPERATIONS: dict[str, Operation] = {
-    operation.name: operation
-    for family in (
-        convolution,
-        elementwise,
-        movement,
-        sampling,
-        reduction,
-        recurrent,
-        detection,
-        attention,
-        signal,
-        random,
-        sparse,
-    )
-    for operation in family.OPERATIONS
-}
+_FAMILIES = (
+    convolution, elementwise, movement, sampling, reduction, recurrent, detection, attention, signal, random, sparse,
+)  # fmt: skip
+OPERATIONS: dict[str, Operation] = {operation.name: operation for f in _FAMILIES for operation in f.OPERATIONS}
 
 
 def having(true: Callable[[Operation], object]) -> frozenset[str]:

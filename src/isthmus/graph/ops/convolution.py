@@ -2,21 +2,30 @@
 
 Filters are [spatial…, channel_in / group, channel_out], depth-wise [spatial…, 1, channel_out], transposed
 [spatial…, channel_in, channel_out / group]; a fully connected layer's weights are [out, in].
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 `spatial` is the number of spatial axes: 1 for a signal, 2 for an image, 3 for a volume.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from isthmus.graph.datatypes import NUMBERS, REALS, DataType
-from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional, own
-from isthmus.graph.ops.broadcasting import broadcast
+from isthmus.graph.operation import (
+    ISTHMUS,
+    Call,
+    Dims,
+    Operation,
+    Param,
+    Rule,
+    define,
+    optional,
+    options,
+    own,
+    required,
+)
 from isthmus.graph.traits import Movement, Picks, ProductKind, Traits
 
 FLOOR, CEIL = 0, 1
@@ -47,16 +56,11 @@ def windows(
 ) -> Dims:
     """Return the number of windows along each spatial axis.
 
-    Parameters
-    ----------
-    sizes
-        The input's size along each spatial axis.
-    kernel, stride, dilation
-        The filter's size, the step between windows and the step between taps, along each spatial axis.
-    pads
-        The padding before and after each spatial axis, [spatial, 2].
-    rounding
-        What to do if the last step does not fit: FLOOR drops the window, CEIL extends the input.
+    - `sizes`: the input's size along each spatial axis.
+    - `kernel`, `stride`, `dilation`: the filter's size, the step between windows and the step between taps, along each
+      spatial axis.
+    - `pads`: the padding before and after each spatial axis, [spatial, 2].
+    - `rounding`: what to do if the last step does not fit: FLOOR drops the window, CEIL extends the input.
     """
     out = []
     for axis, size in enumerate(sizes):
@@ -79,15 +83,10 @@ def windows(
     return tuple(out)
 
 
-def _check_bias(call: Call, channels: int) -> None:
-    """Refuse a bias in[2] that has not one element per output channel."""
-    call.shape(2, channels)
-
-
 def _convolution(call: Call, spatial: int, depth_wise: bool) -> list[Dims]:
     """Check a convolution of channel-last data with its filters and bias."""
-    call.rank(0, spatial + 2)
-    call.rank(1, spatial + 2)
+    call.check_rank(0, spatial + 2)
+    call.check_rank(1, spatial + 2)
     dims, weights = call.dims(0), call.dims(1)
     channels, filters = dims[-1], weights[-1]
     kernel = weights[:spatial]
@@ -106,7 +105,7 @@ def _convolution(call: Call, spatial: int, depth_wise: bool) -> list[Dims]:
                 f"weights {list(weights)} in {group} groups take {weights[-2] * group} input channels, "
                 f"in[0] has {channels}"
             )
-    _check_bias(call, filters)
+    call.check_dims(2, filters)
     stride = per_axis(call, "stride", spatial)
     dilation = per_axis(call, "dilation", spatial)
     out = windows(call, dims[1:-1], kernel, stride, dilation, pad_pairs(call, spatial))
@@ -115,8 +114,8 @@ def _convolution(call: Call, spatial: int, depth_wise: bool) -> list[Dims]:
 
 def _transpose_convolution(call: Call, spatial: int) -> list[Dims]:
     """Check a transposed convolution; its output is as large as the scattered filters, cropped by the padding."""
-    call.rank(0, spatial + 2)
-    call.rank(1, spatial + 2)
+    call.check_rank(0, spatial + 2)
+    call.check_rank(1, spatial + 2)
     dims, weights = call.dims(0), call.dims(1)
     group = call.number("group", least=1)
     if weights[-2] != dims[-1]:
@@ -124,7 +123,7 @@ def _transpose_convolution(call: Call, spatial: int) -> list[Dims]:
     if dims[-1] % group:
         call.refuse(f"group {group} must divide {dims[-1]} input channels")
     filters = weights[-1] * group
-    _check_bias(call, filters)
+    call.check_dims(2, filters)
     stride = per_axis(call, "stride", spatial)
     dilation = per_axis(call, "dilation", spatial) if "dilation" in call.params else np.ones(spatial, np.int64)
     extra = per_axis(call, "output_padding", spatial, least=0)
@@ -144,13 +143,11 @@ def _transpose_convolution(call: Call, spatial: int) -> list[Dims]:
 
 
 def _fully_connected(call: Call) -> list[Dims]:
-    """Check a fully connected layer.
-
-    With keep_dims the weights are applied to the last axis; otherwise all elements are taken as rows of features.
-    """
-    call.rank(1, 2)
+    """Check a fully connected layer."""
+    # With keep_dims the weights are applied to the last axis; otherwise all elements are taken as rows of features.
+    call.check_rank(1, 2)
     dims, (filters, features) = call.dims(0), call.dims(1)
-    _check_bias(call, filters)
+    call.check_dims(2, filters)
     if features < 1:
         call.refuse("in[1] must take at least one feature")
     if call.params["keep_dims"]:
@@ -173,12 +170,12 @@ def _matmul(call: Call) -> list[Dims]:
     depth, columns = right[-2:][:: -1 if call.params.get("transpose_in1") else 1]
     if inner != depth:
         call.refuse(f"a matrix of {inner} columns cannot multiply one of {depth} rows ({list(left)} and {list(right)})")
-    return [(*broadcast(call, left[:-2], right[:-2]), rows, columns)]
+    return [(*call.broadcast(left[:-2], right[:-2]), rows, columns)]
 
 
 def _matmul_with_bias(call: Call) -> list[Dims]:
     dims = _matmul(call)
-    call.shape(2, dims[0][-1])
+    call.check_dims(2, dims[0][-1])
     return dims
 
 
@@ -193,7 +190,7 @@ def _matmul_integer(call: Call) -> list[Dims]:
 
 
 def _pool(call: Call, spatial: int) -> list[Dims]:
-    call.rank(0, spatial + 2)
+    call.check_rank(0, spatial + 2)
     dims = call.dims(0)
     kernel = call.numbers("filter_size", spatial, least=1)
     stride = call.numbers("stride", spatial, least=1)
@@ -207,64 +204,31 @@ def _pool(call: Call, spatial: int) -> list[Dims]:
     return [(dims[0], *windows(call, dims[1:-1], kernel.tolist(), stride, ones, pads, rounding), dims[-1])]
 
 
-def _kind(spatial: int) -> str:
-    """Return the kind of a parameter with one number per spatial axis: a scalar if there is only one axis."""
-    return "u32" if spatial == 1 else "u32[]"
+def _define_product(name: str, rule: Rule, *params: Param, kind: ProductKind) -> Operation:
+    """Define a product of data with weights and an optional bias."""
+    return define(name, rule, *params, inputs=(2, 3), types=_WEIGHTED, traits=_product(kind))
 
 
-def _ones(spatial: int) -> int | list[int]:
-    """Return 1 for each spatial axis, in the form that `_kind` names."""
-    return 1 if spatial == 1 else [1] * spatial
-
-
-def _zeros(spatial: int) -> int | list[int]:
-    """Return 0 for each spatial axis, in the form that `_kind` names."""
-    return 0 if spatial == 1 else [0] * spatial
-
-
-def _window_params(spatial: int) -> tuple[Param, ...]:
-    """Return the required parameters of all convolutions."""
-    return Param("stride", _kind(spatial)), Param("pad_amount", "u32[]")
-
-
-def _conv(spatial: int) -> Operation:
-    """Define Conv1d, Conv2d or Conv3d."""
-    params = (
-        *_window_params(spatial),
-        optional("group", "u32", 1),
-        optional("dilation", _kind(spatial), _ones(spatial)),
-    )
+def _convolutions(spatial: int) -> Iterator[Operation]:
+    """Define the convolutions over 1, 2 or 3 spatial axes; parameters for one axis are scalars."""
+    kind = "u32" if spatial == 1 else "u32[]"
+    ones, zeros = (1, 0) if spatial == 1 else ([1] * spatial, [0] * spatial)
+    windows = (Param("stride", kind), Param("pad_amount", "u32[]"))
+    group, dilation = optional("group", "u32", 1), optional("dilation", kind, ones)
     rule = partial(_convolution, spatial=spatial, depth_wise=False)
-    traits = _product(ProductKind.CONVOLUTION)
-    return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
-
-
-def _depth_wise(spatial: int) -> Operation:
-    """Define DepthWiseConv1d or DepthWiseConv2d."""
-    params = (*_window_params(spatial), optional("dilation", _kind(spatial), _ones(spatial)))
-    rule = partial(_convolution, spatial=spatial, depth_wise=True)
-    traits = _product(ProductKind.DEPTH_WISE)
-    return Operation(f"DepthWiseConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
-
-
-def _transposed(spatial: int) -> Operation:
-    """Define TransposeConv1d, TransposeConv2d or TransposeConv3d."""
-    dilation = (optional("dilation", "u32[]", [1, 1, 1]),) if spatial == 3 else ()
-    params = (
-        *_window_params(spatial),
-        *dilation,
-        optional("group", "u32", 1),
-        optional("output_padding", _kind(spatial), _zeros(spatial)),
-    )
+    yield _define_product(f"Conv{spatial}d", rule, *windows, group, dilation, kind=ProductKind.CONVOLUTION)
+    if spatial < 3:
+        rule = partial(_convolution, spatial=spatial, depth_wise=True)
+        yield _define_product(f"DepthWiseConv{spatial}d", rule, *windows, dilation, kind=ProductKind.DEPTH_WISE)
+    transposed = (*windows, *([dilation] if spatial == 3 else []), group, optional("output_padding", kind, zeros))
     rule = partial(_transpose_convolution, spatial=spatial)
-    traits = _product(ProductKind.TRANSPOSED)
-    return Operation(f"TransposeConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
+    yield _define_product(f"TransposeConv{spatial}d", rule, *transposed, kind=ProductKind.TRANSPOSED)
 
 
 def _pooling(name: str, spatial: int, traits: Traits, *more: Param) -> Operation:
     """Define a pooling operation; `more` are its parameters besides the window's."""
-    params = (Param("filter_size", "u32[]"), Param("stride", "u32[]"), Param("pad_amount", "u32[]"), *more)
-    return Operation(name, (1, 1), (1, 1), params, partial(_pool, spatial=spatial), {0: NUMBERS}, traits=traits)
+    params = (*required("u32[]", "filter_size", "stride", "pad_amount"), *more)
+    return define(name, partial(_pool, spatial=spatial), *params, types=(NUMBERS,), traits=traits)
 
 
 def _product(kind: ProductKind) -> Traits:
@@ -274,9 +238,7 @@ def _product(kind: ProductKind) -> Traits:
 
 _AVERAGE = Traits(window=True, takes_clamp=True, fixed_point=True)
 _MAXIMUM = Traits(window=True, takes_clamp=True, moves=Movement(Picks.ORDER))
-
-
-_WEIGHTED = {0: REALS, 1: REALS, 2: (*REALS, DataType.INT_32)}
+_WEIGHTED = (REALS, REALS, (*REALS, DataType.INT_32))
 _BYTES = (DataType.UINT_8, DataType.INT_8)
 _EDGES = optional("count_pad_for_edges", "bool", False)
 _ROUNDING = optional("rounding_mode", "u32", FLOOR)
@@ -284,37 +246,24 @@ _TIES = own("ties_away_from_zero", "bool", False)
 """Whether a fixed-point mean halfway between two stored values is rounded away from 0 instead of to even."""
 
 OPERATIONS = (
-    *(_conv(n) for n in (1, 2, 3)),
-    *(_depth_wise(n) for n in (1, 2)),
-    *(_transposed(n) for n in (1, 2, 3)),
-    Operation(
-        "FullyConnected",
-        (2, 3),
-        (1, 1),
-        (optional("keep_dims", "bool", False),),
-        _fully_connected,
-        _WEIGHTED,
-        traits=_product(ProductKind.ROWS),
-    ),
-    Operation(
+    *(operation for spatial in (1, 2, 3) for operation in _convolutions(spatial)),
+    _define_product("FullyConnected", _fully_connected, optional("keep_dims", "bool", False), kind=ProductKind.ROWS),
+    define(
         "MatMul",
-        (2, 3),
-        (1, 1),
-        (optional("transpose_in0", "bool", False), optional("transpose_in1", "bool", False)),
         _matmul_with_bias,
-        {0: NUMBERS, 1: NUMBERS, 2: NUMBERS},
+        *options("bool", transpose_in0=False, transpose_in1=False),
+        inputs=(2, 3),
+        types=(NUMBERS, NUMBERS, NUMBERS),
         traits=_product(ProductKind.MATRIX),
     ),
-    Operation(
+    define(
         "MatMulInteger",
-        (2, 4),
-        (1, 1),
-        (),
         _matmul_integer,
-        dict.fromkeys(range(4), _BYTES),
-        {0: DataType.INT_32},
-        ISTHMUS,
-        Traits(product=ProductKind.INTEGERS),
+        inputs=(2, 4),
+        types=[_BYTES] * 4,
+        output_types={0: DataType.INT_32},
+        package=ISTHMUS,
+        traits=Traits(product=ProductKind.INTEGERS),
     ),
     _pooling("PoolAvg2d", 2, _AVERAGE, _EDGES, _ROUNDING, _TIES),
     _pooling("PoolAvg3d", 3, _AVERAGE, _EDGES, _ROUNDING),

@@ -3,8 +3,6 @@
 Unused rows of NonZero and NonMaxSuppression are filled with -1 (the largest value of an unsigned type), those of the
 other operations with 0. SelectBoxes, which several of them are composed of, gives the number of boxes as the index of
 an unused row, so that one row of zeros behind the boxes is all that a following gather needs.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 """
 
 from __future__ import annotations
@@ -14,19 +12,17 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.graph.datatypes import INDICES, REALS, DataType
-from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, like, optional
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Param, define, like, optional, options, required
 
 
 def _non_max_suppression(call: Call) -> list[Dims]:
-    """Check boxes [batch, boxes, 4] and scores [batch, classes, boxes].
-
-    The outputs are rows [batch, class, box] of the selected boxes, and their number.
-    """
-    call.rank(0, 3)
-    call.rank(1, 3)
+    """Check boxes [batch, boxes, 4] and scores [batch, classes, boxes]."""
+    # The outputs are rows [batch, class, box] of the selected boxes, and their number.
+    call.check_rank(0, 3)
+    call.check_rank(1, 3)
     batch, boxes, _ = call.dims(0)
-    call.shape(0, batch, boxes, 4)
-    call.shape(1, batch, call.dims(1)[1], boxes)
+    call.check_dims(0, batch, boxes, 4)
+    call.check_dims(1, batch, call.dims(1)[1], boxes)
     out = call.declared_dims()
     if len(out) != 2 or out[1] != 3:
         call.refuse(f"out[0] {list(out)} must be [max_selected_indices,3]")
@@ -45,16 +41,14 @@ def _non_zero(call: Call) -> list[Dims]:
 
 
 def _detection_post_process(call: Call) -> list[Dims]:
-    """Check boxes (centers and sizes relative to anchors), class scores and anchors; the batch must be 1.
-
-    The outputs are the boxes' corners, their classes, their scores, and the number of detections.
-    """
-    call.rank(0, 3)
-    call.rank(1, 3)
+    """Check boxes (centers and sizes relative to anchors), class scores and anchors; the batch must be 1."""
+    # The outputs are the boxes' corners, their classes, their scores, and the number of detections.
+    call.check_rank(0, 3)
+    call.check_rank(1, 3)
     boxes, columns = call.dims(0)[1], call.dims(1)[2]
-    call.shape(0, 1, boxes, 4)
-    call.shape(1, 1, boxes, columns)
-    call.shape(2, boxes, 4)
+    call.check_dims(0, 1, boxes, 4)
+    call.check_dims(1, 1, boxes, columns)
+    call.check_dims(2, boxes, 4)
     detections, classes = call.number("max_detections", least=1), call.number("max_classes_per_detection", least=1)
     call.number("detections_per_class", least=1)
     if not boxes or not 1 <= call.number("num_classes") <= columns:
@@ -65,14 +59,14 @@ def _detection_post_process(call: Call) -> list[Dims]:
     return [(1, rows, 4), (1, rows), (1, rows), (1,)]
 
 
-def _selected(call: Call, scores: int, boxes: int) -> tuple[int, int, int]:
+def _check_selection(call: Call, scores: int, boxes: int) -> tuple[int, int, int]:
     """Check scores [batch, boxes, classes] and boxes [batch, boxes, 4] at these inputs.
 
     Return the batches, the boxes and the declared number of selected boxes, which out[0] has as its second dimension.
     """
-    call.rank(scores, 3)
+    call.check_rank(scores, 3)
     batch, count, classes = call.dims(scores)
-    call.shape(boxes, batch, count, 4)
+    call.check_dims(boxes, batch, count, 4)
     out = call.declared_dims()
     if not count or not classes or len(out) < 2 or not out[1]:
         call.refuse(f"boxes and scores {list(call.dims(scores))} cannot give {list(out)}")
@@ -81,16 +75,14 @@ def _selected(call: Call, scores: int, boxes: int) -> tuple[int, int, int]:
 
 def _select_boxes(call: Call) -> list[Dims]:
     """Check boxes and scores. The results are indices, scores and classes of the best boxes, and their number."""
-    batch, _, room = _selected(call, 1, 0)
+    batch, _, room = _check_selection(call, 1, 0)
     return [(batch, room)] * 3 + [(batch,)]
 
 
 def _multi_class_nms(call: Call) -> list[Dims]:
-    """Check boxes [batch, boxes, 4], scores [batch, boxes, classes] and any features [batch, boxes, …].
-
-    The results are boxes, scores and classes, best first, their number, and the features of the selected boxes.
-    """
-    batch, count, room = _selected(call, 1, 0)
+    """Check boxes [batch, boxes, 4], scores [batch, boxes, classes] and any features [batch, boxes, …]."""
+    # The results are boxes, scores and classes, best first, their number, and the features of the selected boxes.
+    batch, count, room = _check_selection(call, 1, 0)
     features = []
     for index in range(2, len(call.inputs)):
         dims = call.dims(index)
@@ -101,12 +93,10 @@ def _multi_class_nms(call: Call) -> list[Dims]:
 
 
 def _detection_output(call: Call) -> list[Dims]:
-    """Check scores [batch, boxes, classes], encoded boxes [batch, boxes, 4] and anchors [boxes, 4].
-
-    The results are scores, corners and classes of the best boxes, and their number.
-    """
-    batch, count, room = _selected(call, 0, 1)
-    call.shape(2, count, 4)
+    """Check scores [batch, boxes, classes], encoded boxes [batch, boxes, 4] and anchors [boxes, 4]."""
+    # The results are scores, corners and classes of the best boxes, and their number.
+    batch, count, room = _check_selection(call, 0, 1)
+    call.check_dims(2, count, 4)
     if (call.numbers("delta_scaling_factors", 4, least=-(2**31)) == 0).any():
         call.refuse("delta_scaling_factors must not be 0")
     call.number("nms_type", below=2)
@@ -127,90 +117,67 @@ FAST, REGULAR = range(2)
 """Values of DetectionOutput's nms_type."""
 
 OPERATIONS = (
-    Operation(
+    define(
         "NonMaxSuppression",
-        (2, 2),
-        (1, 2),
-        (
-            Param("iou_threshold", "f32"),
-            optional("score_threshold", "f32", 0.0),
-            optional("max_boxes_selected", "u32", 0),
-        ),
         _non_max_suppression,
-        {0: REALS, 1: REALS},
-        {0: (DataType.INT_32, DataType.INT_64), 1: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)},
+        *_NMS,
+        optional("max_boxes_selected", "u32", 0),
+        inputs=2,
+        outputs=(1, 2),
+        types=(REALS, REALS),
+        output_types={0: (DataType.INT_32, DataType.INT_64), 1: (*_COUNTS, DataType.INT_64)},
     ),
-    Operation("NonZero", (1, 1), (1, 1), (), _non_zero, output_types={0: INDICES}),
-    Operation(
+    define("NonZero", _non_zero, output_types={0: INDICES}),
+    define(
         "DetectionPostProcess",
-        (3, 3),
-        (4, 4),
-        (
-            Param("max_detections", "u32"),
-            Param("max_classes_per_detection", "u32"),
-            Param("num_classes", "u32"),
-            Param("score_threshold", "f32"),
-            Param("iou_threshold", "f32"),
-            Param("y_scale", "f32"),
-            Param("x_scale", "f32"),
-            Param("h_scale", "f32"),
-            Param("w_scale", "f32"),
-            optional("detections_per_class", "u32", 100),
-            optional("use_regular_nms", "bool", False),
-        ),
         _detection_post_process,
-        dict.fromkeys(range(3), REALS),
+        *required("u32", "max_detections", "max_classes_per_detection", "num_classes"),
+        *required("f32", "score_threshold", "iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale"),
+        optional("detections_per_class", "u32", 100),
+        optional("use_regular_nms", "bool", False),
+        inputs=3,
+        outputs=(4, 4),
+        types=[REALS] * 3,
         package=ISTHMUS,
     ),
-    Operation(
+    define(
         "MultiClassNms",
-        (2, 2 + _MAX_FEATURES),
-        (4, 4 + _MAX_FEATURES),
-        (*_NMS, optional("soft_nms_sigma", "f32", 0.0)),
         _multi_class_nms,
-        {0: REALS, 1: REALS},
-        {
-            0: REALS,
-            1: REALS,
-            2: (DataType.INT_32,),
-            3: _COUNTS,
+        *_NMS,
+        optional("soft_nms_sigma", "f32", 0.0),
+        inputs=(2, 2 + _MAX_FEATURES),
+        outputs=(4, 4 + _MAX_FEATURES),
+        types=(REALS, REALS),
+        output_types={
+            **dict(enumerate((REALS, REALS, (DataType.INT_32,), _COUNTS))),
             **{index: _feature_type(index) for index in range(4, 4 + _MAX_FEATURES)},
         },
     ),
-    Operation(
+    define(
         "DetectionOutput",
-        (3, 3),
-        (4, 4),
-        (
-            Param("delta_scaling_factors", "f32[]"),
-            Param("confidence_threshold", "f32"),
-            Param("iou_threshold", "f32"),
-            optional("nms_type", "u32", FAST),
-            optional("background_class_idx", "i32", -1),
-            optional("use_bg_in_nms", "bool", False),
-            optional("output_background", "bool", False),
-            optional("share_location", "bool", True),
-            optional("nms_eta", "f32", 1.0),
-            optional("detection_limit", "i32", -1),
-        ),
         _detection_output,
-        dict.fromkeys(range(3), REALS),
-        {0: REALS, 1: REALS, 2: (DataType.INT_32,), 3: _COUNTS},
+        Param("delta_scaling_factors", "f32[]"),
+        *required("f32", "confidence_threshold", "iou_threshold"),
+        optional("nms_type", "u32", FAST),
+        optional("background_class_idx", "i32", -1),
+        *options("bool", use_bg_in_nms=False, output_background=False, share_location=True),
+        optional("nms_eta", "f32", 1.0),
+        optional("detection_limit", "i32", -1),
+        inputs=3,
+        outputs=(4, 4),
+        types=[REALS] * 3,
+        output_types=dict(enumerate((REALS, REALS, (DataType.INT_32,), _COUNTS))),
     ),
-    Operation(
+    define(
         "SelectBoxes",
-        (2, 2),
-        (4, 4),
-        (
-            *_NMS,
-            optional("soft_nms_sigma", "f32", 0.0),
-            optional("nms_eta", "f32", 1.0),
-            optional("skipped_class", "i32", -1),
-            optional("limit", "i32", -1),
-        ),
         _select_boxes,
-        {0: REALS, 1: REALS},
-        {0: DataType.INT_32, 1: like(1), 2: DataType.INT_32, 3: DataType.INT_32},
+        *_NMS,
+        *options("f32", soft_nms_sigma=0.0, nms_eta=1.0),
+        *options("i32", skipped_class=-1, limit=-1),
+        inputs=2,
+        outputs=(4, 4),
+        types=(REALS, REALS),
+        output_types={0: DataType.INT_32, 1: like(1), 2: DataType.INT_32, 3: DataType.INT_32},
         package=ISTHMUS,
     ),
 )

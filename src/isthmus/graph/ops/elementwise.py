@@ -4,22 +4,35 @@ Convert, Quantize and Dequantize keep the real number; Cast keeps the stored one
 
 An operation is one entry here: its types and parameters, its numpy function, and its traits. Evaluation, passes and the
 lowering to kernels use this entry.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INDICES, INTEGERS, NUMBERS, REALS, UNSIGNED, DataType
-from isthmus.graph.operation import ISTHMUS, QTI, Call, Dims, Operation, Param, Rule, TypeRule, Types, like, optional
+from isthmus.graph.operation import (
+    ISTHMUS,
+    Call,
+    Dims,
+    Operation,
+    Param,
+    Rule,
+    TypeRule,
+    Types,
+    define,
+    like,
+    optional,
+    options,
+    required,
+)
 from isthmus.graph.ops import functions
-from isthmus.graph.ops.broadcasting import broadcast
 from isthmus.graph.ops.functions import erf, sigmoid, softplus
 from isthmus.graph.traits import Traits
 
@@ -28,60 +41,23 @@ Function = Callable[..., np.ndarray]
 BOOL = (DataType.BOOL_8,)
 
 UNARY_OPERATIONS = (
-    "ElementWiseAbs",
-    "ElementWiseAsin",
-    "ElementWiseAtan",
-    "ElementWiseCeil",
-    "ElementWiseCos",
-    "ElementWiseExp",
-    "ElementWiseFloor",
-    "ElementWiseLog",
-    "ElementWiseNeg",
-    "ElementWiseNot",
-    "Reciprocal",
-    "ElementWiseRound",
-    "ElementWiseRsqrt",
-    "ElementWiseSign",
-    "ElementWiseSin",
-    "ElementWiseSquareRoot",
-)
+    "ElementWiseAbs", "ElementWiseAsin", "ElementWiseAtan", "ElementWiseCeil", "ElementWiseCos", "ElementWiseExp",
+    "ElementWiseFloor", "ElementWiseLog", "ElementWiseNeg", "ElementWiseNot", "Reciprocal", "ElementWiseRound",
+    "ElementWiseRsqrt", "ElementWiseSign", "ElementWiseSin", "ElementWiseSquareRoot",
+)  # fmt: skip
 """The functions of ElementWiseUnary, by operation number."""
 
 BINARY_OPERATIONS = (
-    "ElementWiseAdd",
-    "ElementWiseAnd",
-    "ElementWiseDivide",
-    "ElementWiseEqual",
-    "ElementWiseFloorDiv",
-    "ElementWiseFmod",
-    "ElementWiseGreater",
-    "ElementWiseGreaterEqual",
-    "ElementWiseLess",
-    "ElementWiseLessEqual",
-    "ElementWiseMaximum",
-    "ElementWiseMinimum",
-    "ElementWiseMod",
-    "ElementWiseMultiply",
-    "ElementWiseNotEqual",
-    "ElementWiseOr",
-    "ElementWisePower",
-    "ElementWiseSquaredDifference",
-    "ElementWiseSubtract",
-    "ElementWiseXor",
-)
+    "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual", "ElementWiseFloorDiv",
+    "ElementWiseFmod", "ElementWiseGreater", "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseLessEqual",
+    "ElementWiseMaximum", "ElementWiseMinimum", "ElementWiseMod", "ElementWiseMultiply", "ElementWiseNotEqual",
+    "ElementWiseOr", "ElementWisePower", "ElementWiseSquaredDifference", "ElementWiseSubtract", "ElementWiseXor",
+)  # fmt: skip
 """The functions of ElementWiseBinary, by operation number."""
 
 NEURON_OPERATIONS = (
-    "Elu",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Relu",
-    "ReluMinMax",
-    "Sigmoid",
-    "ElementWiseSoftplus",
-    "Tanh",
-)
+    "Elu", "Gelu", "HardSigmoid", "HardSwish", "Relu", "ReluMinMax", "Sigmoid", "ElementWiseSoftplus", "Tanh",
+)  # fmt: skip
 """The functions of ElementWiseNeuron, by operation number."""
 
 
@@ -90,26 +66,26 @@ def _unary(call: Call) -> list[Dims]:
 
 
 def _binary(call: Call) -> list[Dims]:
-    call.same_type(0, 1)
-    return [broadcast(call, call.dims(0), call.dims(1))]
+    call.check_same_type(0, 1)
+    return [call.broadcast(call.dims(0), call.dims(1))]
 
 
 def _power(call: Call) -> list[Dims]:
     """Check a power; the exponent of a base in fixed point may have any type of numbers."""
     if not call.tensor(0).dtype.is_fixed_point or call.tensor(1).dtype not in NUMBERS:
-        call.same_type(0, 1)
-    return [broadcast(call, call.dims(0), call.dims(1))]
+        call.check_same_type(0, 1)
+    return [call.broadcast(call.dims(0), call.dims(1))]
 
 
 def _select(call: Call) -> list[Dims]:
-    call.same_type(1, 2)
-    return [broadcast(call, call.dims(0), call.dims(1), call.dims(2))]
+    call.check_same_type(1, 2)
+    return [call.broadcast(call.dims(0), call.dims(1), call.dims(2))]
 
 
 def _multiplex(call: Call) -> list[Dims]:
     """Check a selector and any number of operands; each element of the result comes from the operand it names."""
-    call.same_type(*range(1, len(call.inputs)))
-    return [broadcast(call, *(call.dims(index) for index in range(len(call.inputs))))]
+    call.check_same_type(*range(1, len(call.inputs)))
+    return [call.broadcast(*(call.dims(index) for index in range(len(call.inputs))))]
 
 
 def _logit(call: Call) -> list[Dims]:
@@ -120,16 +96,14 @@ def _logit(call: Call) -> list[Dims]:
 
 
 def _prelu(call: Call) -> list[Dims]:
-    """Check slopes that broadcast to in[0].
-
-    Slopes of rank 1 are those of the last axis; further ones are not used. Those of 16-bit data may have 8 bits.
-    """
+    """Check slopes that broadcast to in[0]."""
+    # Slopes of rank 1 are those of the last axis; further ones are not used. Those of 16-bit data may have 8 bits.
     (x, slopes), dims = (call.tensor(0), call.tensor(1)), call.dims(0)
     if not (x.dtype.is_fixed_point and slopes.dtype.is_fixed_point and slopes.itemsize < x.itemsize == 2):
-        call.same_type(0, 1)
+        call.check_same_type(0, 1)
     by_channel = slopes.quantization is not None and slopes.quantization.axis is not None
     further = dims and len(slopes.dims) == 1 and slopes.dims[0] > dims[-1] > 0 and not by_channel
-    if not further and broadcast(call, dims, slopes.dims) != dims:
+    if not further and call.broadcast(dims, slopes.dims) != dims:
         call.refuse(f"slopes {list(slopes.dims)} must broadcast to in[0] {list(dims)}")
     return [dims]
 
@@ -154,6 +128,7 @@ def _softplus(call: Call) -> list[Dims]:
 
 _ELEMENT_WISE = Traits(element_wise=True)
 _FUNCTION = Traits(element_wise=True, fixed_point=True)
+_ACTIVATION = Traits(element_wise=True, fixed_point=True, activation=True)
 _COMMUTATIVE = Traits(element_wise=True, commutative=True)
 _EXTREME = Traits(element_wise=True, commutative=True, fixed_point=True)
 _SUM = Traits(element_wise=True, commutative=True, fixed_point=True, takes_clamp=True)
@@ -166,39 +141,32 @@ def _limit(low: float, high: float) -> Traits:
 
 
 def _one(
-    name: str,
-    function: Function,
-    types: Types = REALS,
-    *params: Param,
-    rule: Rule = _unary,
-    package: str = QTI,
-    traits: Traits = _FUNCTION,
+    name: str, function: Function, types: Types = REALS, *params: Param, rule: Rule = _unary, **more: Any
 ) -> Operation:
-    """Define a function of one operand."""
-    return Operation(name, (1, 1), (1, 1), params, rule, {0: types}, package=package, traits=traits, function=function)
+    """Define a function of one operand; `more` are further fields of `Operation`."""
+    return define(name, rule, *params, types=(types,), function=function, **{"traits": _FUNCTION, **more})
 
 
 def _two(
-    name: str,
-    function: Function,
-    traits: Traits = _ELEMENT_WISE,
-    types: Types = NUMBERS,
-    package: str = QTI,
-    rule: Rule = _binary,
-) -> Operation:
+    name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS, rule: Rule = _binary,
+    **more: Any,
+) -> Operation:  # fmt: skip
     """Define arithmetic or logic on two operands, which have the same type unless the rule allows others."""
-    return Operation(name, (2, 2), (1, 1), (), rule, {0: types}, package=package, traits=traits, function=function)
+    return define(name, rule, inputs=2, types=(types,), function=function, traits=traits, **more)
 
 
 def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Operation:
     """Define a comparison of two operands of the same type."""
-    types = {0: (*NUMBERS, *BOOL)}
-    return Operation(name, (2, 2), (1, 1), (), _binary, types, {0: DataType.BOOL_8}, traits=traits, function=function)
+    return _two(name, function, traits, (*NUMBERS, *BOOL), output_types={0: DataType.BOOL_8})
 
 
 # Functions of one operand that QNN's package lacks.
 _extra = partial(_one, package=ISTHMUS)
+# Functions that only networks use.
+_activation = partial(_one, traits=_ACTIVATION)
 _on_bits = partial(_two, package=ISTHMUS)
+_IS: dict[str, Any] = {"output_types": {0: DataType.BOOL_8}, "traits": _ELEMENT_WISE}
+"""What tests of one operand have in common."""
 _alpha = partial(optional, "alpha", "f32")
 _beta = partial(optional, "beta", "f32")
 
@@ -246,20 +214,19 @@ _NAMED = (
         traits=_limit(-1.0, 1.0),
     ),
     _one("Relu6", lambda x: np.clip(x, 0, 6), NUMBERS, traits=_limit(0.0, 6.0)),
-    _one("Gelu", lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))),
-    _one("HardSwish", lambda x: x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
+    _activation("Gelu", lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))),
+    _activation("HardSwish", lambda x: x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
     _one("Sigmoid", sigmoid),
     _one("Tanh", np.tanh),
-    _one("Elu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), REALS, _alpha(1.0)),
+    _activation("Elu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), REALS, _alpha(1.0)),
     _one(
         "ReluMinMax",
         lambda x, min_value, max_value: np.clip(x, np.float32(min_value), np.float32(max_value)),
         REALS,
-        Param("min_value", "f32"),
-        Param("max_value", "f32"),
+        *required("f32", "min_value", "max_value"),
         rule=_clamp,
     ),
-    _one("ElementWiseSoftplus", softplus, REALS, _beta(1.0), optional("threshold", "f32", -1.0), rule=_softplus),
+    _activation("ElementWiseSoftplus", softplus, REALS, _beta(1.0), optional("threshold", "f32", -1.0), rule=_softplus),
     _extra("Erf", erf),
     _extra("Tan", np.tan),
     _extra("Acos", np.arccos),
@@ -268,55 +235,34 @@ _NAMED = (
     _extra("Asinh", np.arcsinh),
     _extra("Acosh", np.arccosh),
     _extra("Atanh", np.arctanh),
-    _extra("Silu", lambda x: x * sigmoid(x)),
-    _extra("Mish", lambda x: x * np.tanh(softplus(x))),
+    _activation("Silu", lambda x: x * sigmoid(x), package=ISTHMUS),
+    _activation("Mish", lambda x: x * np.tanh(softplus(x)), package=ISTHMUS),
     _extra("BitwiseNot", np.invert, INTEGERS, traits=_ELEMENT_WISE),
     _on_bits("BitwiseAnd", np.bitwise_and, _COMMUTATIVE, INTEGERS),
     _on_bits("BitwiseOr", np.bitwise_or, _COMMUTATIVE, INTEGERS),
     _on_bits("BitwiseXor", np.bitwise_xor, _COMMUTATIVE, INTEGERS),
     _on_bits("BitShiftLeft", np.left_shift, types=UNSIGNED),
     _on_bits("BitShiftRight", np.right_shift, types=UNSIGNED),
-    Operation(
-        "Prelu",
-        (2, 2),
-        (1, 1),
-        (),
-        _prelu,
-        {0: REALS},
-        traits=Traits(element_wise=True, coefficients=True, fixed_point=True),
-        function=_leaky,
-    ),
-    Operation(
+    _two("Prelu", _leaky, replace(_ACTIVATION, coefficients=True), REALS, _prelu),
+    define(
         "ElementWiseSelect",
-        (3, 3),
-        (1, 1),
-        (),
         _select,
-        {0: BOOL},
-        {0: like(1)},
+        inputs=3,
+        types=(BOOL,),
+        output_types={0: like(1)},
         traits=_ELEMENT_WISE,
         function=lambda condition, yes, no: np.asarray(np.where(condition, yes, no)),
     ),
-    *(
-        # QNN's name, and the name that the package of this project had before QNN had one.
-        Operation(name, (1, 1), (1, 1), (), _unary, {0: FLOATS}, {0: DataType.BOOL_8}, package, _ELEMENT_WISE, np.isnan)
-        for name, package in (("IsNan", QTI), ("IsNaN", ISTHMUS))
-    ),
-    Operation(
-        "IsInf",
-        (1, 1),
-        (1, 1),
-        (optional("detect_negative", "bool", True), optional("detect_positive", "bool", True)),
-        _unary,
-        {0: FLOATS},
-        {0: DataType.BOOL_8},
-        traits=_ELEMENT_WISE,
-        function=functions.is_infinite,
-    ),
+    # QNN's name, and the name that the package of this project had before QNN had one.
+    _one("IsNan", np.isnan, FLOATS, **_IS),
+    _extra("IsNaN", np.isnan, FLOATS, **_IS),
+    _one("IsInf", functions.is_infinite, FLOATS, *options("bool", detect_negative=True, detect_positive=True), **_IS),
 )
 _NAMELESS = (
     _one("Reciprocal", lambda x: 1.0 / x),
-    _one("HardSigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0), REALS, _alpha(0.2), _beta(0.5)),
+    _activation(
+        "HardSigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0), REALS, _alpha(0.2), _beta(0.5)
+    ),
 )
 """Functions that can be selected only by an operation number."""
 
@@ -331,19 +277,19 @@ NUMBERED: dict[str, tuple[str, ...]] = {
 """Operations whose function is selected by a number."""
 
 
-def numbered(op: str, operation: int) -> Operation:
+def numbered_function(op: str, operation: int) -> Operation:
     """Return the function with this operation number."""
     return FUNCTIONS[NUMBERED[op][operation]]
 
 
-def _picked(call: Call) -> Operation:
+def _pick(call: Call) -> Operation:
     """Return the function that a call of ElementWiseUnary, -Binary or -Neuron selects by its number."""
-    return numbered(call.op, call.number("operation", below=len(NUMBERED[call.op])))
+    return numbered_function(call.op, call.number("operation", below=len(NUMBERED[call.op])))
 
 
 def _by_number(call: Call) -> list[Dims]:
     """Apply the rule of the function with this number, after filling in its defaults."""
-    function, tensor = _picked(call), call.tensor(0)
+    function, tensor = _pick(call), call.tensor(0)
     if tensor.dtype not in function.input_types[0]:
         call.refuse(f"in[0] {tensor.describe()} has a data type that {function.name} does not take")
     for param in function.params:
@@ -354,21 +300,21 @@ def _by_number(call: Call) -> list[Dims]:
 
 def _type_by_number(call: Call) -> DataType:
     """Return the data type of the result of the function with this number."""
-    dtype = _picked(call).output_type(call, 0)[1]
+    dtype = _pick(call).output_type(call, 0)[1]
     assert dtype is not None
     return dtype
 
 
-def _numbered(name: str, operands: int, types: Types | None, *params: Param) -> Operation:
+def _define_numbered(name: str, operands: int, types: Types | None, *params: Param) -> Operation:
     """Define an operation whose function is selected by a number; `types` are those of in[0], None for any."""
-    return Operation(
+    return define(
         name,
-        (operands, operands),
-        (1, 1),
-        (Param("operation", "u32"), *params),
         _by_number,
-        {} if types is None else {0: types},
-        {0: _type_by_number},
+        Param("operation", "u32"),
+        *params,
+        inputs=operands,
+        types=(types,),
+        output_types={0: _type_by_number},
         traits=_FUNCTION if operands == 1 else _ELEMENT_WISE,
     )
 
@@ -381,53 +327,29 @@ def _same_bits(call: Call) -> list[Dims]:
 
 def _conversion(name: str, types: Types | None, results: TypeRule, *params: Param, traits: Traits) -> Operation:
     """Define a conversion from `types` (None for any) to `results`; storing the result converts it."""
-    return Operation(
-        name,
-        (1, 1),
-        (1, 1),
-        params,
-        _unary,
-        {} if types is None else {0: types},
-        {0: results},
-        traits=traits,
-        function=lambda x, **params: x,
+    return define(
+        name, _unary, *params, types=(types,), output_types={0: results}, traits=traits, function=lambda x, **params: x
     )
 
 
+_BITS = (*FLOATS, *INTEGERS, *BOOL)
+
 OPERATIONS = (
     *_NAMED,
-    _numbered("ElementWiseUnary", 1, (*NUMBERS, *BOOL)),
-    _numbered(
+    _define_numbered("ElementWiseUnary", 1, (*NUMBERS, *BOOL)),
+    _define_numbered(
         "ElementWiseNeuron",
         1,
         REALS,
-        _alpha(),
-        _beta(),
-        optional("min_value", "f32"),
-        optional("max_value", "f32"),
-        optional("threshold", "f32", -1.0),
+        *options("f32", alpha=None, beta=None, min_value=None, max_value=None, threshold=-1.0),
     ),
-    _numbered("ElementWiseBinary", 2, None),
-    Operation("ElementWiseMux", (2, None), (1, 1), (), _multiplex, {0: INDICES}, {0: like(1)}),
-    Operation("Logit", (1, 2), (1, 1), (), _logit, {0: REALS, 1: FLOATS}),
+    _define_numbered("ElementWiseBinary", 2, None),
+    define("ElementWiseMux", _multiplex, inputs=(2, None), types=(INDICES,), output_types={0: like(1)}),
+    define("Logit", _logit, inputs=(1, 2), types=(REALS, FLOATS)),
     _conversion("Cast", None, None, traits=_ELEMENT_WISE),
-    Operation(
-        "BitCast",
-        (1, 1),
-        (1, 1),
-        (),
-        _same_bits,
-        {0: (*FLOATS, *INTEGERS, *BOOL)},
-        {0: (*FLOATS, *INTEGERS, *BOOL)},
-        ISTHMUS,
-    ),
+    define("BitCast", _same_bits, types=(_BITS,), output_types={0: _BITS}, package=ISTHMUS),
     _conversion(
-        "Convert",
-        REALS,
-        REALS,
-        optional("dynamic_input_data", "bool", False),
-        optional("dynamic_output_data", "bool", False),
-        traits=_FUNCTION,
+        "Convert", REALS, REALS, *options("bool", dynamic_input_data=False, dynamic_output_data=False), traits=_FUNCTION
     ),
     _conversion("Quantize", FLOATS, FIXED_POINTS, traits=_ELEMENT_WISE),
     _conversion("Dequantize", FIXED_POINTS, FLOATS, traits=_ELEMENT_WISE),

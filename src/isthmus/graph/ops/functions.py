@@ -46,7 +46,7 @@ def floor_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Compute a power; integers give an integer, unless an exponent is negative."""
+    """Compute a power: in integers if the base is integer and no exponent is negative, else in doubles."""
     if a.dtype.kind in "iu" and not (b < 0).any():
         return np.power(a, b)
     return np.power(a.astype(np.float64), b)

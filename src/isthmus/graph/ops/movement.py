@@ -1,19 +1,17 @@
-"""Operations that only move data: reshapes, slices, joins, gathers, scatters, blocks and shuffles.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
-"""
+"""Operations that only move data: reshapes, slices, joins, gathers, scatters, blocks and shuffles."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from isthmus.graph.datatypes import INDICES, DataType
-from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, Rule, optional, own
-from isthmus.graph.traits import PLAIN, Movement, Picks, Traits
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Param, define, optional, options, own, required
+from isthmus.graph.traits import Movement, Picks, Traits
 
 CONSTANT, MIRROR_SYMMETRIC, MIRROR_REFLECT, EDGE = range(4)
 """Values of Pad's scheme."""
@@ -70,7 +68,7 @@ def _concat(call: Call) -> list[Dims]:
     axis = call.axis()
     total = 0
     for index in range(len(call.inputs)):
-        call.same_type(0, index)
+        call.check_same_type(0, index)
         dims = call.dims(index)
         if len(dims) != len(first) or dims[:axis] != first[:axis] or dims[axis + 1 :] != first[axis + 1 :]:
             call.refuse(f"in[{index}] {list(dims)} must equal in[0] {list(first)} except along axis {axis}")
@@ -82,7 +80,7 @@ def _pack(call: Call) -> list[Dims]:
     dims = call.dims(0)
     axis = call.axis(rank=len(dims) + 1)
     for index in range(1, len(call.inputs)):
-        call.same_type(0, index)
+        call.check_same_type(0, index)
         if call.dims(index) != dims:
             call.refuse(f"in[{index}] {list(call.dims(index))} must have the dimensions of in[0], {list(dims)}")
     return [(*dims[:axis], len(call.inputs), *dims[axis:])]
@@ -108,12 +106,10 @@ def _split(call: Call) -> list[Dims]:
 
 
 def _strided_slice(call: Call) -> list[Dims]:
-    """Check ranges of (begin, end, stride), one per axis; bit i of a mask is for axis i.
-
-    begin_mask and end_mask take an axis from its first or to its last element. With a positive stride, negative bounds
-    count from the end. shrink_axes takes the element at begin, whatever the end and the stride, and removes the axis.
-    The ranges are replaced by resolved ones without masks.
-    """
+    """Check ranges of (begin, end, stride), one per axis; bit i of a mask is for axis i."""
+    # begin_mask and end_mask take an axis from its first or to its last element. With a positive stride, negative
+    # bounds count from the end. shrink_axes takes the element at begin, whatever the end and the stride, and removes
+    # the axis. The ranges are replaced by resolved ones without masks.
     dims = call.dims(0)
     ranges = call.numbers("ranges", len(dims), 3, least=-(2**31))
     if call.params["new_axes_mask"]:
@@ -214,9 +210,9 @@ def _gather_nd(call: Call) -> list[Dims]:
 
 def _scatter_elements(call: Call) -> list[Dims]:
     call.number("reduction", below=5)
-    call.same_type(0, 2)
+    call.check_same_type(0, 2)
     _check_elements(call, call.axis())
-    call.shape(2, *call.dims(1))
+    call.check_dims(2, *call.dims(1))
     return [call.dims(0)]
 
 
@@ -224,17 +220,17 @@ def _scatter_nd(call: Call) -> list[Dims]:
     """Check tuples of indices along the last axis of in[1], and updates of the elements or slices that they name."""
     dims, indices = call.dims(0), call.dims(1)
     call.number("reduction", below=5)
-    call.same_type(0, 2)
+    call.check_same_type(0, 2)
     if not indices or not 1 <= indices[-1] <= len(dims):
         call.refuse(f"indices {list(indices)} must end in 1 to {len(dims)} coordinates of {list(dims)}")
-    call.shape(2, *indices[:-1], *dims[indices[-1] :])
+    call.check_dims(2, *indices[:-1], *dims[indices[-1] :])
     _check_indices(call, 1, *dims[: indices[-1]])
     return [dims]
 
 
 def _block(call: Call) -> tuple[int, int]:
     """Return the height and width of parameter block_size; in[0] must be a batch of images."""
-    call.rank(0, 4)
+    call.check_rank(0, 4)
     height, width = call.numbers("block_size", 2, least=1).tolist()
     return height, width
 
@@ -299,7 +295,7 @@ def _one_hot(call: Call) -> list[Dims]:
 def _constant_of_shape(call: Call) -> list[Dims]:
     """Return the dimensions that a constant in[0] names, or the declared ones."""
     shape = call.tensor(0)
-    call.rank(0, 1)
+    call.check_rank(0, 1)
     if shape.data is None or not shape.is_static:
         return [call.declared_dims()]
     dims = tuple(int(d) for d in shape.data)
@@ -327,32 +323,20 @@ def _reverse_sequence(call: Call) -> list[Dims]:
     batch, time = call.axis("batch_axis"), call.axis("time_axis")
     if batch == time:
         call.refuse("batch_axis and time_axis must differ")
-    call.shape(1, call.dims(0)[batch])
+    call.check_dims(1, call.dims(0)[batch])
     return [call.dims(0)]
 
 
 _MOVES = Traits(moves=Movement(Picks.PLACE))
+_FILLS = Traits(moves=Movement(Picks.PLACE, fills=True))
+_JOINS = Traits(moves=Movement(Picks.PLACE, sources=()))
 _SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)), updates=True)
 """Traits of scatters; with a reduction they also compute."""
-
-
-def _operation(name: str, rule: Rule, *params: Param, traits: Traits = _MOVES, **more: Any) -> Operation:
-    """Define an operation on one operand; `more` are further fields of `Operation`."""
-    return Operation(name, (1, 1), (1, 1), params, rule, traits=traits, **more)
-
-
-def _joined(name: str, rule: Rule, axis: Param, *, fixed_point: bool = False) -> Operation:
-    """Define an operation that joins any number of operands along an axis."""
-    traits = Traits(moves=Movement(Picks.PLACE, sources=()), fixed_point=fixed_point)
-    return Operation(name, (1, None), (1, 1), (axis,), rule, traits=traits)
-
-
-def _indexed(name: str, rule: Rule, inputs: int, *params: Param) -> Operation:
-    """Define a gather (2 inputs: data, indices) or a scatter (3 inputs: data, indices, updates)."""
-    traits = _MOVES if inputs == 2 else _SCATTERS
-    return Operation(name, (inputs, inputs), (1, 1), (*params, _FROM_END), rule, {1: INDICES}, traits=traits)
-
-
+_GATHER: dict[str, Any] = {"inputs": 2, "types": (None, INDICES), "traits": _MOVES}
+"""What gathers have in common: their inputs are data and indices."""
+_SCATTER: dict[str, Any] = {"inputs": 3, "types": (None, INDICES), "traits": _SCATTERS}
+"""What scatters have in common: their inputs are data, indices and updates."""
+_SIZES = (DataType.UINT_32, DataType.INT_32, DataType.INT_64)
 _AXIS = Param("axis", "u32")
 _LAST_AXIS = optional("axis", "u32")
 _FIRST_AXIS = optional("axis", "u32", 0)
@@ -365,84 +349,59 @@ _FROM_END = own("from_end", "bool", True)
 _NO_PADS = [[0, 0], [0, 0]]
 
 OPERATIONS = (
-    _operation("Reshape", _reshape),
-    _operation("Squeeze", _squeeze, optional("axes", "u32[]")),
-    _operation("ExpandDims", _expand_dims, _AXIS),
-    _operation("Transpose", _transpose, Param("perm", "u32[]")),
-    _joined("Concat", _concat, _LAST_AXIS, fixed_point=True),
-    _joined("Pack", _pack, _AXIS),
-    Operation("UnPack", (1, 1), (1, None), (_AXIS,), _unpack, traits=_MOVES),
-    Operation("Split", (1, 1), (1, None), (_AXIS, Param("split_index", "u32[]")), _split, traits=_MOVES),
-    _operation(
+    define("Reshape", _reshape, traits=_MOVES),
+    define("Squeeze", _squeeze, optional("axes", "u32[]"), traits=_MOVES),
+    define("ExpandDims", _expand_dims, _AXIS, traits=_MOVES),
+    define("Transpose", _transpose, Param("perm", "u32[]"), traits=_MOVES),
+    define("Concat", _concat, _LAST_AXIS, inputs=(1, None), traits=replace(_JOINS, fixed_point=True)),
+    define("Pack", _pack, _AXIS, inputs=(1, None), traits=_JOINS),
+    define("UnPack", _unpack, _AXIS, outputs=(1, None), traits=_MOVES),
+    define("Split", _split, _AXIS, Param("split_index", "u32[]"), outputs=(1, None), traits=_MOVES),
+    define(
         "StridedSlice",
         _strided_slice,
         Param("ranges", "i32[]"),
-        optional("begin_mask", "u32", 0),
-        optional("end_mask", "u32", 0),
-        optional("shrink_axes", "u32", 0),
-        optional("new_axes_mask", "u32", 0),
+        *options("u32", begin_mask=0, end_mask=0, shrink_axes=0, new_axes_mask=0),
+        traits=_MOVES,
     ),
-    _operation(
+    define(
         "Pad",
         _pad,
         Param("scheme", "u32"),
         Param("pad_amount", "u32[]"),
         optional("pad_constant_value", "scalar", 0),
-        traits=Traits(moves=Movement(Picks.PLACE, fills=True), fixed_point=True),
+        traits=replace(_FILLS, fixed_point=True),
     ),
-    _operation("Tile", _tile, Param("multiples", "u32[]")),
-    _indexed("Gather", _gather, 2, Param("axis", "i32")),
-    _indexed("GatherElements", _gather_elements, 2, _FIRST_AXIS),
-    _indexed("GatherNd", _gather_nd, 2, optional("batch_dims", "u32", 0)),
-    _indexed("ScatterElements", _scatter_elements, 3, _FIRST_AXIS, _REDUCTION),
-    _indexed("ScatterNd", _scatter_nd, 3, _REDUCTION),
-    _operation("DepthToSpace", _depth_to_space, _BLOCK_SIZE, _MODE),
-    _operation("SpaceToDepth", _space_to_depth, _BLOCK_SIZE, _MODE),
-    _operation(
-        "SpaceToBatch",
-        _space_to_batch,
-        _BLOCK_SIZE,
-        optional("pad_amount", "u32[]", _NO_PADS),
-        traits=Traits(moves=Movement(Picks.PLACE, fills=True)),
-    ),
-    _operation("BatchToSpace", _batch_to_space, _BLOCK_SIZE, optional("crops", "u32[]", _NO_PADS)),
-    _operation("ChannelShuffle", _channel_shuffle, Param("num_groups", "u32"), _LAST_AXIS),
-    _operation(
+    define("Tile", _tile, Param("multiples", "u32[]"), traits=_MOVES),
+    define("Gather", _gather, Param("axis", "i32"), _FROM_END, **_GATHER),
+    define("GatherElements", _gather_elements, _FIRST_AXIS, _FROM_END, **_GATHER),
+    define("GatherNd", _gather_nd, optional("batch_dims", "u32", 0), _FROM_END, **_GATHER),
+    define("ScatterElements", _scatter_elements, _FIRST_AXIS, _REDUCTION, _FROM_END, **_SCATTER),
+    define("ScatterNd", _scatter_nd, _REDUCTION, _FROM_END, **_SCATTER),
+    define("DepthToSpace", _depth_to_space, _BLOCK_SIZE, _MODE, traits=_MOVES),
+    define("SpaceToDepth", _space_to_depth, _BLOCK_SIZE, _MODE, traits=_MOVES),
+    define("SpaceToBatch", _space_to_batch, _BLOCK_SIZE, optional("pad_amount", "u32[]", _NO_PADS), traits=_FILLS),
+    define("BatchToSpace", _batch_to_space, _BLOCK_SIZE, optional("crops", "u32[]", _NO_PADS), traits=_MOVES),
+    define("ChannelShuffle", _channel_shuffle, Param("num_groups", "u32"), _LAST_AXIS, traits=_MOVES),
+    define(
         "OneHot",
         _one_hot,
         Param("depth", "u32"),
         _LAST_AXIS,
-        optional("on_value", "scalar", 1),
-        optional("off_value", "scalar", 0),
+        *options("scalar", on_value=1, off_value=0),
         _FROM_END,
-        input_types={0: INDICES},
+        types=(INDICES,),
         output_types={0: None},
-        traits=PLAIN,
     ),
-    _operation(
-        "ConstantOfShape",
-        _constant_of_shape,
-        Param("value", "scalar"),
-        input_types={0: INDICES},
-        output_types={0: None},
-        traits=PLAIN,
-    ),
-    _operation(
-        "Shape",
-        _shape,
-        optional("start", "u32", 0),
-        optional("end", "u32"),
-        output_types={0: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)},
-        traits=PLAIN,
-    ),
-    _operation("Reverse", _reverse, Param("axes", "u32[]"), package=ISTHMUS),
-    Operation(
+    define("ConstantOfShape", _constant_of_shape, Param("value", "scalar"), types=(INDICES,), output_types={0: None}),
+    define("Shape", _shape, optional("start", "u32", 0), optional("end", "u32"), output_types={0: _SIZES}),
+    define("Reverse", _reverse, Param("axes", "u32[]"), package=ISTHMUS, traits=_MOVES),
+    define(
         "ReverseSequence",
-        (2, 2),
-        (1, 1),
-        (Param("batch_axis", "u32"), Param("time_axis", "u32")),
         _reverse_sequence,
-        {1: INDICES},
+        *required("u32", "batch_axis", "time_axis"),
+        inputs=2,
+        types=(None, INDICES),
         package=ISTHMUS,
         traits=_MOVES,
     ),

@@ -16,7 +16,7 @@ gate; 7, 8, 9 input biases and 10, 11, 12 recurrent biases [H] in the same order
 from __future__ import annotations
 
 from isthmus.graph.datatypes import REALS
-from isthmus.graph.operation import Call, Dims, Operation, optional
+from isthmus.graph.operation import Call, Dims, define, options
 from isthmus.graph.traits import Traits
 
 FORWARD, REVERSE = 0, 1
@@ -25,9 +25,9 @@ FORWARD, REVERSE = 0, 1
 
 def _lstm(call: Call) -> list[Dims]:
     """Check an Lstm and return the dimensions of its outputs; the module's docstring numbers the operands."""
-    call.rank(0, 2, 3)
-    call.rank(1, 2)
-    call.rank(4, 2)
+    call.check_rank(0, 2, 3)
+    call.check_rank(1, 2)
+    call.check_rank(4, 2)
     call.number("direction", below=2)
     *steps, batch, features = call.dims(0)
     units, hidden = call.dims(1)[0], call.dims(4)[1]
@@ -44,7 +44,7 @@ def _lstm(call: Call) -> list[Dims]:
         ((23,), (hidden,)),
     ):
         for index in indices:
-            call.shape(index, *dims)
+            call.check_dims(index, *dims)
     if call.given(22) is None and hidden != units:
         call.refuse(f"without projection weights in[22] the recurrent weights must be [{units},{units}]")
     if call.given(23) is not None and call.given(22) is None:
@@ -64,8 +64,8 @@ def _together(call: Call, *indices: int) -> None:
 
 def _gru(call: Call) -> list[Dims]:
     """Check a Gru and return the dimensions of its outputs; the module's docstring numbers the operands."""
-    call.rank(0, 3)
-    call.rank(1, 2)
+    call.check_rank(0, 3)
+    call.check_rank(1, 2)
     call.number("direction", below=2)
     call.number("linear_before_reset", below=2)
     steps, batch, features = call.dims(0)
@@ -77,42 +77,30 @@ def _gru(call: Call) -> list[Dims]:
         ((13,), (1, batch, units)),
     ):
         for index in indices:
-            call.shape(index, *dims)
+            call.check_dims(index, *dims)
     return [(steps, batch, units), (1, batch, units)]
 
 
 OPERATIONS = (
-    Operation(
+    define(
         "Lstm",
-        (12, 24),
-        (1, 3),
-        (
-            optional("direction", "u32", FORWARD),
-            *(
-                optional(name, "f32", 0.0)
-                for name in (
-                    "cell_clip_threshold",
-                    "output_clip_threshold",
-                    "input_gate_qscale",
-                    "forget_gate_qscale",
-                    "cell_gate_qscale",
-                    "output_gate_qscale",
-                    "hidden_state_offset",
-                    "hidden_state_qscale",
-                )
-            ),
-        ),
         _lstm,
-        dict.fromkeys(range(24), REALS),
+        *options("u32", direction=FORWARD),
+        *options("f32", cell_clip_threshold=0.0, output_clip_threshold=0.0),
+        *options("f32", input_gate_qscale=0.0, forget_gate_qscale=0.0, cell_gate_qscale=0.0, output_gate_qscale=0.0),
+        *options("f32", hidden_state_offset=0.0, hidden_state_qscale=0.0),
+        inputs=(12, 24),
+        outputs=(1, 3),
+        types=[REALS] * 24,
         traits=Traits(gates=4),
     ),
-    Operation(
+    define(
         "Gru",
-        (7, 14),
-        (1, 2),
-        (optional("direction", "u32", FORWARD), optional("linear_before_reset", "u32", 0)),
         _gru,
-        dict.fromkeys(range(14), REALS),
+        *options("u32", direction=FORWARD, linear_before_reset=0),
+        inputs=(7, 14),
+        outputs=(1, 2),
+        types=[REALS] * 14,
         traits=Traits(gates=3),
     ),
 )

@@ -1,14 +1,11 @@
-"""Reductions and normalizations: sums over axes, arg-max and arg-min, softmax, sorting, norms.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
-"""
+"""Reductions and normalizations: sums over axes, arg-max and arg-min, softmax, sorting, norms."""
 
 from __future__ import annotations
 
 import math
 
 from isthmus.graph.datatypes import INDICES, NUMBERS, REALS
-from isthmus.graph.operation import Call, Dims, Operation, Param, Rule, optional
+from isthmus.graph.operation import Call, Dims, Param, define, optional, options
 from isthmus.graph.traits import PLAIN, Movement, Picks, Traits
 
 MU_SIGMA, RMS = 0, 1
@@ -19,7 +16,7 @@ LRN_ACROSS_CHANNEL, LRN_WITHIN_CHANNEL = 0, 1
 """Values of Lrn's region."""
 
 
-def _reduced(call: Call, axes: tuple[int, ...]) -> list[Dims]:
+def _drop_axes(call: Call, axes: tuple[int, ...]) -> list[Dims]:
     """Return in[0]'s dimensions with these axes removed, or with size 1 if keep_dims is set."""
     dims = call.dims(0)
     if call.params["keep_dims"]:
@@ -34,19 +31,19 @@ def _check_filled(call: Call, axes: tuple[int, ...]) -> None:
 
 
 def _reduce(call: Call) -> list[Dims]:
-    return _reduced(call, call.axes())
+    return _drop_axes(call, call.axes())
 
 
 def _reduce_filled(call: Call) -> list[Dims]:
     axes = call.axes()
     _check_filled(call, axes)
-    return _reduced(call, axes)
+    return _drop_axes(call, axes)
 
 
 def _argument(call: Call) -> list[Dims]:
     axis = call.axis()
     _check_filled(call, (axis,))
-    return _reduced(call, (axis,))
+    return _drop_axes(call, (axis,))
 
 
 def _along_axis(call: Call) -> list[Dims]:
@@ -69,7 +66,7 @@ def _check_channels(call: Call) -> int:
         call.refuse("in[0] needs a channel axis")
     channels = call.dims(0)[-1]
     for index in (1, 2):
-        call.shape(index, channels)
+        call.check_dims(index, channels)
     return channels
 
 
@@ -102,7 +99,7 @@ def _layer_norm(call: Call) -> list[Dims]:
     if not axes:
         call.refuse("axes must name at least one axis")
     for index in (1, 2):
-        call.shape(index, *(dims[a] for a in axes))
+        call.check_dims(index, *(dims[a] for a in axes))
     return [dims]
 
 
@@ -115,7 +112,7 @@ def _l2_norm(call: Call) -> list[Dims]:
 
 
 def _lrn(call: Call) -> list[Dims]:
-    call.rank(0, 3, 4)
+    call.check_rank(0, 3, 4)
     call.number("radius")
     call.number("region", below=2)
     if not math.isfinite(call.params["beta"]):
@@ -123,23 +120,18 @@ def _lrn(call: Call) -> list[Dims]:
     return [call.dims(0)]
 
 
-def _operation(
-    name: str, rule: Rule, *params: Param, inputs: tuple[int, int] = (1, 1), traits: Traits = PLAIN
-) -> Operation:
-    """Define an operation on reals with one output."""
-    return Operation(name, inputs, (1, 1), params, rule, dict.fromkeys(range(inputs[1]), REALS), traits=traits)
-
-
 _AXES = Param("axes", "u32[]")
 _AXIS = Param("axis", "u32")
 _KEEP_DIMS = optional("keep_dims", "bool", False)
 _BETA = optional("beta", "f32", 1.0)
+_AFFINE = (REALS, REALS, REALS)
+"""The types of data, scale and bias."""
 _SUM = Traits(fixed_point=True)
 _EXTREME = Traits(moves=Movement(Picks.ORDER))
 
 OPERATIONS = (
     *(
-        Operation(f"Reduce{name}", (1, 1), (1, 1), (_AXES, _KEEP_DIMS), rule, {0: NUMBERS}, traits=traits)
+        define(f"Reduce{name}", rule, _AXES, _KEEP_DIMS, types=(NUMBERS,), traits=traits)
         for name, rule, traits in (
             ("Sum", _reduce, _SUM),
             ("Prod", _reduce, PLAIN),
@@ -149,46 +141,33 @@ OPERATIONS = (
         )
     ),
     *(
-        Operation(
-            name,
-            (1, 1),
-            (1, 1),
-            (_AXIS, _KEEP_DIMS),
-            _argument,
-            {0: NUMBERS},
-            {0: INDICES},
-            traits=Traits(orders=True),
+        define(
+            name, _argument, _AXIS, _KEEP_DIMS, types=(NUMBERS,), output_types={0: INDICES}, traits=Traits(orders=True)
         )
         for name in ("Argmax", "Argmin")
     ),
-    _operation("Softmax", _along_axis, optional("axis", "u32"), _BETA, traits=Traits(fixed_point=True)),
-    _operation("LogSoftmax", _along_axis, _AXIS, _BETA, traits=Traits(fixed_point=True)),
-    Operation(
+    define("Softmax", _along_axis, optional("axis", "u32"), _BETA, types=(REALS,), traits=Traits(fixed_point=True)),
+    define("LogSoftmax", _along_axis, _AXIS, _BETA, types=(REALS,), traits=Traits(fixed_point=True)),
+    define(
         "TopK",
-        (1, 1),
-        (2, 2),
-        (Param("k", "u32"), optional("largest", "bool", True)),
         _top_k,
-        {0: NUMBERS},
-        {1: INDICES},
+        Param("k", "u32"),
+        optional("largest", "bool", True),
+        outputs=(2, 2),
+        types=(NUMBERS,),
+        output_types={1: INDICES},
     ),
-    Operation(
-        "CumulativeSum",
-        (1, 1),
-        (1, 1),
-        (_AXIS, optional("exclusive", "bool", False), optional("reverse", "bool", False)),
-        _along_axis,
-        {0: NUMBERS},
-    ),
-    _operation(
+    define("CumulativeSum", _along_axis, _AXIS, *options("bool", exclusive=False, reverse=False), types=(NUMBERS,)),
+    define(
         "Batchnorm",
         _per_channel,
         inputs=(2, 3),
+        types=_AFFINE,
         traits=Traits(element_wise=True, coefficients=True, takes_clamp=True),
     ),
-    _operation("LayerNorm", _layer_norm, optional("epsilon", "f32", 0.001), _AXES, inputs=(1, 3)),
-    _operation("RmsNorm", _layer_norm, optional("epsilon", "f32", 1e-6), _AXES, inputs=(1, 3)),
-    _operation(
+    define("LayerNorm", _layer_norm, optional("epsilon", "f32", 0.001), _AXES, inputs=(1, 3), types=_AFFINE),
+    define("RmsNorm", _layer_norm, optional("epsilon", "f32", 1e-6), _AXES, inputs=(1, 3), types=_AFFINE),
+    define(
         "InstanceNorm",
         _instance_norm,
         optional("epsilon", "f32", 1e-12),
@@ -196,23 +175,24 @@ OPERATIONS = (
         optional("normalize_variance", "bool", True),
         optional("region", "u32", ACROSS_SPATIAL),
         inputs=(2, 3),
+        types=_AFFINE,
     ),
-    _operation("GroupNorm", _group_norm, Param("epsilon", "f32"), Param("group", "u32"), inputs=(1, 3)),
-    _operation(
+    define("GroupNorm", _group_norm, Param("epsilon", "f32"), Param("group", "u32"), inputs=(1, 3), types=_AFFINE),
+    define(
         "L2Norm",
         _l2_norm,
         optional("axis", "u32", 0),
         optional("axes", "u32[]"),
         optional("epsilon", "f32", 1e-12),
+        types=(REALS,),
     ),
-    _operation(
+    define(
         "Lrn",
         _lrn,
-        optional("alpha", "f32", 1.0),
-        optional("beta", "f32", 0.5),
-        optional("bias", "f32", 1.0),
+        *options("f32", alpha=1.0, beta=0.5, bias=1.0),
         Param("radius", "i32"),
         optional("region", "u32", LRN_ACROSS_CHANNEL),
+        types=(REALS,),
         traits=Traits(window=True),
     ),
 )

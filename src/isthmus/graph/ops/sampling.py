@@ -1,12 +1,9 @@
-"""Operations that resample images: resize, crop, sample by a grid, colour conversion, correlation.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
-"""
+"""Operations that resample images: resize, crop, sample by a grid, colour conversion, correlation."""
 
 from __future__ import annotations
 
 from isthmus.graph.datatypes import INDICES, NUMBERS, REALS, DataType
-from isthmus.graph.operation import Call, Dims, Operation, Param, optional, own
+from isthmus.graph.operation import Call, Dims, Param, define, optional, options, own, required
 from isthmus.graph.traits import Movement, Picks, Traits
 
 HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC = range(4)
@@ -34,7 +31,7 @@ def _resize(call: Call) -> list[Dims]:
 
 
 def _resize_image(call: Call) -> list[Dims]:
-    call.rank(0, 4)
+    call.check_rank(0, 4)
     if call.params["align_corners"] and call.params["half_pixel_centers"]:
         call.refuse("align_corners and half_pixel_centers exclude each other")
     (n, h, w, c), out = call.dims(0), call.declared_dims()
@@ -45,11 +42,11 @@ def _resize_image(call: Call) -> list[Dims]:
 
 def _crop_and_resize(call: Call) -> list[Dims]:
     """Check an image, boxes [boxes, 4] and the image that each box is cut from."""
-    call.rank(0, 4)
-    call.rank(1, 2)
+    call.check_rank(0, 4)
+    call.check_rank(1, 2)
     boxes = call.dims(1)[0]
-    call.shape(1, boxes, 4)
-    call.shape(2, boxes)
+    call.check_dims(1, boxes, 4)
+    call.check_dims(2, boxes)
     call.number("interpolation_mode", below=2)
     height, width = call.numbers("resize_dims", 2, least=1).tolist()
     _check_image(call, 0)
@@ -64,8 +61,8 @@ def _check_image(call: Call, index: int) -> None:
 
 def _grid_sample(call: Call) -> list[Dims]:
     """Check an image and a grid of coordinates (x, y), or (x, y, z) in a volume, one for each pixel of the output."""
-    call.rank(0, 4, 5)
-    call.rank(1, len(call.dims(0)))
+    call.check_rank(0, 4, 5)
+    call.check_rank(1, len(call.dims(0)))
     (n, *sizes, c), (batch, *places, axes) = call.dims(0), call.dims(1)
     call.number("mode", below=2)
     call.number("padding_mode", below=3)
@@ -78,7 +75,7 @@ def _grid_sample(call: Call) -> list[Dims]:
 
 def _yuv_to_rgb(call: Call) -> list[Dims]:
     """Check a flat NV12 or NV21 image: a plane of luma, then interleaved chroma at half the height and width."""
-    call.rank(0, 2)
+    call.check_rank(0, 2)
     batch, size = call.dims(0)
     out = call.declared_dims()
     call.number("output_order", below=2)
@@ -89,8 +86,8 @@ def _yuv_to_rgb(call: Call) -> list[Dims]:
 
 def _correlation(call: Call) -> list[Dims]:
     """Check two equal images; the output has one channel per displacement, from -displacement to +displacement."""
-    call.rank(0, 4)
-    call.shape(1, *call.dims(0))
+    call.check_rank(0, 4)
+    call.check_dims(1, *call.dims(0))
     if call.dims(0)[3] < 1:
         call.refuse("in[0] has no channels to correlate")
     return [(*call.dims(0)[:3], 2 * call.number("displacement") + 1)]
@@ -107,7 +104,7 @@ def patch_padding(size: int, window: int, stride: int, same: bool) -> tuple[int,
 
 def _extract_patches(call: Call) -> list[Dims]:
     """Check images; the result has, for each window, all its pixels as one vector."""
-    call.rank(0, 4)
+    call.check_rank(0, 4)
     call.number("padding", below=2)
     n, *image, c = call.dims(0)
     sizes, strides, rates = (call.numbers(name, 2, least=1).tolist() for name in ("size", "stride", "rate"))
@@ -120,27 +117,33 @@ def _extract_patches(call: Call) -> list[Dims]:
 
 def _extract_glimpse(call: Call) -> list[Dims]:
     """Check images and the offsets [batch, 2] of one window in each, vertical coordinates first."""
-    call.rank(0, 4)
+    call.check_rank(0, 4)
     n, *_, c = call.dims(0)
-    call.shape(1, n, 2)
+    call.check_dims(1, n, 2)
     call.number("noise", below=3)
     _check_image(call, 0)
     return [(n, *call.numbers("size", 2, least=1).tolist(), c)]
 
 
+MAX_SAMPLES = 1 << 10
+"""The most samples of a region along an axis of a pixel."""
+
+
 def _roi_align(call: Call) -> list[Dims]:
     """Check images, regions [regions, 4] as (left, top, right, bottom), and the image that each belongs to."""
-    call.rank(0, 4)
-    call.rank(1, 2)
+    call.check_rank(0, 4)
+    call.check_rank(1, 2)
     regions, out = call.dims(1)[0], call.declared_dims()
-    call.shape(1, regions, 4)
-    call.shape(2, regions)
+    call.check_dims(1, regions, 4)
+    call.check_dims(2, regions)
     _check_image(call, 0)
     ratios = call.numbers("img_size_ratio", 2)
     if not (ratios > 0).all():
         call.refuse(f"img_size_ratio {ratios.tolist()} must be positive")
     for name in ("num_samples_y", "num_samples_x"):
         call.params[name] = max(call.params[name], 0)
+        if call.params[name] > MAX_SAMPLES:
+            call.refuse(f"{name} {call.params[name]} must be at most {MAX_SAMPLES}")
     if regions and not call.dims(0)[0]:
         call.refuse("there is no image that regions could be part of")
     if len(out) != 4 or out[0] != regions or out[3] != call.dims(0)[3]:
@@ -148,110 +151,73 @@ def _roi_align(call: Call) -> list[Dims]:
     return [out]
 
 
-_CORNERS = (optional("align_corners", "bool", False), optional("half_pixel_centers", "bool", False))
+_CORNERS = options("bool", align_corners=False, half_pixel_centers=False)
 _YUV_TYPES = (DataType.UINT_8, DataType.UFIXED_POINT_8)
 
 OPERATIONS = (
-    Operation(
+    define(
         "Resize",
-        (1, 1),
-        (1, 1),
-        (
-            optional("exclude_outside", "bool", False),
-            optional("transformation_mode", "u32", HALF_PIXEL),
-            optional("interpolation_mode", "u32", NEAREST),
-            optional("nearest_mode", "u32", ROUND_PREFER_FLOOR),
-            optional("cubic_coeff", "f32", -0.75),
-        ),
         _resize,
-        {0: NUMBERS},
+        *options("bool", exclude_outside=False),
+        *options("u32", transformation_mode=HALF_PIXEL, interpolation_mode=NEAREST, nearest_mode=ROUND_PREFER_FLOOR),
+        *options("f32", cubic_coeff=-0.75),
+        types=(NUMBERS,),
         traits=Traits(fixed_point=True),
     ),
-    Operation(
-        "ResizeBilinear",
-        (1, 1),
-        (1, 1),
-        _CORNERS,
-        _resize_image,
-        {0: NUMBERS},
-        traits=Traits(fixed_point=True),
-    ),
-    Operation(
-        "ResizeNearestNeighbor",
-        (1, 1),
-        (1, 1),
-        _CORNERS,
-        _resize_image,
-        traits=Traits(moves=Movement(Picks.PLACE)),
-    ),
-    Operation(
+    define("ResizeBilinear", _resize_image, *_CORNERS, types=(NUMBERS,), traits=Traits(fixed_point=True)),
+    define("ResizeNearestNeighbor", _resize_image, *_CORNERS, traits=Traits(moves=Movement(Picks.PLACE))),
+    define(
         "CropAndResize",
-        (3, 3),
-        (1, 1),
-        (
-            Param("resize_dims", "u32[]"),
-            optional("interpolation_mode", "u32", 0),
-            optional("extrapolation_value", "f32", 0.0),
-        ),
         _crop_and_resize,
-        {0: REALS, 1: REALS, 2: INDICES},
+        Param("resize_dims", "u32[]"),
+        optional("interpolation_mode", "u32", 0),
+        optional("extrapolation_value", "f32", 0.0),
+        inputs=3,
+        types=(REALS, REALS, INDICES),
     ),
-    Operation(
+    define(
         "GridSample",
-        (2, 2),
-        (1, 1),
-        (
-            optional("align_corners", "bool", False),
-            optional("mode", "u32", 0),
-            optional("padding_mode", "u32", 0),
-        ),
         _grid_sample,
-        {0: REALS, 1: REALS},
+        *options("bool", align_corners=False),
+        *options("u32", mode=0, padding_mode=0),
+        inputs=2,
+        types=(REALS, REALS),
     ),
-    Operation("Nv12ToRgb", (1, 1), (1, 1), (Param("output_order", "i32"),), _yuv_to_rgb, {0: _YUV_TYPES}),
-    Operation("Nv21ToRgb", (1, 1), (1, 1), (Param("output_order", "i32"),), _yuv_to_rgb, {0: _YUV_TYPES}),
-    Operation(
+    define("Nv12ToRgb", _yuv_to_rgb, Param("output_order", "i32"), types=(_YUV_TYPES,)),
+    define("Nv21ToRgb", _yuv_to_rgb, Param("output_order", "i32"), types=(_YUV_TYPES,)),
+    define(
         "Correlation1D",
-        (2, 2),
-        (1, 1),
-        (Param("displacement", "u32"), Param("shift", "i32")),
         _correlation,
-        {0: REALS, 1: REALS},
+        Param("displacement", "u32"),
+        Param("shift", "i32"),
+        inputs=2,
+        types=(REALS, REALS),
     ),
-    Operation(
+    define(
         "ExtractPatches",
-        (1, 1),
-        (1, 1),
-        (Param("size", "u32[]"), Param("stride", "u32[]"), optional("rate", "u32[]", [1, 1]), Param("padding", "u32")),
         _extract_patches,
+        *required("u32[]", "size", "stride"),
+        optional("rate", "u32[]", [1, 1]),
+        Param("padding", "u32"),
     ),
-    Operation(
+    define(
         "ExtractGlimpse",
-        (2, 2),
-        (1, 1),
-        (
-            Param("size", "i32[]"),
-            optional("centered", "bool", True),
-            optional("normalized", "bool", True),
-            optional("noise", "u32", UNIFORM),
-        ),
         _extract_glimpse,
-        {0: REALS, 1: REALS},
+        Param("size", "i32[]"),
+        *options("bool", centered=True, normalized=True),
+        optional("noise", "u32", UNIFORM),
+        inputs=2,
+        types=(REALS, REALS),
         traits=Traits(varies=True),
     ),
-    Operation(
+    define(
         "RoiAlign",
-        (3, 3),
-        (1, 1),
-        (
-            Param("img_size_ratio", "f32[]"),
-            optional("num_samples_y", "i32", 0),
-            optional("num_samples_x", "i32", 0),
-            optional("aligned", "bool", False),
-            optional("allow_invalid_roi", "bool", False),
-            own("largest_sample", "bool", False),
-        ),
         _roi_align,
-        {0: REALS, 1: REALS, 2: INDICES},
+        Param("img_size_ratio", "f32[]"),
+        *options("i32", num_samples_y=0, num_samples_x=0),
+        *options("bool", aligned=False, allow_invalid_roi=False),
+        own("largest_sample", "bool", False),
+        inputs=3,
+        types=(REALS, REALS, INDICES),
     ),
 )

@@ -1,12 +1,9 @@
-"""Operations on signals: the buffer of a stream, the short-time Fourier transform, the Hadamard transform.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
-"""
+"""Operations on signals: the buffer of a stream, the short-time Fourier transform, the Hadamard transform."""
 
 from __future__ import annotations
 
 from isthmus.graph.datatypes import FLOATS, REALS, DataType
-from isthmus.graph.operation import Call, Dims, Operation, Param, optional
+from isthmus.graph.operation import Call, Dims, define, optional, options, required
 from isthmus.graph.traits import Traits
 
 BLOCKING, NON_BLOCKING_LEFT, NON_BLOCKING_RIGHT = range(3)
@@ -28,11 +25,9 @@ def _buffer(call: Call) -> list[Dims]:
 
 
 def _stft(call: Call) -> list[Dims]:
-    """Check a signal [batch, samples, 1 or 2] (real or complex) and a window [frame_length].
-
-    The result is [batch, frames, frequencies, 2].
-    """
-    call.rank(0, 3)
+    """Check a signal [batch, samples, 1 or 2] (real or complex) and a window [frame_length]."""
+    # The result is [batch, frames, frequencies, 2].
+    call.check_rank(0, 3)
     batch, samples, parts = call.dims(0)
     window = call.given(1)
     if call.params["frame_length"] is None and window is not None:
@@ -40,7 +35,7 @@ def _stft(call: Call) -> list[Dims]:
     if call.params["frame_length"] is None:
         call.refuse("frame_length or a window must be given")
     length, step = call.number("frame_length", least=1), call.number("frame_step", least=1)
-    call.shape(1, length)
+    call.check_dims(1, length)
     if parts not in (1, 2) or samples < length:
         call.refuse(f"in[0] {list(call.dims(0))} must be [batch, {length} samples or more, 1 or 2]")
     if parts == 2 and call.params["onesided"]:
@@ -56,34 +51,23 @@ def _hadamard_transform(call: Call) -> list[Dims]:
 
 
 OPERATIONS = (
-    Operation(
+    define(
         "Buffer",
-        (1, 2),
-        (1, 1),
-        (
-            Param("buffer_size", "u32"),
-            Param("buffer_dim", "u32"),
-            optional("stride", "u32", 1),
-            optional("mode", "u32", BLOCKING),
-        ),
         _buffer,
-        {1: (DataType.BOOL_8,)},
+        *required("u32", "buffer_size", "buffer_dim"),
+        *options("u32", stride=1, mode=BLOCKING),
+        inputs=(1, 2),
+        types=(None, (DataType.BOOL_8,)),
         traits=Traits(varies=True),
     ),
-    Operation(
+    define(
         "Stft",
-        (1, 2),
-        (1, 1),
-        (Param("frame_step", "u32"), optional("frame_length", "u32"), optional("onesided", "bool", True)),
         _stft,
-        {0: FLOATS, 1: FLOATS},
+        *required("u32", "frame_step"),
+        optional("frame_length", "u32"),
+        optional("onesided", "bool", True),
+        inputs=(1, 2),
+        types=(FLOATS, FLOATS),
     ),
-    Operation(
-        "HadamardTransform",
-        (1, 1),
-        (1, 1),
-        (optional("scale", "f32", 1.0),),
-        _hadamard_transform,
-        {0: REALS},
-    ),
+    define("HadamardTransform", _hadamard_transform, optional("scale", "f32", 1.0), types=(REALS,)),
 )

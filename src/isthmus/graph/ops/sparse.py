@@ -3,23 +3,21 @@
 The structures of a sparse tensor in QNN's C interface (coordinates beside values) are not supported. A tensor that is
 sparse in a model is an ordinary tensor here, with zeros. So elements that were specified as 0 do not count as
 specified any more. The first axes of a tensor are its sparse ones; their number follows from the shapes.
-
-Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 """
 
 from __future__ import annotations
 
 from isthmus.graph.datatypes import INDICES, DataType
-from isthmus.graph.operation import Call, Dims, Operation, like, optional
+from isthmus.graph.operation import Call, Dims, define, like, optional
 
 
 def _create_sparse(call: Call) -> list[Dims]:
     """Check indices [count, sparse axes] and values [count, dense axes…] of the declared result."""
-    call.rank(0, 2)
+    call.check_rank(0, 2)
     out, (count, axes) = call.declared_dims(), call.dims(0)
     if not 1 <= axes <= len(out):
         call.refuse(f"indices of {axes} coordinates do not fit {list(out)}")
-    call.shape(1, count, *out[axes:])
+    call.check_dims(1, count, *out[axes:])
     return [out]
 
 
@@ -49,15 +47,8 @@ _SPECIFIED = optional("num_specified_elements", "u32")
 _COORDINATES = (DataType.INT_32, DataType.UINT_32)
 
 OPERATIONS = (
-    Operation("CreateSparse", (2, 2), (1, 1), (), _create_sparse, {0: INDICES}, {0: like(1)}),
-    Operation(
-        "GetSparseIndices",
-        (1, 1),
-        (1, 1),
-        (_SPECIFIED,),
-        _get_sparse_indices,
-        output_types={0: _COORDINATES},
-    ),
-    Operation("GetSparseValues", (1, 1), (1, 1), (_SPECIFIED,), _get_sparse_values),
-    Operation("SparseToDense", (1, 1), (1, 1), (), lambda call: [call.dims(0)]),
+    define("CreateSparse", _create_sparse, inputs=2, types=(INDICES,), output_types={0: like(1)}),
+    define("GetSparseIndices", _get_sparse_indices, _SPECIFIED, output_types={0: _COORDINATES}),
+    define("GetSparseValues", _get_sparse_values, _SPECIFIED),
+    define("SparseToDense", lambda call: [call.dims(0)]),
 )
