@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError, code_of
-from isthmus.frontends.formats import unknown_format
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.formats import reading_errors, unknown_format
 from isthmus.frontends.model_source import ModelSource
 from isthmus.frontends.unsupported import NeedsStages
 from isthmus.system import reading
@@ -29,6 +29,7 @@ __all__ = [
     "NeedsStages",
     "assumed_shapes",
     "contents",
+    "is_library",
     "is_model",
     "is_onnx",
     "is_self_contained",
@@ -85,9 +86,8 @@ def load_all(source: ModelSource) -> list[Graph]:
     if source.model is not None:
         from isthmus.frontends import onnx
 
-        return source.select([onnx.load(
-            source.model, path.stem, source.shapes, source.constants, whole_rows=source.whole_rows
-        )])  # fmt: skip
+        graph = onnx.load(source.model, path.stem, source.shapes, source.constants, whole_rows=source.whole_rows)
+        return source.select([graph])
     if reading.begins(path, DLC_MAGIC):
         _refuse_constants(source, "DLC")
         from isthmus.frontends import dlc
@@ -107,35 +107,34 @@ def load_data(data: bytes, source: ModelSource) -> Graph:
         _refuse_constants(source, "TFLite model")
         from isthmus.frontends import tflite
 
-        return tflite.load(data, path.stem, source.shapes)
+        return tflite.load(data, path.name, source.shapes)
     if data[0] in _ONNX_TAGS:
         from isthmus.frontends import onnx
 
-        return onnx.load(
-            data, path.stem, source.shapes, source.constants, folder=path.parent, whole_rows=source.whole_rows
-        )
+        model = _onnx_contents(path, data)
+        return onnx.load(model, path.stem, source.shapes, source.constants, whole_rows=source.whole_rows)
     raise unknown_format(path, data)
 
 
 def with_contents(source: ModelSource) -> ModelSource:
-    """Read an ONNX file, if it is one, and return the source with its contents.
+    """Return the source with the contents of its file, if that is an ONNX file; return other sources unchanged.
 
-    With open dimensions it may be converted again, for other shapes, so external weights are read too.
+    A model with open dimensions may be converted again, for other shapes, so its external weights are read too.
     """
     if source.model is not None or not is_onnx(reading.beginning(source.path, 8)):
         return source
-    model = _onnx_contents(source.path)
+    model = _onnx_contents(source.path, contents(source.path))
     source = replace(source, model=model)
     if any(map(any, open_dims(source).values())):
         model.keep_external_data()
     return source
 
 
-def _onnx_contents(path: Path) -> OnnxContents:
-    """Read and parse an ONNX file."""
+def _onnx_contents(path: Path, data: bytes) -> OnnxContents:
+    """Parse the bytes of an ONNX file."""
     from isthmus.frontends.onnx.schema import OnnxContents
 
-    return OnnxContents.parse(contents(path), path.stem, path.parent)
+    return OnnxContents.parse(data, path.name, path.parent)
 
 
 def staged_model(source: ModelSource, bounds: Mapping[str, Any] | None = None, selects: bool = True) -> StagedModel:
@@ -145,7 +144,7 @@ def staged_model(source: ModelSource, bounds: Mapping[str, Any] | None = None, s
     """
     from isthmus.frontends.onnx.staged import StagedModel
 
-    model = source.model or _onnx_contents(source.path)
+    model = source.model or _onnx_contents(source.path, contents(source.path))
     # Each stage reads the weights again.
     model.keep_external_data()
     return StagedModel(model, source.path.stem, source.shapes, source.constants, bounds, selects)
@@ -161,16 +160,16 @@ def open_dims(source: ModelSource) -> dict[str, tuple[bool, ...]]:
 
 
 def assumed_shapes(source: ModelSource) -> dict[str, list[int | str]]:
-    """Return the shapes of inputs in which open dimensions become 1, with the names of these; ONNX files have such.
+    """Return the shapes of an ONNX file's inputs of which open dimensions become 1; these are given as their names.
 
-    A file that cannot be read has none: loading it reports why.
+    The result is empty for other formats, and for a file that cannot be read: loading it reports why.
     """
     if not is_onnx(reading.beginning(source.path, 8)):
         return {}
     from isthmus.frontends.onnx import schema, signature
 
     try:
-        graph = schema.parse_model(contents(source.path), source.path.stem).graph
+        graph = schema.parse_model(contents(source.path), source.path.name).graph
         return signature.assumed_shapes(graph, source.shapes or {})
     except QnnError:
         return {}
@@ -181,6 +180,11 @@ def _refuse_constants(source: ModelSource, kind: str) -> None:
     if source.constants:
         rule = f"inputs of a {kind} cannot be constants"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{source.path}'", rule)
+
+
+def is_library(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins as a shared library (ELF) does."""
+    return reading.begins(path, LIBRARY_MAGIC)
 
 
 def is_tflite(data: bytes) -> bool:
@@ -199,7 +203,7 @@ def is_onnx(head: bytes) -> bool:
 
 
 def is_self_contained(data: bytes) -> bool:
-    """Return whether a model's file is all that it needs: an ONNX model may keep weights in other files.
+    """Return whether a model needs no other file than its own; an ONNX model may keep weights in other files.
 
     A damaged file counts as self-contained; loading it reports the damage.
     """
@@ -216,17 +220,8 @@ def is_self_contained(data: bytes) -> bool:
 
 def contents(path: Path) -> bytes:
     """Read the bytes of a TFLite or ONNX file."""
-    what = f"model file '{path}'"
-    try:
+    with reading_errors(path):
         data = reading.contents(path, _MAX_BYTES)
-    except FileNotFoundError:
-        hint = reading.nearest_file(path)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file", hint) from None
-    except OSError as problem:
-        code = code_of(problem, Code.COMMON_INVALID_ARGUMENT)
-        raise QnnError(code, what, f"it cannot be read: {problem.strerror}") from None
-    except MemoryError:
-        raise QnnError(Code.COMMON_MEM_ALLOC, what, "there is not enough memory to read it") from None
     if not data:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is empty")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", "it is empty")
     return data

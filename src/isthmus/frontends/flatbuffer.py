@@ -15,19 +15,11 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 
-SCALARS: dict[str, struct.Struct] = {
-    "bool": struct.Struct("<?"),
-    "i8": struct.Struct("<b"),
-    "u8": struct.Struct("<B"),
-    "i16": struct.Struct("<h"),
-    "u16": struct.Struct("<H"),
-    "i32": struct.Struct("<i"),
-    "u32": struct.Struct("<I"),
-    "i64": struct.Struct("<q"),
-    "u64": struct.Struct("<Q"),
-    "f32": struct.Struct("<f"),
-    "f64": struct.Struct("<d"),
-}
+_FORMATS = {
+    "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
+    "f32": "f", "f64": "d",
+}  # fmt: skip
+SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _FORMATS.items()}
 """The scalar kinds of the flatbuffer format."""
 
 MAX_TEXT = 1024
@@ -47,24 +39,16 @@ class File:
     def refuse(self, rule: str, at: int | None = None) -> NoReturn:
         """Refuse the file and name the location of the fault."""
         where = "" if at is None else f" at byte {at}"
-        raise QnnError(
-            Code.COMMON_LOADING_BINARIES,
-            f"file '{self.name}'",
-            f"{rule}{where} (the file has {len(self.data)} bytes)",
-            "The file is damaged, or it is neither a TFLite file nor a DLC.",
-        )
+        rule = f"{rule}{where} (the file has {len(self.data)} bytes)"
+        hint = "The file is damaged, or it is neither a TFLite file nor a DLC."
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{self.name}'", rule, hint)
 
     def check(self, at: int, size: int, what: str, align: int = 1) -> None:
         """Refuse a range that is not entirely inside the file or not aligned.
 
-        Parameters
-        ----------
-        at, size
-            The offset in the file and the number of bytes.
-        what
-            The name of what is there, for messages.
-        align
-            The required alignment of the offset in bytes.
+        - `at`, `size`: the offset in the file and the number of bytes.
+        - `what`: the name of what is there, for messages.
+        - `align`: the required alignment of the offset in bytes.
         """
         if at < 0 or size < 0 or at + size > len(self.data):
             self.refuse(f"{what} of {size} bytes is outside the file", at)
@@ -100,14 +84,9 @@ class Table:
     A table begins with the distance back to its vtable. A vtable is a list of 16-bit numbers: its own size, the size of
     the table, and the offset of each field in the table, 0 for an absent one.
 
-    Parameters
-    ----------
-    start, size
-        The table's offset in the file and its size in bytes.
-    vtable, fields
-        The vtable's offset in the file and the number of fields that it lists.
-    what
-        The table's name, for messages.
+    - `start`, `size`: the table's offset in the file and its size in bytes.
+    - `vtable`, `fields`: the vtable's offset in the file and the number of fields that it lists.
+    - `what`: the table's name, for messages.
     """
 
     file: File
@@ -133,6 +112,10 @@ class Table:
         file.check(start, size, what)
         return Table(file, start, vtable, (length - 4) // 2, size, what)
 
+    def refuse(self, rule: str) -> NoReturn:
+        """Refuse the file because of this table."""
+        self.file.refuse(rule, self.start)
+
     def place(self, field: int, size: int) -> int | None:
         """Return the position in the file of a field of `size` bytes, or None if the field is absent."""
         if field >= self.fields:
@@ -141,7 +124,7 @@ class Table:
         if offset == 0:
             return None
         if offset < _OFFSET or offset + size > self.size:
-            self.file.refuse(f"field {field} of {self.what} is outside its table", self.start)
+            self.refuse(f"field {field} of {self.what} is outside its table")
         return self.start + offset
 
     def room(self, field: int) -> int:
@@ -231,12 +214,9 @@ class Table:
 class Tables:
     """A vector of tables.
 
-    Parameters
-    ----------
-    start, count
-        The offset in the file of the first element, and the number of elements. Each element is the offset of a table.
-    what
-        The name of one table, for messages.
+    - `start`, `count`: the offset in the file of the first element, and the number of elements. Each element is the
+      offset of a table.
+    - `what`: the name of one table, for messages.
     """
 
     file: File

@@ -18,16 +18,13 @@ _OFFSET = struct.Struct("<I")
 
 
 class Behind(int):
-    """The offset of a table or vector in content that follows the flatbuffer, instead of what it has."""
+    """A reference to a table or vector that is not written here: its offset in content that follows the flatbuffer."""
 
 
 def flatbuffer(root: TableFields, identifier: bytes, alignment: int = 8) -> bytes:
     """Return a flatbuffer file with this root table and identifier.
 
-    Parameters
-    ----------
-    alignment
-        The alignment of arrays of bytes, which may hold wider elements, and of content that follows.
+    - `alignment`: the alignment of arrays of bytes, which may hold wider elements, and of content that follows.
 
     Examples
     --------
@@ -57,12 +54,12 @@ def flatbuffer(root: TableFields, identifier: bytes, alignment: int = 8) -> byte
 
 
 def _pad(out: bytearray, alignment: int, before: int = 0) -> None:
-    """Fill up to a position from which the alignment is met `before` bytes later."""
+    """Append zeros until the position `before` bytes after the end is aligned."""
     out += bytes(-(len(out) + before) % alignment)
 
 
 def _table(out: bytearray, fields: TableFields) -> tuple[int, list[tuple[int, str, Any]]]:
-    """Write a table behind its vtable; return its position, and what it refers to."""
+    """Write a table behind its vtable; return its position, and the references that are still to be filled in."""
     sizes = {number: SCALARS[kind].size if kind in SCALARS else _OFFSET.size for number, (kind, _) in fields.items()}
     count = max(fields, default=-1) + 1
     offsets, at = [0] * count, _OFFSET.size

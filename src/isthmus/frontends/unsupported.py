@@ -17,10 +17,7 @@ class NeedsStages(QnnError):
 class Unsupported:
     """The unsupported operations found so far in the conversion of a model.
 
-    Parameters
-    ----------
-    model
-        The name of the model, for the message.
+    - `model`: the name of the model, for the message.
 
     Examples
     --------

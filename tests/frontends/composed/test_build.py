@@ -10,6 +10,7 @@ from support.dlc_write import node, static, tensor
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import MAX_NODES, ComposedBuilder
+from isthmus.frontends.composed.encodings import BLOCKWISE_EXPANSION, read_encoding
 from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry
 from isthmus.graph import DataType, TensorMemType, TensorType
 
@@ -52,7 +53,7 @@ def test_a_result_before_another_cannot_be_absent() -> None:
     assert "Split x1 (an output before another is absent: 'cut')" in error.rule
 
 
-def test_a_node_that_lost_a_result_is_not_said_to_lack_it_too() -> None:
+def test_a_refused_tensor_is_not_reported_again_as_a_missing_result_of_its_node() -> None:
     cut = {"axis": 1, "split_index": np.uint32([1])}
     strange = replace(tensor("z", READ, (2, 2)), dtype=0x0404)
     tensors = X, tensor("y", READ, (2, 1)), strange
@@ -114,7 +115,7 @@ def test_a_node_may_write_a_state_which_may_have_an_initial_value() -> None:
         ((X, Y), (node("n", "", ["x"], ["y"]),), "an operation without a name x1 ('n')"),
     ],
 )
-def test_what_is_lacking_is_named(tensors, nodes, named) -> None:
+def test_what_is_not_supported_of_a_graph_is_named(tensors, nodes, named) -> None:
     error = refused(*tensors, nodes=nodes)
     assert error.code is Code.COMMON_NOT_SUPPORTED
     assert named in error.rule
@@ -127,13 +128,13 @@ def test_a_parameter_of_no_data_type_is_refused() -> None:
     assert "0x0999 is none" in refused(*graph.tensors, nodes=nodes).rule
 
 
-def test_a_parameter_that_asks_for_what_is_not_there_is_named() -> None:
+def test_an_unsupported_parameter_is_named() -> None:
     graph = convolution()
     nodes = (replace(graph.nodes[0], params={**graph.nodes[0].params, "reuse_sparse_indices": True}), graph.nodes[1])
     assert "Conv2d x1 (parameter 'reuse_sparse_indices': 'conv')" in refused(*graph.tensors, nodes=nodes).rule
 
 
-def test_nodes_have_the_order_of_their_data() -> None:
+def test_a_node_before_the_one_that_computes_its_operand_is_refused() -> None:
     between = tensor("a", NATIVE, (2, 3))
     error = refused(X, Y, between, nodes=(node("n", "Tanh", ["a"], ["y"]), node("m", "Relu", ["x"], ["a"])))
     assert error.code is Code.GRAPH_UNCONNECTED_NODE
@@ -157,3 +158,13 @@ def test_dimensions_that_no_memory_has_are_refused(dims) -> None:
     for kind in (NATIVE, TensorType.STATIC):
         huge = replace(tensor("huge", kind, dims), data=memoryview(b"") if kind is TensorType.STATIC else None)
         assert "are those of no memory" in refused(X, Y, huge, nodes=()).rule
+
+
+@pytest.mark.parametrize(("axis", "dims"), [(None, (4, 8)), (2, (4, 8)), (0, (8,))])
+def test_factors_of_blocks_without_output_and_input_channels_are_refused_in_plain_words(axis, dims) -> None:
+    blocks, factors = np.array([2], np.uint32), np.ones(8, np.uint16)
+    entry = EncodingEntry(np.ones(4, np.float32), np.zeros(4, np.int32), axis, 4, BLOCKWISE_EXPANSION, blocks, factors)
+    sentence = "factors of blocks need an axis of output channels and another of input channels"
+    with pytest.raises(QnnError, match=sentence) as caught:
+        read_encoding(entry, "tensor 'w'", dims, DataType.SFIXED_POINT_8)
+    assert f"axis {axis} of {list(dims)} is no such axis" in caught.value.rule

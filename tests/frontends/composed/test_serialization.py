@@ -62,7 +62,7 @@ def test_a_memory_type_is_kept() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ISTHMCMP", bytes(100), b"ISTHMCMP" + b"\xff" * 8, b"ISTHMCMP" + bytes(80)])
-def test_what_is_nothing_of_the_kind_is_refused(data) -> None:
+def test_bytes_that_are_no_composed_graph_are_refused(data) -> None:
     with pytest.raises(QnnError, match="not well-formed") as caught:
         read(memoryview(data), "library 'l'")
     assert caught.value.code is Code.COMMON_LOADING_BINARIES
@@ -90,10 +90,11 @@ def test_tensors_that_share_their_bytes_are_refused() -> None:
         read(memoryview(b"".join(FORMAT.pack(header, sections))), "it")
 
 
-def test_many_scales_take_no_place_in_the_description() -> None:
+def test_scales_are_not_part_of_the_serialized_header() -> None:
     scales = np.arange(100_000, dtype=np.float32)
     encoding = EncodingEntry(scales, np.zeros(len(scales), np.int32), 0, 8, 1)
     graph = replace(GRAPHS[0], tensors=(replace(tensor("x", TensorType.APP_WRITE, (1,)), encoding=encoding),), nodes=())
     data = serialized([graph])
+    # The size of the header is at this offset of the container.
     assert int.from_bytes(data[12:16], "little") < 1000
     np.testing.assert_array_equal(read(memoryview(data), "it")[0].tensors[0].encoding.scales, scales)

@@ -71,7 +71,7 @@ def test_an_archive_without_wide_sizes_is_read_too(tmp_path) -> None:
     assert [n.op for n in frontends.load(path).nodes] == ["Conv2d", "ElementWiseNeuron"]
 
 
-def test_of_several_graphs_each_can_be_had(tmp_path) -> None:
+def test_each_of_several_graphs_can_be_loaded_by_name(tmp_path) -> None:
     path = written(tmp_path, convolution("first"), convolution("second"))
     assert [graph.name for graph in frontends.load_all(ModelSource(path))] == ["first", "second"]
     with Session(path, graph="second") as session:
@@ -121,7 +121,7 @@ def test_weights_are_read_only_views_of_one_mapping(tmp_path) -> None:
     assert abs(places[0] - places[1]) < 4096
 
 
-def test_a_file_that_changes_beneath_changes_nothing(tmp_path) -> None:
+def test_overwriting_a_loaded_file_changes_no_weights(tmp_path) -> None:
     path = written(tmp_path, convolution())
     graph = frontends.load(path)
     with path.open("r+b") as stream:
@@ -329,7 +329,7 @@ def test_bits_of_an_encoding_that_has_none_are_not_looked_at(tmp_path) -> None:
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_not_supported_is_named_at_once(tmp_path) -> None:
+def test_all_unsupported_operations_are_named_in_one_error(tmp_path) -> None:
     graph = GraphEntry(
         "net",
         (
@@ -428,7 +428,7 @@ def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path) -> None:
 
 
 def test_a_small_file_cannot_ask_for_endless_work(tmp_path) -> None:
-    """Here 4,000 nodes are one node, whose 4,000 attributes are one attribute."""
+    """All 4,000 nodes of this file are stored once, and so are their 4,000 attributes."""
     many = 4_000
     builder = flatbuffers.Builder(1 << 20)
 
@@ -474,5 +474,5 @@ def test_a_small_file_cannot_ask_for_endless_work(tmp_path) -> None:
     ],
     ids=range(12),
 )  # fmt: skip
-def test_who_made_a_file_is_told_where_short_metadata_say_it(tmp_path, metadata, said) -> None:
+def test_the_converter_of_a_file_is_read_from_its_metadata_if_these_are_sound(tmp_path, metadata, said) -> None:
     assert reader.read(written(tmp_path, convolution(), more=metadata)).producer == said

@@ -65,7 +65,7 @@ def test_records_without_a_head_are_of_version_3(tmp_path) -> None:
         assert session.run({"x": np.float32([-1, 2])})["y"].tolist() == [0, 2]
 
 
-def test_all_that_is_not_known_is_named_at_once(tmp_path) -> None:
+def test_all_unknown_layers_are_named_in_one_error(tmp_path) -> None:
     path = written(
         tmp_path,
         [
@@ -126,7 +126,7 @@ def test_what_would_have_to_be_guessed_is_refused_by_name(tmp_path, last, weight
     assert named in caught.value.rule
 
 
-def test_an_order_that_equal_dimensions_hide_is_refused(tmp_path) -> None:
+def test_a_permutation_that_equal_dimensions_leave_open_is_refused(tmp_path) -> None:
     layers = [layer("in", "Input", ["x"], ["x"], [(1, 3, 3)]), layer("p", "Permute", ["x"], ["y"], [(1, 3, 3)])]
     with pytest.raises(QnnError, match=r"Permute \(of version 3\)"):
         frontends.load(written(tmp_path, layers))

@@ -20,7 +20,7 @@ from isthmus.cabi import Interface, function, system_providers
 from isthmus.cabi.system import GraphInfo
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
-from isthmus.frontends.dlc.operations import translated
+from isthmus.frontends.dlc.operations import translate
 from isthmus.qnn.recorder import Recorder
 
 SECONDS = 120
@@ -31,7 +31,7 @@ COMPOSE = [
 
 
 def compared(system: Path, *files: Path) -> list[str] | None:
-    """What differs; None where QNN's reader ended its process."""
+    """The differences between QNN's composition and ours; None if QNN's reader ended its process."""
     command = [sys.executable, __file__, str(system), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode < 0:
@@ -95,7 +95,7 @@ def _main(system: str, *files: str) -> None:
     found = []
     for file in files:
         theirs = {graph.name: graph for graph in composed(system, file)}
-        mine = [translated(graph, clean_names=True) for graph in dlc.read(file).graphs]
+        mine = [translate(graph, clean_names=True) for graph in dlc.read(file).graphs]
         if [graph.name for graph in mine] != list(theirs):
             found.append(f"{file}: graphs {list(theirs)} in theirs")
         for graph in mine:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from support.waiting import PATIENCE
 
 from frontends.onnx.graphs import check, convert, floats, interpret, model, node, subgraph
 from isthmus.errors import Code, QnnError
@@ -210,5 +211,5 @@ def test_a_worker_that_is_idle_ends_by_itself() -> None:
     channel, theirs = Channel.pair()
     with theirs:
         process = Child("isthmus.frontends.onnx.definitions_process", str(os.getpid()), descriptors=[theirs.fileno()])
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     channel.close()

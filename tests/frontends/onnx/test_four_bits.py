@@ -77,22 +77,40 @@ def bits_of(graph: Graph) -> set[int]:
     return {encoding.bits for encoding in encodings if encoding.bits}
 
 
-@pytest.mark.parametrize("block", [16, 24])
-def test_blocks_of_a_convolution_have_scales_for_each_tap(block: int, tmp_path: Path) -> None:
-    elements = rng.integers(-8, 8, (6, 48, 3, 3)).astype(np.int8)
-    scales = rng.uniform(0.01, 0.05, (6, 48 // block, 3, 3)).astype(np.float32)
+@pytest.mark.parametrize(("channels", "block"), [(48, 16), (48, 24), (48, 48), (20, 20), (36, 36), (36, 12), (24, 24)])
+def test_blocks_of_a_convolution_have_scales_for_each_tap(channels: int, block: int, tmp_path: Path) -> None:
+    elements = rng.integers(-8, 8, (6, channels, 3, 3)).astype(np.int8)
+    scales = rng.uniform(0.01, 0.05, (6, channels // block, 3, 3)).astype(np.float32)
     scales *= rng.choice([-1, 1], scales.shape).astype(np.float32)
     nodes = [
         helper.make_node("DequantizeLinear", ["w", "s"], ["r"], axis=1, block_size=block),
         helper.make_node("Conv", ["x", "r"], ["y"]),
     ]
     constants = [four_bit("w", elements, "int32_data"), numpy_helper.from_array(scales, "s")]
-    model = saved(nodes, constants, (1, 48, 5, 5), tmp_path / "m.onnx")
+    model = saved(nodes, constants, (1, channels, 5, 5), tmp_path / "m.onnx")
     assert bits_of(load(model)) == {4}
-    x = rng.standard_normal((1, 48, 5, 5)).astype(np.float32)
+    x = rng.standard_normal((1, channels, 5, 5)).astype(np.float32)
     weights = elements * scales.repeat(block, 1)
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), axis=(2, 3))
     np.testing.assert_allclose(answer(model, x), np.einsum("nchwij,fcij->nfhw", windows, weights), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("block", [8, 12, 16, 20, 32, 36, 37, 40, 64, 100])
+@pytest.mark.parametrize("depth", [16, 20, 36, 37, 64, 100])
+def test_blocks_of_any_length_give_the_products_of_floats(depth: int, block: int, rows: int, tmp_path: Path) -> None:
+    """Words of 8 elements and blocks need not end together, and a block may be longer than the depth."""
+    elements = rng.integers(-8, 8, (depth, 5)).astype(np.int8)
+    scales = rng.uniform(0.01, 0.05, (-(-depth // block), 5)).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["r"], axis=0, block_size=block),
+        helper.make_node("MatMul", ["x", "r"], ["y"]),
+    ]
+    constants = [four_bit("w", elements, "int32_data"), numpy_helper.from_array(scales, "s")]
+    model = saved(nodes, constants, (rows, depth), tmp_path / "m.onnx")
+    x = rng.standard_normal((rows, depth)).astype(np.float32)
+    weights = elements * scales.repeat(block, 0)[:depth]
+    np.testing.assert_allclose(answer(model, x), x.astype(np.float64) @ weights, rtol=1e-5, atol=1e-5)
 
 
 # -- MatMulNBits -------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_work_that_adds_no_node_is_limited(made: ModelProto, monkeypatch: pytest
     assert f"over {importer.MAX_STEPS} nodes" in error.rule
 
 
-def test_branches_that_run_to_too_much_do_not_hide_it() -> None:
+def test_the_limit_on_nodes_holds_inside_branches_that_are_chosen_at_run_time() -> None:
     """An If that is decided at run time turns what its branches refuse into a note; the walk must end all the same."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
     functions = [helper.make_function("d", "f0", ["x", "go"], ["y"], [node("Identity", "x", "y")], opsets)]
@@ -123,13 +123,13 @@ def test_weights_of_any_size_may_be_rearranged(monkeypatch: pytest.MonkeyPatch) 
 
 
 def chain(length: int) -> ModelProto:
-    """So many nodes one after another."""
+    """A model of this many nodes one after another."""
     names = ["x", *(f"v{i}" for i in range(length - 1)), "y"]
     return model([node("Neg", a, b) for a, b in itertools.pairwise(names)], {"x": floats(2)}, "y")
 
 
 def turning(turns: int) -> ModelProto:
-    """A loop of so many iterations."""
+    """A model with a loop of this many iterations."""
     inputs = [
         helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", 9, []),
         helper.make_tensor_value_info("v", 1, None),
@@ -139,7 +139,7 @@ def turning(turns: int) -> ModelProto:
 
 
 def nesting(depth: int) -> ModelProto:
-    """Branches within branches, so deep."""
+    """Branches within branches, `depth` levels of them."""
     inner = [node("Neg", "x", "o0")]
     for level in range(depth):
         branch = subgraph(inner, (), f"o{level}")
@@ -163,7 +163,7 @@ def counting(count: int) -> ModelProto:
         (importer, "MAX_DEPTH", 3, nesting, "nests deeper than 3"),
     ],
 )
-def test_a_limit_is_the_last_number_that_is_taken(monkeypatch, module, name, limit, made, sentence) -> None:
+def test_a_limit_itself_is_accepted_and_one_more_is_refused(monkeypatch, module, name, limit, made, sentence) -> None:
     monkeypatch.setattr(module, name, limit)
     assert convert(made(limit)).outputs
     with pytest.raises(QnnError, match=sentence):

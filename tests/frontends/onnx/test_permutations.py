@@ -13,8 +13,8 @@ from isthmus.frontends.onnx.layout import (
     identity,
     inverse,
     keeps_order,
-    padded,
-    ranked,
+    pad_perm,
+    renumber,
     reshape_groups,
 )
 
@@ -34,7 +34,7 @@ def test_permutations_are_undone_and_widened(rank) -> None:
     array = np.arange(math.prod(range(2, 2 + rank))).reshape(tuple(range(2, 2 + rank)))
     for perm in itertools.permutations(range(rank)):
         np.testing.assert_array_equal(array.transpose(perm).transpose(inverse(perm)), array)
-        wide = array.reshape((1, 1, *array.shape)).transpose(padded(perm, rank + 2))
+        wide = array.reshape((1, 1, *array.shape)).transpose(pad_perm(perm, rank + 2))
         np.testing.assert_array_equal(wide.reshape(array.transpose(perm).shape), array.transpose(perm))
     np.testing.assert_array_equal(array.transpose(identity(rank)), array)
 
@@ -47,8 +47,8 @@ def test_channels_are_stored_last(rank) -> None:
 
 
 def test_axes_that_are_dropped_leave_the_order_of_the_others() -> None:
-    assert ranked([5, 0, 2]) == (2, 0, 1)
-    assert ranked([]) == ()
+    assert renumber([5, 0, 2]) == (2, 0, 1)
+    assert renumber([]) == ()
 
 
 def test_a_reshape_splits_into_groups_of_equal_products() -> None:

@@ -75,7 +75,7 @@ def test_an_integer_input_that_is_dequantized_is_a_fixed_point_input_with_the_sa
     np.testing.assert_array_equal(answer, np.float32([-1.5, 0, 1, 126]))
 
 
-def test_integers_used_both_ways_are_seen_both_ways() -> None:
+def test_an_input_may_be_read_as_fixed_point_and_as_plain_integers() -> None:
     nodes = [node("DequantizeLinear", "x s z", "r"), node("Cast", "x", "i", to=TensorProto.INT32)]
     made = model(nodes, {"x": (TensorProto.UINT8, (3,))}, "r i", {"s": np.float32(0.5), "z": np.uint8(3)})
     feeds = {"x": np.uint8([0, 3, 200])}
@@ -256,7 +256,7 @@ def test_weights_of_one_scale_are_reshaped_before_they_are_dequantized(several: 
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -2])
-def test_scales_of_an_axis_that_are_known_only_at_run_time_meet_it(axis: int) -> None:
+def test_scales_known_only_at_run_time_apply_to_their_axis(axis: int) -> None:
     nodes = [node("QuantizeLinear", "x s z", "q", axis=axis), node("DequantizeLinear", "q s z", "y", axis=axis)]
     length = (2, 3, 4)[axis]
     zeros = np.arange(length, dtype=np.uint8) + 100
@@ -269,7 +269,7 @@ def test_scales_of_an_axis_that_are_known_only_at_run_time_meet_it(axis: int) ->
 
 
 @pytest.mark.parametrize("fill", [0, 7, 133])
-def test_a_quantized_tensor_is_filled_with_what_a_stored_integer_means(fill: int) -> None:
+def test_padding_of_a_quantized_tensor_is_a_stored_integer(fill: int) -> None:
     nodes = [
         node("QuantizeLinear", "x s z", "q"),
         node("Pad", "q pads fill", "p"),

@@ -89,7 +89,7 @@ def test_sequences_that_are_all_of_the_whole_length_may_say_so() -> None:
 
 
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
-def test_an_lstm_may_forget_as_much_as_it_takes_in(direction: str) -> None:
+def test_an_lstm_may_couple_its_input_and_forget_gates(direction: str) -> None:
     check(layer("LSTM", direction, True, True, input_forget=1))
 
 

@@ -274,7 +274,7 @@ REFUSED: list[tuple[ModelProto, str]] = [
 @pytest.mark.parametrize(
     ("made", "sentence"), REFUSED, ids=[f"{i}-{made.graph.node[0].op_type}" for i, (made, _) in enumerate(REFUSED)]
 )
-def test_what_is_one_step_outside_is_refused_by_its_own_sentence(made: ModelProto, sentence: str) -> None:
+def test_the_first_value_beyond_a_limit_is_refused_with_its_own_message(made: ModelProto, sentence: str) -> None:
     with pytest.raises(QnnError, match=sentence):
         convert(made)
 
@@ -302,7 +302,7 @@ def test_an_output_that_is_an_input_or_that_nothing_computes_is_refused_by_name(
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_the_last_step_inside_is_taken(name: str) -> None:
+def test_the_last_value_within_a_limit_is_accepted(name: str) -> None:
     assert convert(TAKEN[name]).outputs
 
 

@@ -67,6 +67,19 @@ def test_scales_that_give_no_whole_length(scale: float, transformation: str, att
         check(made, tolerance=2e-5)
 
 
+@pytest.mark.parametrize("transformation", ["half_pixel", "asymmetric"])
+@pytest.mark.parametrize("attributes", [{"mode": "linear"}, {"nearest_mode": "floor"}], ids=str)
+def test_a_scale_that_leaves_an_axis_as_long_as_it_was_moves_its_elements(
+    transformation: str, attributes: dict[str, Any]
+) -> None:
+    """As the operator is defined; ONNX Runtime copies a tensor that keeps its shape, whatever the scales."""
+    made = model(
+        [node("Resize", "x - s", "y", coordinate_transformation_mode=transformation, **attributes)],
+        {"x": floats(1, 2, 6, 7)}, "y", {"s": np.float32([1, 1, 1.04, 1.1])}, 17,
+    )  # fmt: skip
+    agrees_with_the_reference(made, {"x": random(1, 2, 6, 7)})
+
+
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("transformation", ["half_pixel", "asymmetric", "align_corners"])
 def test_nearest_elements_for_given_sizes(rounding: str, transformation: str) -> None:

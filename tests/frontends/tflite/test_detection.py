@@ -88,7 +88,7 @@ def test_detections_are_litert_s(tmp_path, case, quantized) -> None:
     path.write_bytes(content)
     theirs, reference, rng = LiteRtRunner(content), GraphRunner(load(path)), np.random.default_rng(1)
     per_box = 1 if options["use_regular_nms"] else options["max_classes_per_detection"]
-    several = min(per_box, CLASSES)
+    classes_per_box = min(per_box, CLASSES)
     with isthmus.Session(path) as session:
         for _ in range(5):
             arrays = inputs(rng, quantized, background)
@@ -99,8 +99,10 @@ def test_detections_are_litert_s(tmp_path, case, quantized) -> None:
             for results in (found, reference(*arrays)):
                 assert results[3] == expected[3]
                 for ours, wanted in zip(results[:3], expected[:3], strict=True):
-                    # LiteRT leaves what comes after the last detection, or class of one, as it was.
-                    ours, wanted = (a.reshape(-1, per_box, *a.shape[2:])[:count, :several] for a in (ours, wanted))
+                    # LiteRT writes no rows after the last detection, nor those of a box beyond the model's classes.
+                    ours, wanted = (
+                        a.reshape(-1, per_box, *a.shape[2:])[:count, :classes_per_box] for a in (ours, wanted)
+                    )
                     np.testing.assert_array_equal(ours, wanted)
             assert all(not a.reshape(-1, per_box, *a.shape[2:])[count:].any() for a in found[:3])
 

@@ -1,5 +1,7 @@
 """A file's names, shapes, constants and faults, as `load` treats them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,18 @@ def test_inputs_and_outputs_keep_names_types_and_order() -> None:
     assert [t.name for t in graph.inputs] == ["a/y:0", "b/x:0"]
     assert [t.name for t in graph.outputs] == ["z", "first"]
     assert all(t.type is TensorType.APP_READ for t in graph.outputs)
+
+
+def test_a_file_is_read_without_what_model_libraries_need(tmp_path: Path) -> None:
+    path = tmp_path / "add.tflite"
+    path.write_bytes(single("ADD", [T("f32", (2,)), T("f32", (2,))], [T("f32", (2,))], ADD))
+    script = f"""import sys
+from pathlib import Path
+from isthmus.frontends import ModelSource
+from isthmus.qnn.models import load
+load(ModelSource(Path({str(path)!r})))
+print([name for name in sys.modules if "composed" in name or "model_library" in name])"""
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout == "[]\n"
 
 
 def test_repeated_and_missing_names_are_made_unique() -> None:

@@ -14,8 +14,7 @@ from frontends.tflite.build import Op, Subgraph, T, model, options, single
 from frontends.tflite.cases import f, ints, q
 from frontends.tflite.runners import GraphRunner
 from isthmus.errors import QnnError
-from isthmus.frontends.tflite import load, walk
-from isthmus.frontends.tflite import operator_context as site
+from isthmus.frontends.tflite import load, operator_context, walk
 
 X = (2, 3, 4, 5)
 
@@ -32,6 +31,12 @@ def slicing(begin: list, end: list, strides: list, **masks: int) -> bytes:
 def conv(x: T, weights: T, *bias: T, out: T | None = None, **changed: int) -> bytes:
     made = options("Conv2D", **{"strideH": 1, "strideW": 1, **changed})
     return single("CONV_2D", [x, weights, *bias], [out or f(1, 5, 5, 6)], made)
+
+
+def byte_conv(bias: T) -> bytes:
+    """Return a convolution of bytes with a bias."""
+    weights = T("i8", (6, 3, 3, 4), np.zeros((6, 3, 3, 4)), 0.1)
+    return conv(q(1, 5, 5, 4), weights, bias, out=q(1, 5, 5, 6))
 
 
 def pool(x: T, **changed: int) -> bytes:
@@ -200,32 +205,17 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("bias", conv(f(1, 5, 5, 4), zeros(6, 3, 3, 4), zeros(5)), "has 5 elements for 6 channels"),
     (
         "bias of bytes",
-        conv(
-            q(1, 5, 5, 4),
-            T("i8", (6, 3, 3, 4), np.zeros((6, 3, 3, 4)), 0.1),
-            T("i16", (6,), np.zeros(6), 0.005),
-            out=q(1, 5, 5, 6),
-        ),
+        byte_conv(T("i16", (6,), np.zeros(6), 0.005)),
         "must hold 32 or 64-bit integers",
     ),
     (
         "large bias",
-        conv(
-            q(1, 5, 5, 4),
-            T("i8", (6, 3, 3, 4), np.zeros((6, 3, 3, 4)), 0.1),
-            T("i64", (6,), [1 << 31] * 6, 0.005),
-            out=q(1, 5, 5, 6),
-        ),
+        byte_conv(T("i64", (6,), [1 << 31] * 6, 0.005)),
         "does not fit 32 bits",
     ),
     (
         "large negative bias",
-        conv(
-            q(1, 5, 5, 4),
-            T("i8", (6, 3, 3, 4), np.zeros((6, 3, 3, 4)), 0.1),
-            T("i64", (6,), [-(1 << 31) - 1] * 6, 0.005),
-            out=q(1, 5, 5, 6),
-        ),
+        byte_conv(T("i64", (6,), [-(1 << 31) - 1] * 6, 0.005)),
         "does not fit 32 bits",
     ),
     ("stride", conv(f(1, 5, 5, 4), zeros(6, 3, 3, 4), strideH=0), "stride_h must be at least 1, is 0"),
@@ -318,7 +308,7 @@ REFUSED: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("data", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_is_one_step_outside_is_refused_by_its_own_sentence(data: bytes, sentence: str) -> None:
+def test_the_first_value_beyond_a_limit_is_refused_with_its_own_message(data: bytes, sentence: str) -> None:
     with pytest.raises(QnnError, match=sentence):
         load(data, "g")
 
@@ -364,11 +354,11 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_the_last_step_inside_is_taken(name: str) -> None:
+def test_the_last_value_within_a_limit_is_accepted(name: str) -> None:
     assert load(TAKEN[name], "g").finalized
 
 
-def test_ends_may_be_counted_from_begins() -> None:
+def test_ends_of_a_slice_may_be_offsets_from_its_begins() -> None:
     plain = slicing([1, 1], [2, 3], [1, 1])
     counted = slicing([1, 1], [1, 2], [1, 1], offset=True)
     x = np.random.default_rng(1).standard_normal(X).astype(np.float32)
@@ -377,7 +367,7 @@ def test_ends_may_be_counted_from_begins() -> None:
     np.testing.assert_array_equal(results[1], results[0])
 
 
-def test_a_sum_of_one_is_the_one() -> None:
+def test_a_sum_of_one_operand_is_that_operand() -> None:
     x = np.float32([[1, 2, 3]])
     graph = load(single("ADD_N", [f(1, 3)], [f(1, 3)]), "g")
     np.testing.assert_array_equal(GraphRunner(graph)(x)[0], x)
@@ -415,8 +405,8 @@ def test_calls_within_calls_are_counted_from_the_main_graph(monkeypatch, depth: 
 
 def test_the_limits_are_those_that_are_written_down() -> None:
     assert (walk.MAX_DEPTH, walk.MAX_ITERATIONS, walk.MAX_STEPS) == (16, 1000, 50_000)
-    assert (walk.MAX_FOLDED_BYTES, site.MAX_CONSTANT_BYTES) == (1 << 30, 1 << 30)
-    assert (site.MAX_FOLDED_PRODUCTS, site.MAX_FOLDED_ELEMENTS) == (1 << 31, 1 << 14)
+    assert (walk.MAX_FOLDED_BYTES, operator_context.MAX_CONSTANT_BYTES) == (1 << 30, 1 << 30)
+    assert (operator_context.MAX_FOLDED_PRODUCTS, operator_context.MAX_FOLDED_ELEMENTS) == (1 << 31, 1 << 14)
 
 
 SPARSE, DENSE = 1, 0
@@ -538,7 +528,7 @@ def scales(count: int):
         (change(3, opcodeIndex=1), "operator code"),
     ],
 )
-def test_a_file_that_does_not_fit_itself_is_refused(make, sentence: str) -> None:
+def test_a_file_that_contradicts_itself_is_refused(make, sentence: str) -> None:
     with pytest.raises(QnnError, match=sentence):
         load(altered(make), "g")
 
@@ -595,7 +585,7 @@ def test_as_many_operators_as_a_model_can_have_are_taken(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("limit", "folded"), [(2 * 3 * 5, True), (2 * 3 * 5 - 1, False)])
 def test_products_of_constants_are_counted_by_their_multiplications(monkeypatch, limit: int, folded: bool) -> None:
-    monkeypatch.setattr(site, "MAX_FOLDED_PRODUCTS", limit)
+    monkeypatch.setattr(operator_context, "MAX_FOLDED_PRODUCTS", limit)
     tensors = [zeros(2, 3), zeros(3, 5), f(2, 5), f(2, 5), f(2, 5)]
     operators = [Op("BATCH_MATMUL", [0, 1], [2], options("BatchMatMul")), Op("ADD", [2, 3], [4], options("Add"))]
     graph = load(model(Subgraph(tensors, operators, [3], [4])), "g")
@@ -604,7 +594,7 @@ def test_products_of_constants_are_counted_by_their_multiplications(monkeypatch,
 
 @pytest.mark.parametrize(("limit", "folded"), [(32, True), (31, False)])
 def test_windows_over_constants_are_counted_by_their_elements(monkeypatch, limit: int, folded: bool) -> None:
-    monkeypatch.setattr(site, "MAX_FOLDED_ELEMENTS", limit)
+    monkeypatch.setattr(operator_context, "MAX_FOLDED_ELEMENTS", limit)
     made = options("Pool2D", padding=1, strideH=2, strideW=2, filterHeight=2, filterWidth=2)
     tensors = [zeros(1, 4, 4, 2), f(1, 2, 2, 2), f(1, 2, 2, 2), f(1, 2, 2, 2)]
     operators = [Op("MAX_POOL_2D", [0], [1], made), Op("ADD", [1, 2], [3], options("Add"))]
@@ -643,3 +633,25 @@ def test_the_custom_transposed_convolution_is_the_builtin_one(padding: int, size
     found = GraphRunner(load(model(Subgraph(tensors, [op], [0], [3])), "g"))(x)[0]
     wanted = GraphRunner(load(single("TRANSPOSE_CONV", plain, [out], made), "g"))(x)[0]
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence"),
+    [
+        (
+            TypeError("unsupported operand type(s) for +: 'NoneType' and 'int'"),
+            "operands and options do not fit together",
+        ),
+        (MemoryError(), "it needs more memory than there is"),
+    ],
+)
+def test_a_failure_inside_a_converter_is_told_in_plain_words(monkeypatch, failure: Exception, sentence: str) -> None:
+    def fail(node: operator_context.OperatorContext) -> list:
+        raise failure
+
+    monkeypatch.setitem(walk.CONVERTERS, "NEG", fail)
+    with pytest.raises(QnnError, match=sentence) as refused:
+        load(single("NEG", [f(2)], [f(2)]), "g")
+    assert refused.value.__cause__ is failure
+    assert "TypeError" not in str(refused.value)
+    assert "NoneType" not in str(refused.value)

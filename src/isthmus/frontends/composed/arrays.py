@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.encodings import BLOCKWISE_EXPANSION, LPBQ_BITS, encoded, narrowed
+from isthmus.frontends.composed.encodings import BLOCKWISE_EXPANSION, LPBQ_BITS, narrow_bits, read_encoding
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry
 from isthmus.graph import DataType, Quantization
-from isthmus.graph.nibbles import low_bits, unpacked
+from isthmus.graph.nibbles import low_bits, unpack
 
 FOUR_BITS: dict[int, DataType] = {
     0x0004: DataType.INT_8,
@@ -30,11 +30,8 @@ def data_type(tensor: ComposedTensor) -> DataType | None:
     """Return the data type of a tensor in a graph, or None if that type is not supported."""
     if tensor.dtype in FOUR_BITS:
         return FOUR_BITS[tensor.dtype]
-    try:
-        known = DataType(tensor.dtype)
-    except ValueError:
-        return None
-    return None if known is DataType.UNDEFINED else known
+    is_defined = tensor.dtype in tuple(DataType) and tensor.dtype != DataType.UNDEFINED
+    return DataType(tensor.dtype) if is_defined else None
 
 
 def quantization(tensor: ComposedTensor, dtype: DataType, contents: np.ndarray | None = None) -> Quantization | None:
@@ -48,7 +45,7 @@ def quantization(tensor: ComposedTensor, dtype: DataType, contents: np.ndarray |
     # Only constants are stored in fewer bits than their type has.
     bits = 0 if contents is None else 4 if tensor.dtype in FOUR_BITS else _bits(encoding, dtype)
     what = f"tensor '{tensor.name}'"
-    return narrowed(encoded(encoding, what, tensor.dims, dtype, bits, contents is not None), contents)
+    return narrow_bits(read_encoding(encoding, what, tensor.dims, dtype, bits, contents is not None), contents)
 
 
 class Copies:
@@ -86,18 +83,14 @@ def elements(tensor: ComposedTensor, dtype: DataType, copies: Copies) -> np.ndar
     count = math.prod(tensor.dims)
     needed = -(-count // 2) if packed else count * dtype.itemsize
     if len(data) != needed:
-        raise QnnError(
-            Code.COMMON_LOADING_BINARIES,
-            f"tensor '{tensor.name}'",
-            f"{len(data)} bytes are stored for {list(tensor.dims)} of {dtype.name}, {needed} are needed",
-            "The file is damaged.",
-        )
-    # Some encodings use only the low bits of elements of 8 or 16 bits; the others are cleared.
+        rule = f"{len(data)} bytes are stored for {list(tensor.dims)} of {dtype.name}, {needed} are needed"
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"tensor '{tensor.name}'", rule, "The file is damaged.")
+    # Some encodings use only the low bits of elements of 8 or 16 bits; the high bits are cleared.
     bits = 0 if tensor.encoding is None or packed else _bits(tensor.encoding, dtype)
     if packed or bits:
         copies.count(f"tensor '{tensor.name}'", data, count * dtype.itemsize)
     if packed:
-        array = unpacked(np.frombuffer(data, np.uint8), count, dtype.numpy).reshape(tensor.dims)
+        array = unpack(np.frombuffer(data, np.uint8), count, dtype.numpy).reshape(tensor.dims)
     else:
         array = np.frombuffer(data, dtype.numpy).reshape(tensor.dims)
         if not bits and not array.flags.aligned:

@@ -17,7 +17,7 @@ from isthmus.frontends.unsupported import Unsupported
 from isthmus.graph import DataType, Graph, Tensor, TensorMemType, TensorType
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.operation import ISTHMUS, Operation, names_of
-from isthmus.graph.package import PackageOperation, number, qualified
+from isthmus.graph.package import PackageOperation, number, qualify
 
 MAX_NODES = 100_000
 PACKAGES = frozenset(("", PACKAGE, ISTHMUS))
@@ -28,19 +28,10 @@ _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 class ComposedBuilder:
     """The conversion of one graph.
 
-    Parameters
-    ----------
-    entry
-        The graph as plain data.
-    name
-        The name of the new graph.
-    operations
-        The operations that its nodes may have. By default those that every backend has.
-
-    Attributes
-    ----------
-    unsupported
-        What could not be converted so far.
+    - `entry`: the graph as plain data.
+    - `name`: the name of the new graph.
+    - `operations`: the operations that its nodes may have. By default those that every backend has.
+    - `unsupported`: what could not be converted so far.
     """
 
     def __init__(self, entry: GraphEntry, name: str, operations: Mapping[str, Operation] | None = None) -> None:
@@ -88,20 +79,16 @@ class ComposedBuilder:
             # A state may have an initial value, a constant must have one.
             filled = entry.type == TensorType.STATIC or (entry.type == TensorType.APP_READWRITE and bool(entry.data))
             contents = arrays.elements(entry, dtype, self._copies) if filled else None
+            mem_type = entry.mem_type if entry.type in _IO else TensorMemType.RAW
+            kind, quantization = TensorType(entry.type), arrays.quantization(entry, dtype, contents)
             return self.graph.create_tensor(
-                entry.name,
-                TensorType(entry.type),
-                dtype,
-                entry.dims,
-                arrays.quantization(entry, dtype, contents),
-                contents,
-                mem_type=entry.mem_type if entry.type in _IO else TensorMemType.RAW,
+                entry.name, kind, dtype, entry.dims, quantization, contents, mem_type=mem_type
             )
         return None
 
     def _node(self, node: NodeEntry) -> None:
         """Add a node. If it is not supported, record why and mark its outputs as lost."""
-        op = node.type if node.package in PACKAGES else qualified(node.package, node.type)
+        op = node.type if node.package in PACKAGES else qualify(node.package, node.type)
         operation = self.graph.operations.get(op)
         what = f"node '{node.name}' ({op})"
         inputs = [self._operand(what, name) for name in node.inputs]
@@ -118,11 +105,13 @@ class ComposedBuilder:
             self.unsupported.add(op or "an operation without a name", node.name)
         elif self._absent.intersection(node.outputs[: len(outputs)]):
             self.unsupported.add(op, node.name, "an output before another is absent")
-        elif isinstance(operation, PackageOperation) and not reads_lost and len(written) == len(outputs):
+        elif reads_lost or len(written) != len(outputs):
+            pass
+        elif isinstance(operation, PackageOperation):
             values = {name: self._package_param(node, name) for name in node.params}
             self._add(node.name or node.type, op, inputs, written, values)
             return
-        elif not reads_lost and len(written) == len(outputs):
+        else:
             params = {name: self._param(value) for name, value in node.params.items()}
             params = params if op in RECURRENT else without_neutral(op, params)
             lacking = _lacking(operation, inputs, written, params)

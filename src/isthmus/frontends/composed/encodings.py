@@ -39,35 +39,24 @@ class EncodingParts(Protocol):
     def factors(self) -> np.ndarray: ...
 
 
-def narrowed(quantization: Quantization | None, contents: np.ndarray | None) -> Quantization | None:
-    """Return the quantization of a constant with these elements: BLOCK does not say that they have four bits."""
+def narrow_bits(quantization: Quantization | None, contents: np.ndarray | None) -> Quantization | None:
+    """Return a constant's quantization, with four bits if its elements fit: encoding BLOCK does not give the bits."""
     if quantization is None or contents is None or not quantization.block or quantization.bits:
         return quantization
     narrow = replace(quantization, bits=LPBQ_BITS)
     return narrow if contents.dtype.itemsize == 1 and narrow.holds(contents) else quantization
 
 
-def encoded(
-    encoding: EncodingParts,
-    what: str,
-    dims: Sequence[int],
-    dtype: DataType,
-    bits: int = 0,
-    is_constant: bool = True,
+def read_encoding(
+    encoding: EncodingParts, what: str, dims: Sequence[int], dtype: DataType, bits: int = 0, is_constant: bool = True
 ) -> Quantization | None:
     """Return an encoding as a quantization; None for a bias whose scales are 0, since it is in units of its products.
 
-    Parameters
-    ----------
-    what
-        The tensor, for messages.
-    dims, dtype
-        The dimensions and the data type of the tensor.
-    bits
-        The number of bits of an element that are used, if fewer than its type has; otherwise 0.
-    is_constant
-        Whether the tensor has contents of that size. Only then are scales repeated, so that dimensions of a file that
-        nothing confirms make no large array.
+    - `what`: the tensor, for messages.
+    - `dims`, `dtype`: the dimensions and the data type of the tensor.
+    - `bits`: the number of bits of an element that are used, if fewer than its type has; otherwise 0.
+    - `is_constant`: whether the tensor has contents of that size. Only then are scales repeated, so that dimensions of
+      a file that nothing confirms make no large array.
     """
     axis = encoding.axis
     if axis is not None and axis < 0:
@@ -111,7 +100,8 @@ def _expansion(encoding: EncodingParts, what: str, dims: Sequence[int], axis: in
     """Return an encoding with a pair for each output channel and a factor for each of its blocks."""
     count = int(encoding.blocks[0]) if len(encoding.blocks) else 0
     if axis is None or not 0 <= axis < len(dims) or len(dims) < 2:
-        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"axis {axis} has no output channels in blocks")
+        rule = f"factors of blocks need an axis of output channels and another of input channels, axis {axis} of "
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"{rule}{list(dims)} is no such axis")
     inputs = len(dims) - 2 if axis == len(dims) - 1 else len(dims) - 1
     if not count or dims[inputs] % count or len(encoding.scales) != dims[axis]:
         found = f"{count} blocks for {dims[inputs]} input channels"

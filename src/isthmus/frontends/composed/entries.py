@@ -20,20 +20,13 @@ Scalar = bool | int | float | str
 class EncodingEntry:
     """A mapping from stored integers to real numbers: one scale and offset, or one of each per index along an axis.
 
-    Parameters
-    ----------
-    axis
-        The axis along which there is one scale and offset per index; None if there is only one.
-    bits
-        The number of low bits of an element that are used; 0 for all bits of its data type. Of BLOCKWISE_EXPANSION, the
-        bits of a factor.
-    kind
-        QNN's number for the form of the encoding. An unknown form has no scales.
-    blocks
-        The size of a block in each dimension (BLOCK), or the number of blocks of a channel (BLOCKWISE_EXPANSION);
-        otherwise empty.
-    factors
-        The factor of each block of BLOCKWISE_EXPANSION, channel by channel; otherwise empty.
+    - `axis`: the axis along which there is one scale and offset per index; None if there is only one.
+    - `bits`: the number of low bits of an element that are used; 0 for all bits of its data type. Of
+      BLOCKWISE_EXPANSION, the bits of a factor.
+    - `kind`: QNN's number for the form of the encoding. An unknown form has no scales.
+    - `blocks`: the size of a block in each dimension (BLOCK), or the number of blocks of a channel
+      (BLOCKWISE_EXPANSION); otherwise empty.
+    - `factors`: the factor of each block of BLOCKWISE_EXPANSION, channel by channel; otherwise empty.
     """
 
     scales: np.ndarray
@@ -49,10 +42,7 @@ class EncodingEntry:
 class ComposedTensor:
     """A tensor: name, QNN's numbers for its type and data type, dimensions, encoding, and its bytes if it is static.
 
-    Parameters
-    ----------
-    mem_type
-        QNN's number for the kind of memory that a client will provide.
+    - `mem_type`: QNN's number for the kind of memory that a client will provide.
     """
 
     name: str
@@ -68,20 +58,12 @@ class ComposedTensor:
 class NodeEntry:
     """A node: the name of its operation, the names of its operands, parameters, and other attributes.
 
-    Parameters
-    ----------
-    type
-        The name of the operation.
-    inputs, outputs
-        The names of its tensors; "" for an absent optional one.
-    params
-        The parameters by name, scalars or arrays; an array is a static tensor.
-    extras
-        Attributes that are not parameters, such as which operation of a family this is.
-    package
-        The package that defines the operation.
-    kinds
-        QNN's data types of the scalar parameters, as far as they are given.
+    - `type`: the name of the operation.
+    - `inputs`, `outputs`: the names of its tensors; "" for an absent optional one.
+    - `params`: the parameters by name, scalars or arrays; an array is a static tensor.
+    - `extras`: attributes that are not parameters, such as which operation of a family this is.
+    - `package`: the package that defines the operation.
+    - `kinds`: QNN's data types of the scalar parameters, as far as they are given.
     """
 
     name: str

@@ -55,16 +55,10 @@ def add_batch_first(
 ) -> None:
     """Add a recurrent node with a [batch, time, features] sequence between two transposes; on failure add none.
 
-    Parameters
-    ----------
-    x, outputs
-        The sequence, and the outputs, of which the first is also a [batch, time, features] sequence.
-    others
-        The inputs after the sequence.
-    params
-        Parameters of the time-first operation.
-    add
-        The function that adds a node to the graph.
+    - `x`, `outputs`: the sequence, and the outputs, of which the first is also a [batch, time, features] sequence.
+    - `others`: the inputs after the sequence.
+    - `params`: parameters of the time-first operation.
+    - `add`: the function that adds a node to the graph.
     """
 
     def time_first(tensor: Tensor, name: str) -> Tensor:

@@ -15,14 +15,9 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 from isthmus.system.container import MALFORMED, ContainerFormat, as_size, as_text
 
 FORMAT = ContainerFormat(
-    b"ISTHMCMP",
-    1,
-    64,
-    "composed graphs",
-    Code.COMMON_LOADING_BINARIES,
-    Code.COMMON_INCOMPATIBLE_BINARIES,
+    b"ISTHMCMP", 1, 64, "composed graphs", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES,
     is_hashed=False,
-)
+)  # fmt: skip
 """The container format of composed graphs. They are never stored, so the checksum covers only the header."""
 _ENCODED = {"scales": "<f4", "offsets": "<i4", "blocks": "<u4", "factors": "<u2"}
 """The arrays of an encoding, with the numpy types in which they are written."""

@@ -13,18 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import Code, QnnError, code_of
+from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc import archive, version3, version4
 from isthmus.frontends.dlc.archive import Archive
 from isthmus.frontends.dlc.contents import DlcContents, Reading
-from isthmus.frontends.dlc.operations import translated
+from isthmus.frontends.dlc.operations import translate
+from isthmus.frontends.formats import reading_errors
 from isthmus.frontends.model_source import ModelSource
 from isthmus.graph import Graph
 from isthmus.system import reading
 
-__all__ = ["MAGIC", "load", "mapped", "parse", "read", "records"]
+__all__ = ["MAGIC", "load", "map_copy", "parse", "read", "records"]
 
 MAGIC = archive.MAGIC
 MAX_BYTES = 1 << 36
@@ -50,10 +51,10 @@ def read(path: str | os.PathLike[str]) -> DlcContents:
     QnnError
         COMMON_LOADING_BINARIES if the file is damaged or its version is neither 3 nor 4.
     """
-    return parse(mapped(path), Path(path).name)
+    return parse(map_copy(path), Path(path).name)
 
 
-def mapped(path: str | os.PathLike[str]) -> memoryview:
+def map_copy(path: str | os.PathLike[str]) -> memoryview:
     """Map a copy of a file in memory that cannot be changed.
 
     Raises
@@ -61,15 +62,8 @@ def mapped(path: str | os.PathLike[str]) -> memoryview:
     QnnError
         COMMON_INVALID_ARGUMENT if the file does not exist or cannot be read.
     """
-    what = f"model file '{os.fspath(path)}'"
-    try:
-        return memoryview(reading.mapped(path, MAX_BYTES))
-    except FileNotFoundError:
-        hint = reading.nearest_file(path)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file", hint) from None
-    except OSError as problem:
-        code = code_of(problem, Code.COMMON_INVALID_ARGUMENT)
-        raise QnnError(code, what, f"it cannot be read: {problem.strerror}") from None
+    with reading_errors(path):
+        return memoryview(reading.map_file(path, MAX_BYTES))
 
 
 def records(data: bytes | memoryview, name: str) -> Mapping[str, memoryview]:
@@ -105,7 +99,7 @@ def load(source: ModelSource) -> list[Graph]:
         caches = f", only what was prepared for another machine ({', '.join(contents.caches)})" * bool(contents.caches)
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model file '{name}'", f"it holds no graph{caches}")
     built = [
-        ComposedBuilder(translated(entry, source.clean_names), entry.name or Path(name).stem, source.operations).build()
+        ComposedBuilder(translate(entry, source.clean_names), entry.name or Path(name).stem, source.operations).build()
         for entry in source.select(contents.graphs)
     ]
     for graph in built:
@@ -121,25 +115,25 @@ def _graphs(file: Archive) -> tuple[int, tuple[GraphEntry, ...]]:
     version = _version(file, "model")
     model = Reading(_body(record), f"{file.name}:model", version4.MODEL)
     if version == 3:
-        params = None if "model.params" not in file.entries else _record(file, "model.params", 3, version4.PARAMS)
-        return 3, version3.read(model, params)
+        return 3, version3.read(model, _params(file, 3))
     return 4, version4.read(model, _data(file))
 
 
 def _data(file: Archive) -> version4.Data:
     """Return the bytes of the tensors of a version 4 file: entry model.params, and model.params.bin if it exists."""
     raw = file.entries.get("model.params.bin", memoryview(b""))
-    if "model.params" not in file.entries:
-        return version4.Data(None, raw)
-    return version4.Data(_record(file, "model.params", 4, version4.PARAMS), raw)
+    return version4.Data(_params(file, 4), raw)
 
 
-def _record(file: Archive, entry: str, expected: int, identifier: bytes) -> Reading:
-    """Open an entry that must have version `expected` and this flatbuffer identifier."""
+def _params(file: Archive, expected: int) -> Reading | None:
+    """Open entry model.params, which must have the version of the model; None if there is none."""
+    entry = "model.params"
+    if entry not in file.entries:
+        return None
     version = _version(file, entry)
     if version != expected:
         file.refuse(f"entry '{entry}' has version {version}, its model version {expected}")
-    return Reading(_body(file.entries[entry]), f"{file.name}:{entry}", identifier)
+    return Reading(_body(file.entries[entry]), f"{file.name}:{entry}", version4.PARAMS)
 
 
 def _is_bare(content: memoryview) -> bool:
@@ -198,12 +192,9 @@ def _from_lines(text: str) -> str:
 
 def _check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
     """Refuse requested shapes of inputs that differ from the graph's."""
-    known = {tensor.name: tensor.dims for tensor in graph.inputs}
+    fixed = {tensor.name: tensor.dims for tensor in graph.inputs}
     for name, dims in shapes.items():
-        if tuple(dims) != known.get(name):
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT,
-                f"shape {list(dims)} of input '{name}'",
-                f"the shapes of a DLC are fixed; graph '{graph.name}' has "
-                + ", ".join(f"'{input}' {list(shape)}" for input, shape in known.items()),
-            )
+        if tuple(dims) != fixed.get(name):
+            inputs = ", ".join(f"'{input}' {list(shape)}" for input, shape in fixed.items())
+            rule = f"the shapes of a DLC are fixed; graph '{graph.name}' has {inputs}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shape {list(dims)} of input '{name}'", rule)

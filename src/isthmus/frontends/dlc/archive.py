@@ -66,12 +66,8 @@ def refuse(name: str, rule: str) -> NoReturn:
 def read(data: memoryview, name: str) -> Archive:
     """Read the entries of an archive as views of its bytes.
 
-    Parameters
-    ----------
-    data
-        The whole file.
-    name
-        The file's name, for messages.
+    - `data`: the whole file.
+    - `name`: the file's name, for messages.
     """
     count, start, size = _directory(data, name)
     if count > MAX_ENTRIES:
@@ -129,7 +125,7 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
     start = at + _ENTRY.size
     entry = str(data[start : start + name_bytes], "utf-8", "replace")
     extra = data[start + name_bytes : start + name_bytes + extra_bytes]
-    size, stored_size, local = _widened(extra, [size, stored_size, local], f"entry '{entry}'", name)
+    size, stored_size, local = _widen(extra, [size, stored_size, local], f"entry '{entry}'", name)
     if method != _STORED or flags & _ENCRYPTED or stored_size != size:
         rule = f"entry '{entry}' is compressed or encrypted; a DLC's entries are stored as they are"
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is another kind of archive.")
@@ -142,11 +138,9 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
     return entry, data[begin : begin + size], following
 
 
-def _widened(extra: memoryview, numbers: list[int], what: str, name: str) -> list[int]:
-    """Return the numbers of an entry, taking those that exceed 32 bits from its extra fields.
-
-    `numbers` must be in the order in which the 64-bit field lists them: size, stored size, offset.
-    """
+def _widen(extra: memoryview, numbers: list[int], what: str, name: str) -> list[int]:
+    """Return the numbers of an entry, taking those that exceed 32 bits from its extra fields."""
+    # `numbers` must be in the order in which the 64-bit field lists them: size, stored size, offset.
     if _WIDE not in numbers:
         return numbers
     at = 0

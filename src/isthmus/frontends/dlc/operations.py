@@ -34,12 +34,12 @@ _STRANGE = re.compile(r"[^A-Za-z0-9_]")
 """A character that a clean name may not contain."""
 
 
-def cleaned(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return the name that QNN's own reader gives a tensor: letters, digits and ``_``, no leading digit.
 
     Examples
     --------
-    >>> [cleaned(name) for name in ("conv/Relu:0", "34", "x")]
+    >>> [clean_name(name) for name in ("conv/Relu:0", "34", "x")]
     ['conv_Relu_0', '_34', 'x']
     """
     name = _STRANGE.sub("_", name)
@@ -68,16 +68,14 @@ def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | ComposedTensor]]
     return name, params
 
 
-def translated(graph: GraphEntry, clean_names: bool = False) -> GraphEntry:
+def translate(graph: GraphEntry, clean_names: bool = False) -> GraphEntry:
     """Translate a graph of a file to QNN's names.
 
-    Parameters
-    ----------
-    clean_names
-        Whether tensors get the names that QNN's own reader gives them; a number is appended to duplicate names.
+    - `clean_names`: whether tensors get the names that QNN's own reader gives them; a number is appended to duplicate
+      names.
     """
     nodes = []
-    names = _cleaned_names(graph) if clean_names else {}
+    names = _clean_names(graph) if clean_names else {}
     for node in graph.nodes:
         kind, params = operation(node)
         inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
@@ -86,17 +84,17 @@ def translated(graph: GraphEntry, clean_names: bool = False) -> GraphEntry:
     return replace(graph, nodes=tuple(nodes), tensors=tuple(tensors))
 
 
-def _cleaned_names(graph: GraphEntry) -> dict[str, str]:
+def _clean_names(graph: GraphEntry) -> dict[str, str]:
     """Return the clean name of each tensor. Inputs and outputs get theirs first, others are numbered on a clash."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     counts: dict[str, int] = {}
     # APP_WRITE and APP_READ, the types of inputs and outputs, are the smallest numbers.
     for tensor in sorted(graph.tensors, key=lambda tensor: tensor.type > TensorType.APP_READ):
-        wanted = name = cleaned(tensor.name)
+        clean = name = clean_name(tensor.name)
         while name in taken:
-            counts[wanted] = counts.get(wanted, 0) + 1
-            name = f"{wanted}_{counts[wanted]}"
+            counts[clean] = counts.get(clean, 0) + 1
+            name = f"{clean}_{counts[clean]}"
         taken.add(name)
         names.setdefault(tensor.name, name)
     return names

@@ -29,37 +29,15 @@ _ACTIVATIONS = {1: "Relu", 3: "Sigmoid"}
 _UNKNOWN = EncodingEntry(np.zeros(0, np.float32), np.zeros(0, np.int32), kind=0x7FFFFFFF)
 """The encoding of quantized weights. It is unknown because the names of its attributes are not public."""
 
+# Fields of tables, by number.
+ModelField = IntEnum("ModelField", {"LAYERS": 1})
+LayerField = IntEnum("LayerField", {"NAME": 1, "TYPE": 2, "INPUTS": 3, "OUTPUTS": 4, "ATTRIBUTES": 5})
 
-class ModelField(IntEnum):
-    """Fields of the model."""
-
-    LAYERS = 1
-
-
-class LayerField(IntEnum):
-    """Fields of a layer."""
-
-    NAME = 1
-    TYPE = 2
-    INPUTS = 3
-    OUTPUTS = 4
-    ATTRIBUTES = 5
-
-
-class AttributeField(IntEnum):
-    """Fields of an attribute; its kind says which of them is used."""
-
-    NAME = 0
-    KIND = 1
-    BOOL = 2
-    INT = 3
-    UINT = 4
-    FLOAT = 5
-    TEXT = 6
-    BYTES = 8
-    INTS = 9
-    FLOATS = 10
-    ATTRIBUTES = 12
+AttributeField = IntEnum("AttributeField", {
+    "NAME": 0, "KIND": 1, "BOOL": 2, "INT": 3, "UINT": 4, "FLOAT": 5, "TEXT": 6, "BYTES": 8, "INTS": 9,
+    "FLOATS": 10, "ATTRIBUTES": 12,
+})  # fmt: skip
+"""Fields of an attribute; its kind says which of them is used."""
 
 
 class Kind(IntEnum):
@@ -76,22 +54,8 @@ class Kind(IntEnum):
     ATTRIBUTES = 11
 
 
-class WeightField(IntEnum):
-    """Fields of a weight of a layer."""
-
-    NAME = 0
-    DIMS = 1
-    DATA = 2
-
-
-class DataField(IntEnum):
-    """Fields of a weight's elements."""
-
-    TYPE = 0
-    BYTES = 1
-    FLOATS = 2
-
-
+WeightField = IntEnum("WeightField", "NAME DIMS DATA", start=0)
+DataField = IntEnum("DataField", "TYPE BYTES FLOATS", start=0)
 _BYTES, _FLOATS = 6, 9
 """Types of a weight's elements: bytes and floats."""
 
@@ -137,7 +101,7 @@ def _layer(model: Reading, table: Table) -> NodeEntry:
 def _attributes(model: Reading, table: Table, field: int, depth: int) -> dict[str, Any]:
     """Read a vector of attributes as a dictionary; `depth` is their nesting."""
     if depth > MAX_DEPTH:
-        table.file.refuse(f"attributes hold attributes more than {MAX_DEPTH} deep", table.start)
+        table.refuse(f"attributes hold attributes more than {MAX_DEPTH} deep")
     attributes = {}
     for attribute in table.tables(field, "attribute"):
         model.count()
@@ -204,14 +168,10 @@ def _weight(params: Reading, table: Table) -> ComposedTensor:
     kind = None if data is None else data.integer(DataField.TYPE, "u8")
     array_field = {_BYTES: (DataField.BYTES, np.uint8), _FLOATS: (DataField.FLOATS, np.float32)}.get(kind or 0)
     elements = None if data is None or array_field is None else data.array(*array_field)
-    return ComposedTensor(
-        table.text(WeightField.NAME) or "",
-        TensorType.STATIC,
-        DataType.FLOAT_32 if kind == _FLOATS else DataType.UFIXED_POINT_8,
-        tuple(() if dims is None else np.maximum(dims, 0).tolist()),
-        None if kind == _FLOATS else _UNKNOWN,
-        None if elements is None else elements.view(np.uint8).data,
-    )
+    name, sizes = table.text(WeightField.NAME) or "", tuple(() if dims is None else np.maximum(dims, 0).tolist())
+    content = None if elements is None else elements.view(np.uint8).data
+    dtype, encoding = (DataType.FLOAT_32, None) if kind == _FLOATS else (DataType.UFIXED_POINT_8, _UNKNOWN)
+    return ComposedTensor(name, TensorType.STATIC, dtype, sizes, encoding, content)
 
 
 # --- layers that become operations ----------------------------------------------------------------------------------
@@ -271,10 +231,7 @@ def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> C
     if len(axes) != 1 or sum(part[axes[0]] for part in parts) != source[axes[0]]:
         return None
     ends = np.cumsum([part[axes[0]] for part in parts])[:-1].astype(np.uint32)
-    split_index = ComposedTensor(
-        f"{layer.name}/split_index", TensorType.STATIC, DataType.UINT_32, (len(ends),), None, ends.view(np.uint8).data
-    )
-    return _as(layer, "Split", axis=axes[0], split_index=split_index), ()
+    return _as(layer, "Split", axis=axes[0], split_index=_indices(layer, "split_index", ends)), ()
 
 
 def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
@@ -287,10 +244,13 @@ def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) ->
         return None
     ones = [axis for axis, size in enumerate(x) if size == 1]
     order = np.array([ones.pop(0) if size == 1 else x.index(size) for size in y], np.uint32)
-    perm = ComposedTensor(
-        f"{layer.name}/perm", TensorType.STATIC, DataType.UINT_32, (len(order),), None, order.view(np.uint8).data
-    )
-    return _as(layer, "Transpose", perm=perm), ()
+    return _as(layer, "Transpose", perm=_indices(layer, "perm", order)), ()
+
+
+def _indices(layer: NodeEntry, name: str, indices: np.ndarray) -> ComposedTensor:
+    """Return a parameter of a layer that is a list of indices."""
+    data = indices.view(np.uint8).data
+    return ComposedTensor(f"{layer.name}/{name}", TensorType.STATIC, DataType.UINT_32, (len(indices),), None, data)
 
 
 def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:

@@ -32,110 +32,28 @@ SCALE_OFFSET, AXIS_SCALE_OFFSET, BW_SCALE_OFFSET, BW_AXIS_SCALE_OFFSET = range(4
 in the others.
 """
 
-
-class GraphField(IntEnum):
-    """Fields of a graph."""
-
-    NAME = 0
-    NODES = 1
-    TENSORS = 2
-
-
-class NodeField(IntEnum):
-    """Fields of a node."""
-
-    NAME = 0
-    TYPE = 1
-    INPUTS = 2
-    OUTPUTS = 3
-    ATTRIBUTES = 4
-
-
-class AttributeField(IntEnum):
-    """Fields of an attribute."""
-
-    NAME = 0
-    KIND = 1
-    FLAG = 2
-    SCALAR = 3
-    TENSOR = 4
-
-
-class ScalarField(IntEnum):
-    """Fields of a scalar; its QNN data type says which of them is used. An absent field is 0."""
-
-    DATA_TYPE = 0
-    INTEGER = 1
-    FLOAT = 2
-    TEXT = 3
-
-
-class TensorField(IntEnum):
-    """Fields of a tensor."""
-
-    NAME = 1
-    TYPE = 2
-    DIMS = 3
-    QUANTIZATION = 5
-    DATA_TYPE = 6
-
-
-class QuantizationField(IntEnum):
-    """Fields of a quantization."""
-
-    ENCODING = 0
-    DEFINED = 1
-    SCALE_OFFSET = 2
-    AXIS_SCALE_OFFSET = 3
-
-
-class ScaleOffsetField(IntEnum):
-    """Fields of a scale and offset."""
-
-    BITS = 0
-    SCALE = 3
-    OFFSET = 4
-
-
-class AxisField(IntEnum):
-    """Fields of the scales and offsets along an axis."""
-
-    AXIS = 0
-    SCALE_OFFSETS = 1
-
-
-class GraphDataField(IntEnum):
-    """Fields of the parameters of a graph: its static tensors, and the parameter tensors of each node."""
-
-    NAME = 0
-    TENSORS = 1
-    NODES = 2
-
-
-class TensorDataField(IntEnum):
-    """Fields of a tensor's bytes: inline, or a location in the entry for bytes."""
-
-    NAME = 0
-    BYTES = 1
-    PLACE = 3
-
-
-class PlaceField(IntEnum):
-    """Fields of a location."""
-
-    OFFSET = 0
-    LENGTH = 1
+# Fields of tables, by number.
+GraphField = IntEnum("GraphField", "NAME NODES TENSORS", start=0)
+NodeField = IntEnum("NodeField", "NAME TYPE INPUTS OUTPUTS ATTRIBUTES", start=0)
+AttributeField = IntEnum("AttributeField", "NAME KIND FLAG SCALAR TENSOR", start=0)
+ScalarField = IntEnum("ScalarField", "DATA_TYPE INTEGER FLOAT TEXT", start=0)
+"""Fields of a scalar; its QNN data type says which of them is used. An absent field is 0."""
+TensorField = IntEnum("TensorField", {"NAME": 1, "TYPE": 2, "DIMS": 3, "QUANTIZATION": 5, "DATA_TYPE": 6})
+QuantizationField = IntEnum("QuantizationField", "ENCODING DEFINED SCALE_OFFSET AXIS_SCALE_OFFSET", start=0)
+ScaleOffsetField = IntEnum("ScaleOffsetField", {"BITS": 0, "SCALE": 3, "OFFSET": 4})
+AxisField = IntEnum("AxisField", "AXIS SCALE_OFFSETS", start=0)
+GraphDataField = IntEnum("GraphDataField", "NAME TENSORS NODES", start=0)
+"""Fields of the parameters of a graph: its static tensors, and the parameter tensors of each node."""
+TensorDataField = IntEnum("TensorDataField", {"NAME": 0, "BYTES": 1, "PLACE": 3})
+"""Fields of a tensor's bytes: inline, or a location in the entry for bytes."""
+PlaceField = IntEnum("PlaceField", "OFFSET LENGTH", start=0)
 
 
 class Data:
     """The bytes of a file's tensors, found by graph, node and name.
 
-    Parameters
-    ----------
-    params
-        The entry ``model.params``, if the file has it: bytes of tensors, or their locations in `raw`.
-    raw
-        The entry ``model.params.bin``; empty in older files.
+    - `params`: the entry ``model.params``, if the file has it: bytes of tensors, or their locations in `raw`.
+    - `raw`: the entry ``model.params.bin``; empty in older files.
     """
 
     def __init__(self, params: Reading | None, raw: memoryview) -> None:
@@ -233,11 +151,11 @@ def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview]) -> 
     if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
         tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")
         if tensor is None:
-            attribute.file.refuse("an attribute lacks its tensor", attribute.start)
+            attribute.refuse("an attribute lacks its tensor")
         return _tensor(model, tensor, data), 0
     scalar = attribute.table(AttributeField.SCALAR, "the value of an attribute")
     if scalar is None:
-        attribute.file.refuse("an attribute lacks its value", attribute.start)
+        attribute.refuse("an attribute lacks its value")
     dtype = scalar.integer(ScalarField.DATA_TYPE, "u32")
     if dtype in STRINGS:
         return scalar.text(ScalarField.TEXT) or "", STRINGS[0]
@@ -256,23 +174,16 @@ def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> Com
     dims = np.zeros(0, np.uint32) if dims is None else dims
     name = table.text(TensorField.NAME) or ""
     if len(dims) > MAX_RANK:
-        table.file.refuse(f"tensor '{name}' has {len(dims)} dimensions", table.start)
+        table.refuse(f"tensor '{name}' has {len(dims)} dimensions")
     quantization = table.table(TensorField.QUANTIZATION, f"the quantization of tensor '{name}'")
-    return ComposedTensor(
-        name,
-        table.integer(TensorField.TYPE, "u32"),
-        table.integer(TensorField.DATA_TYPE, "u32"),
-        tuple(dims.tolist()),
-        None if quantization is None else _encoding(model, quantization),
-        data.get(name),
-    )
+    encoding = None if quantization is None else _encoding(model, quantization)
+    kind, dtype = (table.integer(field, "u32") for field in (TensorField.TYPE, TensorField.DATA_TYPE))
+    return ComposedTensor(name, kind, dtype, tuple(dims.tolist()), encoding, data.get(name))
 
 
 def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
-    """Read a quantization: one scale and offset, or one for each element along an axis; None if there is none.
-
-    Encodings that begin with BW also have a bit width. Of other kinds only the kind is returned.
-    """
+    """Read a quantization: one scale and offset, or one for each element along an axis; None if there is none."""
+    # Encodings that begin with BW also have a bit width. Of other kinds only the kind is returned.
     # Tables are counted, because a damaged file may refer to one of them any number of times.
     model.count()
     if not table.integer(QuantizationField.DEFINED, "u8"):
@@ -281,7 +192,7 @@ def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
     if kind in (SCALE_OFFSET, BW_SCALE_OFFSET):
         scale_offset = table.table(QuantizationField.SCALE_OFFSET, "a scale and offset")
         if scale_offset is None:
-            table.file.refuse("a quantization lacks its scale", table.start)
+            table.refuse("a quantization lacks its scale")
         return EncodingEntry(
             np.array([scale_offset.number(ScaleOffsetField.SCALE, "f32")], np.float32),
             np.array([scale_offset.integer(ScaleOffsetField.OFFSET, "i32")], np.int32),
@@ -291,7 +202,7 @@ def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
     if kind in (AXIS_SCALE_OFFSET, BW_AXIS_SCALE_OFFSET):
         axis_table = table.table(QuantizationField.AXIS_SCALE_OFFSET, "scales and offsets")
         if axis_table is None:
-            table.file.refuse("a quantization lacks its scales", table.start)
+            table.refuse("a quantization lacks its scales")
         entries = axis_table.tables(AxisField.SCALE_OFFSETS, "scale and offset")
         model.count(len(entries))
         return EncodingEntry(
@@ -307,5 +218,5 @@ def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
 def _common(table: Table, bits: np.ndarray) -> int:
     """Return the number of bits that all scales along an axis share; refuse the file if they differ."""
     if len(bits) and (bits != bits[0]).any():
-        table.file.refuse("the bits of the scales along an axis differ", table.start)
+        table.refuse("the bits of the scales along an axis differ")
     return int(bits[0]) if len(bits) else 0

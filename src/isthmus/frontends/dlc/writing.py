@@ -42,10 +42,7 @@ _ALIGNMENT = 8
 def dlc(graphs: Sequence[GraphEntry], tool: str, version: str) -> bytes:
     """Return a DLC file with these graphs. Static tensors that no node reads are left out.
 
-    Parameters
-    ----------
-    tool, version
-        The program that makes it, and its version, for the metadata.
+    - `tool`, `version`: the program that makes it, and its version, for the metadata.
 
     Raises
     ------
@@ -53,9 +50,9 @@ def dlc(graphs: Sequence[GraphEntry], tool: str, version: str) -> bytes:
         COMMON_NOT_SUPPORTED if a tensor has an encoding whose form in a DLC is not known, or a scalar is 2**63 or more.
     """
     contents = _Contents()
-    kept = [_without_unused(graph) for graph in graphs]
-    model = flatbuffer({0: ("tables", [_graph(graph) for graph in kept])}, version4.MODEL)
-    params = flatbuffer({0: ("tables", [contents.graph(graph) for graph in kept])}, version4.PARAMS)
+    written = [_without_unused(graph) for graph in graphs]
+    model = flatbuffer({0: ("tables", [_graph(graph) for graph in written])}, version4.MODEL)
+    params = flatbuffer({0: ("tables", [contents.graph(graph) for graph in written])}, version4.PARAMS)
     command = {"tool": tool, "converterVersion": version}
     history = {**_header("DLC_METADATA_HISTORY"), "dlcGenerationInfo": [{"converterCommand": command}]}
     return archive.write(
@@ -77,7 +74,7 @@ def _header(kind: str) -> dict[str, Any]:
 
 
 class _Contents:
-    """The bytes of all tensors, one after the other in `raw`, and where each is."""
+    """The bytes of all tensors, one after the other in `raw`, and the position of each."""
 
     def __init__(self) -> None:
         self.raw = bytearray()
@@ -92,6 +89,7 @@ class _Contents:
         }
 
     def _tensor(self, tensor: ComposedTensor) -> dict[int, Field]:
+        """Append the bytes of a tensor; return the fields of a table with its name and their position."""
         data = b"" if tensor.data is None else tensor.data
         self.raw += bytes(-len(self.raw) % _ALIGNMENT)
         place = {PlaceField.OFFSET: ("u64", len(self.raw)), PlaceField.LENGTH: ("u64", len(data))}
@@ -107,6 +105,7 @@ def _without_unused(graph: GraphEntry) -> GraphEntry:
 
 
 def _graph(graph: GraphEntry) -> dict[int, Field]:
+    """Return the fields of a graph's table, by field number."""
     return {
         GraphField.NAME: ("text", graph.name),
         GraphField.NODES: ("tables", [_node(node) for node in graph.nodes]),
@@ -116,6 +115,7 @@ def _graph(graph: GraphEntry) -> dict[int, Field]:
 
 
 def _node(node: NodeEntry) -> dict[int, Field]:
+    """Return the fields of a node's table."""
     attributes = [
         *(_attribute(name, value, version4.PARAMETER, node.kinds) for name, value in node.params.items()),
         *(_attribute(name, value, _EXTRA, node.kinds) for name, value in node.extras.items()),
@@ -131,6 +131,7 @@ def _node(node: NodeEntry) -> dict[int, Field]:
 
 
 def _attribute(name: str, value: Scalar | ComposedTensor, flag: int, kinds: Mapping[str, int]) -> dict[int, Field]:
+    """Return the fields of an attribute's table; `flag` tells parameters from extras, `kinds` are types of scalars."""
     fields: dict[int, Field] = {AttributeField.NAME: ("text", name), AttributeField.FLAG: ("u8", flag)}
     if isinstance(value, ComposedTensor):
         tensor = ("table", _tensor(value, 0))
@@ -160,6 +161,7 @@ def _kind(value: Scalar) -> int:
 
 
 def _tensor(tensor: ComposedTensor, number: int) -> dict[int, Field]:
+    """Return the fields of a tensor's table, by field number."""
     return {
         0: ("u32", number),
         TensorField.NAME: ("text", tensor.name),
@@ -174,14 +176,12 @@ def _tensor(tensor: ComposedTensor, number: int) -> dict[int, Field]:
 
 
 def _quantization(tensor: ComposedTensor) -> dict[int, Field]:
+    """Return the fields of the table of a tensor's quantization."""
     encoding = tensor.encoding
     if encoding is None:
         return {QuantizationField.ENCODING: ("u32", _NO_ENCODING), QuantizationField.DEFINED: ("u8", 0)}
-    head: dict[int, Field] = {
-        QuantizationField.ENCODING: ("u32", encoding.kind),
-        QuantizationField.DEFINED: ("u8", 1),
-    }
-    # The lower byte of a data type has its bits in decimal digits.
+    head: dict[int, Field] = {QuantizationField.ENCODING: ("u32", encoding.kind), QuantizationField.DEFINED: ("u8", 1)}
+    # The lower byte of a data type, read as hexadecimal digits, is the number of bits: 0x0316 has 16.
     bits = encoding.bits or int(f"{tensor.dtype & 0xFF:x}")
     pairs = [_pair(bits, scale, offset) for scale, offset in zip(encoding.scales, encoding.offsets, strict=True)]
     if encoding.kind in (version4.SCALE_OFFSET, version4.BW_SCALE_OFFSET):

@@ -47,8 +47,8 @@ def load(
     """
     if isinstance(source, str | Path):
         path = Path(source)
-        source = contents(path)
-        name, folder = name or path.stem, path.parent
+        source = OnnxContents.parse(contents(path), path.name, path.parent)
+        name = name or path.stem
     graph, importer = load_with_importer(source, name or "model", shapes, constants, folder)
     if whole_rows:
         importer.check_rows()

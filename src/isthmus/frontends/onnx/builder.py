@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.formats import malformed
 from isthmus.frontends.onnx.layout import (
     OnnxValue,
     Perm,
@@ -21,7 +22,7 @@ from isthmus.frontends.onnx.layout import (
     identity,
     inverse,
     keeps_order,
-    padded,
+    pad_perm,
     reshape_groups,
 )
 from isthmus.frontends.onnx.tensors import BFLOAT16_BITS, data_type
@@ -29,6 +30,7 @@ from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor
 from isthmus.graph.folding import emit as emit_or_fold
 from isthmus.graph.folding import held_bytes, is_repeated
+from isthmus.graph.operation import Operands, Params
 
 MAX_CONSTANT_BYTES = 1 << 28
 """The largest constant that a node may create, in bytes."""
@@ -53,19 +55,11 @@ RUNTIME_TYPES = frozenset(
 class OnnxBuilder:
     """The graph under construction and what is known about its tensors.
 
-    Parameters
-    ----------
-    name
-        The name of the graph.
-    given_bytes
-        The size of the model and its constants: the larger it is, the more constants may be computed from them.
-
-    Attributes
-    ----------
-    graph
-        The graph under construction; its tensors are stored in the order that suits their operations.
-    node
-        The name of the current ONNX node; emitted operations are named after it.
+    - `name`: the name of the graph.
+    - `given_bytes`: the size of the model and its constants: the larger it is, the more constants may be computed from
+      them.
+    - `graph`: the graph under construction; its tensors are stored in the order that suits their operations.
+    - `node`: the name of the current ONNX node; emitted operations are named after it.
     """
 
     def __init__(self, name: str, given_bytes: int = 0) -> None:
@@ -82,9 +76,7 @@ class OnnxBuilder:
         # The tensor that a Reshape was applied to, by the name of its result.
         self._viewed: dict[str, Tensor] = {}
 
-    def emit(
-        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
-    ) -> list[Tensor]:
+    def emit(self, op: str, inputs: Operands, params: Params | None = None, **more: Any) -> list[Tensor]:
         """Add an operation, or evaluate it if all its inputs are constants; `more` are arguments of `Graph.emit`."""
         if all(t is None or t.is_static for t in inputs):
             self._check_operations()
@@ -98,20 +90,16 @@ class OnnxBuilder:
             return outputs
         return self._add(op, inputs, params, **more)
 
-    def one(
-        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
-    ) -> Tensor:
+    def one(self, op: str, inputs: Operands, params: Params | None = None, **more: Any) -> Tensor:
         """Call `emit` for an operation with one output and return that output."""
         return self.emit(op, inputs, params, **more)[0]
 
-    def _add(
-        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
-    ) -> list[Tensor]:
+    def _add(self, op: str, inputs: Operands, params: Params | None, **more: Any) -> list[Tensor]:
         """Add an operation that runs with the model; refuse data types that exist only in constants."""
         self._check_operations()
         outputs = self.graph.emit(op, inputs, params, name=self.node, **more)
         if all(tensor.elements == 0 for tensor in outputs):
-            # Nothing is computed; and what is computed from such tensors alone is constant.
+            # Tensors without elements become constants, so that operations on them are folded too.
             return [self.empty(tensor.dtype, tensor.dims, tensor.quantization) for tensor in outputs]
         for tensor in (*outputs, *inputs):
             if tensor is not None and tensor.dtype not in RUNTIME_TYPES:
@@ -121,20 +109,15 @@ class OnnxBuilder:
     def _check_operations(self) -> None:
         """Refuse a model that needs too many operations."""
         if len(self.graph.nodes) + self._folds >= MAX_NODES:
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"the model needs more than {MAX_NODES} operations"
-            )
+            raise malformed(f"node '{self.node}'", f"the model needs more than {MAX_NODES} operations")
 
     def count_folded(self, nbytes: int) -> None:
         """Count bytes of computed constants; refuse a model that computes far more than its size justifies."""
         self._folded_bytes += nbytes
         if self._folded_bytes > MAX_FOLDED_BYTES + 8 * self.given_bytes:
-            raise QnnError(
-                Code.COMMON_MEM_ALLOC,
-                f"node '{self.node}'",
-                f"the constants that the model computes take {self._folded_bytes} bytes so far",
-                "So much out of so small a model is a mistake in it.",
-            )
+            rule = f"the constants that the model computes take {self._folded_bytes} bytes so far"
+            hint = "So much out of so small a model is a mistake in it."
+            raise QnnError(Code.COMMON_MEM_ALLOC, f"node '{self.node}'", rule, hint)
 
     def constant(self, value: Any, quantization: Quantization | None = None, name: str | None = None) -> Tensor:
         """Create a constant tensor. With a name it comes from the model; without one it is computed.
@@ -149,9 +132,7 @@ class OnnxBuilder:
         if dtype is DataType.BFLOAT_16:
             array = array.view(np.uint16)
         if held_bytes(array) > MAX_CONSTANT_BYTES and name is None:
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"a constant of {array.nbytes} bytes is too large"
-            )
+            raise malformed(f"node '{self.node}'", f"a constant of {array.nbytes} bytes is too large")
         if name is None:
             self.count_folded(held_bytes(array))
         return self.graph.constant(name or f"{self.node}/constant", array, quantization, dtype)
@@ -168,7 +149,7 @@ class OnnxBuilder:
     def literal(self, value: Any) -> OnnxValue:
         """Create a constant as a value."""
         tensor = self.constant(value)
-        return OnnxValue(tensor, identity(tensor.rank))
+        return OnnxValue.of(tensor)
 
     def scalar(self, number: float, dtype: DataType) -> Tensor:
         """Return a constant of rank 0, created once for each number and type."""
@@ -197,7 +178,7 @@ class OnnxBuilder:
 
     # --- fixed point and plain integers -------------------------------------------------------------------------
 
-    def reinterpreted(self, tensor: Tensor, dtype: DataType, quantization: Quantization | None = None) -> Tensor:
+    def reinterpret(self, tensor: Tensor, dtype: DataType, quantization: Quantization | None = None) -> Tensor:
         """Return the same stored integers under another data type of the same width."""
         if tensor.dtype is dtype and tensor.quantization == quantization:
             return tensor
@@ -214,7 +195,7 @@ class OnnxBuilder:
         """Return a fixed-point value as its stored integers; return other values unchanged."""
         if not value.tensor.dtype.is_fixed_point:
             return value
-        return OnnxValue(self.reinterpreted(value.tensor, DataType.of(value.tensor.dtype.numpy)), value.perm)
+        return OnnxValue(self.reinterpret(value.tensor, DataType.of(value.tensor.dtype.numpy)), value.perm)
 
     def dequantize(self, tensor: Tensor) -> Tensor:
         """Dequantize a fixed-point tensor. A constant source is remembered, because integer operations need it."""
@@ -245,20 +226,18 @@ class OnnxBuilder:
             if source is not None and (dims == moved_dims or not _per_channel(source)):
                 result = self.dequantize(self.arrange(source, order, dims))
             elif keeps_order(tensor.dims, order):
-                result = self._seen_as(tensor, dims, order if dims == moved_dims else None)
+                result = self._view(tensor, dims, order if dims == moved_dims else None)
             else:
-                quantization = _moved(tensor, order)
+                quantization = _move_axis(tensor, order)
                 result = self.one("Transpose", [tensor], {"perm": list(order)}, quantizations=[quantization])
                 if dims != moved_dims:
-                    result = self._seen_as(result, dims, None)
+                    result = self._view(result, dims, None)
             self._rearranged[key] = result
         return self._rearranged[key]
 
-    def _seen_as(self, tensor: Tensor, dims: tuple[int, ...], order: Perm | None) -> Tensor:
-        """Emit a Reshape. A per-channel quantization follows its axis.
-
-        `order` is the new order of the tensor's axes if only axes of size 1 move; None for any other reshape.
-        """
+    def _view(self, tensor: Tensor, dims: tuple[int, ...], order: Perm | None) -> Tensor:
+        """Emit a Reshape. A per-channel quantization follows its axis."""
+        # `order` is the new order of the tensor's axes if only axes of size 1 move; None for any other reshape.
         quantization = tensor.quantization
         axis = None if quantization is None else quantization.axis
         if quantization is None or axis is None:
@@ -267,14 +246,14 @@ class OnnxBuilder:
             if tensor.dims == dims:
                 return tensor
         elif order is not None:
-            quantization = _moved(tensor, order)
+            quantization = _move_axis(tensor, order)
         else:
-            quantization = self._reshaped_channels(quantization, tensor.dims, axis, dims)
+            quantization = self._reshape_channels(quantization, tensor.dims, axis, dims)
         result = self.one("Reshape", [tensor], dims=[dims], quantizations=[quantization])
         self._viewed[result.name] = tensor
         return result
 
-    def _reshaped_channels(
+    def _reshape_channels(
         self, quantization: Quantization, dims: Sequence[int], axis: int, new_dims: Sequence[int]
     ) -> Quantization:
         """Return a per-channel quantization after a reshape, along the axis with the memory stride of `axis`."""
@@ -284,17 +263,17 @@ class OnnxBuilder:
                 return replace(quantization, axis=candidate)
         raise unsupported(f"node '{self.node}'", "a reshape across the channels of a quantized tensor")
 
-    def stored(self, value: OnnxValue, perm: Perm) -> Tensor:
+    def store_as(self, value: OnnxValue, perm: Perm) -> Tensor:
         """Return the tensor of a value, stored so that this permutation gives ONNX's view."""
         return self.arrange(value.tensor, [value.perm[axis] for axis in inverse(perm)])
 
-    def materialized(self, value: OnnxValue) -> Tensor:
+    def materialize(self, value: OnnxValue) -> Tensor:
         """Return the tensor of a value, stored in ONNX's own axis order."""
-        return self.stored(value, identity(value.rank))
+        return self.store_as(value, identity(value.rank))
 
     def channel_last(self, value: OnnxValue) -> Tensor:
         """Return the tensor of a value that is N, C, spatial… in ONNX's view, stored as N, spatial…, C."""
-        return self.stored(value, channel_last(value.rank))
+        return self.store_as(value, channel_last(value.rank))
 
     def is_free(self, value: OnnxValue, perm: Perm) -> bool:
         """Return whether storing a value for this permutation moves no data at run time."""
@@ -303,7 +282,7 @@ class OnnxBuilder:
 
     # --- values -------------------------------------------------------------------------------------------------
 
-    def aligned(self, values: Sequence[OnnxValue]) -> tuple[list[Tensor], Perm]:
+    def align(self, values: Sequence[OnnxValue]) -> tuple[list[Tensor], Perm]:
         """Return the operands of an elementwise operation in a common order, and the permutation of its result."""
         rank = max(v.rank for v in values)
         perm = self.common_perm(values, rank)
@@ -313,7 +292,7 @@ class OnnxBuilder:
         """Return the order that moves the fewest elements; on a tie not ONNX's own, since channel-last nodes follow."""
         # Constants are rearranged when the model is loaded, so they do not count if there is any other operand.
         running = [v for v in values if not self.is_constant(v)] or list(values)
-        candidates = {padded(v.perm, rank): v.rank for v in sorted(running, key=lambda v: v.rank)}
+        candidates = {pad_perm(v.perm, rank): v.rank for v in sorted(running, key=lambda v: v.rank)}
 
         def cost(perm: Perm) -> tuple[int, int, bool]:
             moved = sum(max(v.tensor.elements, 1) for v in running if not keeps_order(v.tensor.dims, _order(v, perm)))
@@ -322,11 +301,9 @@ class OnnxBuilder:
         return min(candidates, key=cost)
 
     def _broadcastable(self, value: OnnxValue, perm: Perm) -> Tensor:
-        """Return the tensor of a value, stored for `perm` and with axes of size 1 wherever broadcasting needs them.
-
-        `perm` may have a higher rank than the value. Missing leading axes are then left to the operation's own
-        broadcasting, if they are also stored first.
-        """
+        """Return the tensor of a value, stored for `perm` and with axes of size 1 wherever broadcasting needs them."""
+        # `perm` may have a higher rank than the value. Missing leading axes are then left to the operation's own
+        # broadcasting, if they are also stored first.
         missing = len(perm) - value.rank
         order = _order(value, perm)
         full_dims = tuple(value.dims[axis - missing] if axis >= missing else 1 for axis in inverse(perm))
@@ -335,19 +312,16 @@ class OnnxBuilder:
             return self.arrange(value.tensor, order)
         return self.arrange(value.tensor, order, full_dims)
 
-    def reshaped(self, value: OnnxValue, dims: Sequence[int]) -> OnnxValue:
+    def reshape_to(self, value: OnnxValue, dims: Sequence[int]) -> OnnxValue:
         """Apply ONNX's reshape. Axes that stay together keep their stored positions, so most reshapes move no data."""
         dims = tuple(int(d) for d in dims)
         if dims == value.dims:
             return value
         if math.prod(dims) != math.prod(value.dims):
-            raise QnnError(
-                Code.GRAPH_INVALID_OP_CONFIG,
-                f"node '{self.node}'",
-                f"dimensions {list(value.dims)} cannot be reshaped to {list(dims)}",
-            )
+            rule = f"dimensions {list(value.dims)} cannot be reshaped to {list(dims)}"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{self.node}'", rule)
         if 0 in dims:
-            return OnnxValue(self.arrange(self.materialized(value), identity(value.rank), dims), identity(len(dims)))
+            return OnnxValue(self.arrange(self.materialize(value), identity(value.rank), dims), identity(len(dims)))
         # Each group of axes that is reshaped by itself stays where it is stored; within a group, axes are stored in
         # ONNX's order. Axes of size 1 can be anywhere.
         groups = reshape_groups(value.dims, dims)
@@ -376,6 +350,6 @@ def _without_leading_ones(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims[start:])
 
 
-def _moved(tensor: Tensor, order: Perm) -> Quantization | None:
+def _move_axis(tensor: Tensor, order: Perm) -> Quantization | None:
     """Return the quantization of a tensor after a transposition to `order`."""
     return None if tensor.quantization is None else tensor.quantization.transposed(order, tensor.dims)

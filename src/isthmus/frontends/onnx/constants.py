@@ -1,7 +1,4 @@
-"""Operators whose result is known when the model is loaded: constants, shapes, ranges, windows.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Operators whose result is known when the model is loaded: constants, shapes, ranges, windows."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import math
 import numpy as np
 
 from isthmus.frontends.onnx.builder import MAX_CONSTANT_BYTES
-from isthmus.frontends.onnx.layout import OnnxValue, identity
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.stage import Choices, Extreme
 from isthmus.frontends.onnx.tensors import FLOAT, element_type
@@ -28,11 +25,10 @@ def _constant(node: OnnxNode) -> OnnxValue:
         ("value_float", np.float32), ("value_floats", np.float32), ("value_int", np.int64), ("value_ints", np.int64),
     ):  # fmt: skip
         if name in node.attributes:
-            return node.builder.literal(np.array(node.attributes[name], dtype))
+            return node.literal(np.array(node.attributes[name], dtype))
     if "value" not in node.attributes:
         node.unsupported(f"a constant given as {', '.join(node.attributes) or 'nothing'}")
-    tensor = node.builder.constant(node.attributes["value"], node.attr("encoding"))
-    return node.unmoved(tensor)
+    return OnnxValue.of(node.builder.constant(node.attributes["value"], node.attr("encoding")))
 
 
 def _constant_of_shape(node: OnnxNode) -> OnnxValue:
@@ -41,16 +37,12 @@ def _constant_of_shape(node: OnnxNode) -> OnnxValue:
     if any(d < 0 for d in dims) or math.prod(dims) >= 1 << 31:
         node.refuse(f"the shape {dims[:8]} must not be negative, and must have less than {1 << 31} elements")
     fill = node.attr("value", np.zeros(1, np.float32))
-    return node.builder.literal(np.broadcast_to(fill.reshape(-1)[0], dims))
+    return node.literal(np.broadcast_to(fill.reshape(-1)[0], dims))
 
 
 def _shape(node: OnnxNode) -> OnnxValue:
     dims = node.value(0).dims
-    return node.builder.literal(np.array(dims[node.attr("start", 0) : node.attr("end", len(dims))], np.int64))
-
-
-def _size(node: OnnxNode) -> OnnxValue:
-    return node.builder.literal(np.array(math.prod(node.value(0).dims), np.int64))
+    return node.literal(np.array(dims[node.attr("start", 0) : node.attr("end", len(dims))], np.int64))
 
 
 def _range(node: OnnxNode) -> OnnxValue:
@@ -62,11 +54,11 @@ def _range(node: OnnxNode) -> OnnxValue:
     _check_size(node, max(count, 0))
     steps = np.arange(max(count, 0)).astype(start.dtype)
     tensor = node.builder.numbers((start + steps * delta).astype(start.dtype), node.value(0).tensor.dtype)
-    return OnnxValue(tensor, identity(tensor.rank))
+    return OnnxValue.of(tensor)
 
 
 def _longest_range(node: OnnxNode) -> dict[int, object]:
-    """Return the values to plan a Range with, by operand. It is longest from end to end, in steps of 1."""
+    """Return the operands with which a Range is longest, to plan with: extreme ends, and a step of 1 or -1."""
     step = node.builder.array(node.value(2))
     ends = (Extreme.LOWEST, Extreme.HIGHEST)
     if step is not None:
@@ -83,16 +75,16 @@ def _eye_like(node: OnnxNode) -> OnnxValue:
     _check_size(node, math.prod(x.dims))
     number = node.attr("dtype")
     dtype = x.tensor.dtype.numpy if number is None else element_type(number, node.what)
-    return node.builder.literal(np.eye(x.dims[0], x.dims[1], k=node.attr("k", 0), dtype=dtype))
+    return node.literal(np.eye(x.dims[0], x.dims[1], k=node.attr("k", 0), dtype=dtype))
 
 
 def _non_zero(node: OnnxNode) -> OnnxValue:
-    """Convert to a constant, or to the rows of a NonZero with room for all elements; -1 follows the last result."""
+    """Convert to a constant, or to a NonZero with a row for every element; rows after the last result are -1."""
     x = node.value(0)
     array = node.builder.array(x)
     if array is not None:
-        return node.builder.literal(np.array(np.nonzero(np.atleast_1d(array)), np.int64))
-    tensor = node.builder.materialized(x if x.rank else node.builder.reshaped(x, (1,)))
+        return node.literal(np.array(np.nonzero(np.atleast_1d(array)), np.int64))
+    tensor = node.materialize(x if x.rank else node.reshape_to(x, (1,)))
     dims = (tensor.elements, tensor.rank)
     return node.rows("NonZero", [tensor], (1, 0), dims=[dims], dtypes=[DataType.INT_64])
 
@@ -106,7 +98,7 @@ def _window(*terms: float) -> Converter:
         period = size if node.attr("periodic", 1) else size - 1
         phase = 2 * np.pi * np.arange(size) / max(period, 1)
         values = sum(term * np.cos(k * phase) for k, term in enumerate(terms))
-        return node.builder.literal(np.asarray(values, element_type(node.attr("output_datatype", FLOAT), node.what)))
+        return node.literal(np.asarray(values, element_type(node.attr("output_datatype", FLOAT), node.what)))
 
     return convert
 
@@ -128,24 +120,19 @@ def _mel_weight_matrix(node: OnnxNode) -> OnnxValue:
     falling = (right - places) / np.maximum(right - peak, 1)
     matrix = np.where((places >= left) & (places <= peak), rising, 0.0)
     matrix = np.where((places >= peak) & (places < right), falling, matrix)
-    return node.builder.literal(matrix.astype(element_type(node.attr("output_datatype", FLOAT), node.what)))
-
-
-def _has_element(node: OnnxNode) -> OnnxValue:
-    """Return whether there is an operand: every tensor is an element."""
-    return node.builder.literal(np.array(node.optional(0) is not None))
+    return node.literal(matrix.astype(element_type(node.attr("output_datatype", FLOAT), node.what)))
 
 
 CONVERTERS: dict[str, Converter] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda node: node.literal(np.array(math.prod(node.value(0).dims), np.int64)),
     "Range": _range,
     "EyeLike": _eye_like,
     "NonZero": _non_zero,
     "MelWeightMatrix": _mel_weight_matrix,
-    "OptionalHasElement": _has_element,
+    "OptionalHasElement": lambda node: node.literal(np.array(node.optional(0) is not None)),
     "OptionalGetElement": lambda node: node.value(0),
     "HannWindow": _window(0.5, -0.5),
     "HammingWindow": _window(25 / 46, -21 / 46),

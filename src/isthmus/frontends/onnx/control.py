@@ -1,7 +1,5 @@
-"""Control flow: If, Scan and Loop. Turns and branches are known, at the latest in the stage that converts them; an If
-whose branches have the same shapes computes both.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""Control flow: If, Scan and Loop. Loops are unrolled, and the number of their turns must be known when their stage is
+converted. So must the branch of an If, unless its branches have the same shapes: then both are computed.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
-from isthmus.frontends.onnx.movement import join, slice_value
+from isthmus.frontends.onnx.movement import element_of, stack_values
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.sequences import OnnxSequence
 from isthmus.frontends.onnx.stage import Deferred
@@ -25,11 +23,9 @@ _UNDECIDED = "its condition is known only at run time (an input that decides it 
 
 
 def _if(node: OnnxNode) -> list[OnnxValue | None]:
-    """Convert the branch that a constant condition selects.
-
-    If the condition is known only at run time, both branches are converted and an operation selects between their
-    results.
-    """
+    """Convert the branch that a constant condition selects."""
+    # If the condition is known only at run time, both branches are converted and an operation selects between their
+    # results.
     condition = node.builder.array(node.value(0))
     branches = [node.attr(name) for name in ("then_branch", "else_branch")]
     if None in branches:
@@ -44,25 +40,19 @@ def _if(node: OnnxNode) -> list[OnnxValue | None]:
         node.need(node.value(0), _UNDECIDED)
     except QnnError as error:
         node.need(
-            node.value(0),
-            f"{_UNDECIDED}, and one of its branches cannot be computed ({error.what}: {error.rule})",
+            node.value(0), f"{_UNDECIDED}, and one of its branches cannot be computed ({error.what}: {error.rule})"
         )
     pairs = zip(then, otherwise, strict=True)
     if any(a.dims != b.dims or a.tensor.dtype is not b.tensor.dtype or isinstance(a, OnnxSequence) for a, b in pairs):
         node.need(node.value(0), f"{_UNDECIDED}, and its branches differ in shape or type")
-    return [
-        node.elementwise("ElementWiseSelect", node.builder.reshaped(node.value(0), ()), a, b)
-        for a, b in zip(then, otherwise, strict=True)
-    ]
+    return [node.choose(node.reshape_to(node.value(0), ()), a, b) for a, b in zip(then, otherwise, strict=True)]
 
 
 def _loop(node: OnnxNode) -> list[OnnxValue | None]:
-    """Unroll a loop: convert its body once per iteration.
-
-    Inputs are the number of iterations, the first condition, and the carried values. The body takes the iteration, the
-    condition and the carried values; it returns the next condition, the next carried values, and scanned values, which
-    are joined over all iterations.
-    """
+    """Unroll a loop: convert its body once per iteration."""
+    # Inputs are the number of iterations, the first condition, and the carried values. The body takes the iteration,
+    # the condition and the carried values; it returns the next condition, the next carried values, and scanned values,
+    # which are joined over all iterations.
     body = node.attr("body")
     if body is None:
         node.refuse("it has no body")
@@ -74,8 +64,8 @@ def _loop(node: OnnxNode) -> list[OnnxValue | None]:
     while continues and (iterations is None or iteration < iterations):
         if iteration >= MAX_TURNS:
             node.unsupported(f"more than {MAX_TURNS} turns")
-        index = node.builder.literal(np.array(iteration, np.int64))
-        condition = node.builder.literal(np.array(continues))
+        index = node.literal(np.array(iteration, np.int64))
+        condition = node.literal(np.array(continues))
         next_condition, *values = node.run(body, [index, condition, *carried])
         condition_array = node.builder.array(next_condition)
         if condition_array is None:
@@ -87,16 +77,16 @@ def _loop(node: OnnxNode) -> list[OnnxValue | None]:
             scan.append(value)
         iteration += 1
     if scans and not iteration:
-        # A turn that nothing reads tells the shapes of what is scanned.
-        start = [node.builder.literal(np.array(0, np.int64)), node.builder.literal(np.array(True))]
+        # Without turns the scanned results are empty; one turn, whose results are not used, tells their shapes.
+        start = [node.literal(np.array(0, np.int64)), node.literal(np.array(True))]
         shown = node.run(body, [*start, *carried])[1 + len(carried) :]
         empty = [node.builder.empty(v.tensor.dtype, (0, *v.dims), v.tensor.quantization) for v in shown]
-        return [*carried, *map(node.unmoved, empty)]
-    return [*carried, *(_stacked(node, scan, 0) for scan in scans)]
+        return [*carried, *map(OnnxValue.of, empty)]
+    return [*carried, *(stack_values(node, scan, 0) for scan in scans)]
 
 
 def _most_turns(node: OnnxNode, iterations: int | None) -> float:
-    """Return how many turns a loop is planned for whose condition is computed."""
+    """Return the most turns of a loop whose condition is known only at run time, to plan with."""
     bounds = {} if node.stage is None else node.stage.bounds
     most = bounds.get(node.name, iterations)
     if node.stage is not None and (most is None or np.max(most) > MAX_TURNS):
@@ -107,14 +97,12 @@ def _most_turns(node: OnnxNode, iterations: int | None) -> float:
 
 
 def _scan(node: OnnxNode) -> Results:
-    """Unroll a scan: convert its body once per element of the scanned axes.
-
-    Inputs are the carried values, then the scanned ones. In operator set 8 the lengths of the sequences come first, and
-    the first axis of all values is the batch.
-    """
+    """Unroll a scan: convert its body once per element of the scanned axes."""
+    # Inputs are the carried values, then the scanned ones. In operator set 8 the lengths of the sequences come first,
+    # and the first axis of all values is the batch.
     if node.opset >= 9:
         inputs = [node.value(index) for index in range(len(node.inputs))]
-        return _scanned(node, inputs, "scan_input_directions")
+        return _unroll(node, inputs, "scan_input_directions")
     if node.optional(0) is not None:
         node.unsupported("sequences of different lengths")
     inputs = [node.value(index) for index in range(1, len(node.inputs))]
@@ -122,18 +110,16 @@ def _scan(node: OnnxNode) -> Results:
     if len(batches) != 1 or 0 in batches:
         node.refuse("its inputs need the same batch, which is not 0")
     turns = [
-        _scanned(node, [_element(node, value, 0, index) for value in inputs], "directions")
+        _unroll(node, [element_of(node, value, 0, index) for value in inputs], "directions")
         for index in range(batches.pop())
     ]
-    return [_stacked(node, values, 0) for values in zip(*turns, strict=True)]
+    return [stack_values(node, values, 0) for values in zip(*turns, strict=True)]
 
 
-def _scanned(node: OnnxNode, inputs: Sequence[OnnxValue], directions: str) -> list[OnnxValue]:
-    """Convert a scan without batches; `directions` is the name of the attribute for those of the inputs.
-
-    The body takes the carried values and one element of each scanned one. It returns the next carried values and
-    elements of the results, which are joined.
-    """
+def _unroll(node: OnnxNode, inputs: Sequence[OnnxValue], directions: str) -> list[OnnxValue]:
+    """Convert a scan without batches; `directions` is the name of the attribute for those of the inputs."""
+    # The body takes the carried values and one element of each scanned one. It returns the next carried values and
+    # elements of the results, which are joined.
     body = node.attr("body")
     if body is None:
         node.refuse("it has no body")
@@ -154,7 +140,7 @@ def _scanned(node: OnnxNode, inputs: Sequence[OnnxValue], directions: str) -> li
     results: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     for turn in range(length):
         elements = [
-            _element(node, value, axis, length - 1 - turn if flag else turn)
+            element_of(node, value, axis, length - 1 - turn if flag else turn)
             for value, axis, flag in zip(scanned, axes, backwards, strict=True)
         ]
         values = node.run(body, [*carried, *elements])
@@ -165,19 +151,8 @@ def _scanned(node: OnnxNode, inputs: Sequence[OnnxValue], directions: str) -> li
     out_axes = _per_scan(node, "scan_output_axes", result_count)
     reversals = _per_scan(node, "scan_output_directions", result_count)
     for result, axis, flag in zip(results, out_axes, reversals, strict=True):
-        joined.append(_stacked(node, result[::-1] if flag else result, node.axis(axis, result[0].rank + 1)))
+        joined.append(stack_values(node, result[::-1] if flag else result, node.axis(axis, result[0].rank + 1)))
     return [*carried, *joined]
-
-
-def _element(node: OnnxNode, value: OnnxValue, axis: int, index: int) -> OnnxValue:
-    """Return one element of an axis, without the axis."""
-    element = slice_value(node, value, {axis: (index, index + 1, 1)})
-    return node.builder.reshaped(element, [*value.dims[:axis], *value.dims[axis + 1 :]])
-
-
-def _stacked(node: OnnxNode, values: Sequence[OnnxValue], axis: int) -> OnnxValue:
-    """Join values of equal shape along a new axis."""
-    return join(node, [node.builder.reshaped(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in values], axis)
 
 
 def _per_scan(node: OnnxNode, name: str, count: int) -> list[int]:

@@ -1,7 +1,4 @@
-"""Convolutions and transposed convolutions: channel-last operands, filters permuted to [spatial…, in, out].
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Convolutions and transposed convolutions: channel-last operands, filters permuted to [spatial…, in, out]."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import OnnxValue, channel_last, identity
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.windows import MAX_EXTENT, padding, per_axis, read_windows, window_params
 from isthmus.graph import DataType, Tensor
@@ -30,10 +27,9 @@ def convolve(node: OnnxNode, x: OnnxValue, weights: OnnxValue, bias: Tensor | No
     params = window_params(windows)
     if not depth_wise:
         params["group"] = group
-    filters = node.builder.stored(weights, _filters_last(weights.rank))
+    filters = node.builder.store_as(weights, _filters_last(weights.rank))
     op = f"DepthWiseConv{spatial}d" if depth_wise else f"Conv{spatial}d"
-    operands = [node.builder.channel_last(x), filters, *([] if bias is None else [bias])]
-    return OnnxValue(node.emit(op, operands, params, **output), channel_last(x.rank))
+    return node.apply_channel_last(op, x, params, filters, *([] if bias is None else [bias]), **output)
 
 
 def _filters_last(rank: int) -> tuple[int, ...]:
@@ -43,7 +39,7 @@ def _filters_last(rank: int) -> tuple[int, ...]:
 
 def _conv(node: OnnxNode) -> OnnxValue:
     bias = node.optional(2)
-    return convolve(node, node.value(0), node.value(1), None if bias is None else node.builder.materialized(bias))
+    return convolve(node, node.value(0), node.value(1), None if bias is None else node.materialize(bias))
 
 
 def _conv_integer(node: OnnxNode) -> OnnxValue:
@@ -56,18 +52,16 @@ def _conv_integer(node: OnnxNode) -> OnnxValue:
             shift = node.cast(zero_point, DataType.FLOAT_32)
             # One zero point per filter; filters are the first axis of the weights.
             if shift.rank == 1 and shift.dims[0] != 1:
-                shift = node.builder.reshaped(shift, (shift.dims[0], *(1,) * (value.rank - 1)))
-            value = node.elementwise("ElementWiseSubtract", value, shift)
+                shift = node.reshape_to(shift, (shift.dims[0], *(1,) * (value.rank - 1)))
+            value = node.minus(value, shift)
         operands.append(value)
     result = convolve(node, operands[0], operands[1], None)
     return node.cast(node.elementwise("ElementWiseRound", result), DataType.INT_32)
 
 
 def _conv_transpose(node: OnnxNode) -> OnnxValue:
-    """Convert to a TransposeConv with filters [spatial…, in, out].
-
-    Only TransposeConv3d has a dilation; for others, zeros are inserted into the filters.
-    """
+    """Convert to a TransposeConv with filters [spatial…, in, out]."""
+    # Only TransposeConv3d has a dilation; for others, zeros are inserted into the filters.
     x, weights = node.value(0), node.value(1)
     spatial = x.rank - 2
     if spatial not in (1, 2, 3) or weights.rank != x.rank:
@@ -82,38 +76,25 @@ def _conv_transpose(node: OnnxNode) -> OnnxValue:
     full = [(n - 1) * s + r + e for n, s, r, e in zip(x.dims[2:], strides, reach, extra, strict=True)]
     pads, extra = _transpose_pads(node, x.dims[2:], strides, full, extra)
     rank = x.rank
-    filters = node.builder.stored(weights, (rank - 2, rank - 1, *range(rank - 2)))
+    filters = node.builder.store_as(weights, (rank - 2, rank - 1, *range(rank - 2)))
     params: dict[str, Any] = {"stride": strides, "pad_amount": pads, "output_padding": extra, "group": group}
     if spatial == 3:
         params["dilation"] = dilations
     elif any(d != 1 for d in dilations):
-        filters = _dilated(node, filters, dilations)
+        filters = _dilate(node, filters, dilations)
     if spatial == 1:
         params |= {"stride": strides[0], "pad_amount": pads[0], "output_padding": extra[0]}
     bias = node.optional(2)
-    operands = [node.builder.channel_last(x), filters, *([] if bias is None else [node.builder.materialized(bias)])]
-    return OnnxValue(node.emit(f"TransposeConv{spatial}d", operands, params), channel_last(rank))
+    others = [] if bias is None else [node.materialize(bias)]
+    return node.apply_channel_last(f"TransposeConv{spatial}d", x, params, filters, *others)
 
 
 def _transpose_pads(
     node: OnnxNode, sizes: Sequence[int], strides: Sequence[int], full: Sequence[int], extra: Sequence[int]
 ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Return pads and output padding, derived from the output shape if the file gives one.
-
-    Parameters
-    ----------
-    sizes, strides
-        The input's size and the stride along each spatial axis.
-    full
-        The output's size along each spatial axis before padding is cut off.
-    extra
-        The output padding along each spatial axis.
-
-    Returns
-    -------
-    tuple
-        Pairs of the padding before and after each axis, and the output padding along each axis.
-    """
+    """Return the pads before and after each axis and its output padding, by the output shape if the file gives one."""
+    # `full` is the output's size along each axis before padding is cut off, `extra` the output padding that is asked
+    # for.
     spatial = len(sizes)
     output_shape = node.attr("output_shape")
     auto = node.attr("auto_pad", "NOTSET")
@@ -132,9 +113,9 @@ def _transpose_pads(
     return tuple((t - t // 2, t // 2) for t in cropped), output_padding
 
 
-def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tensor:
+def _dilate(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tensor:
     """Insert zeros between the taps of constant filters."""
-    taps = node.builder.array(OnnxValue(filters, identity(filters.rank)))
+    taps = node.builder.array(OnnxValue.of(filters))
     if taps is None:
         node.unsupported("dilated filters that are not constant")
     dims = [(k - 1) * d + 1 for k, d in zip(taps.shape, dilations, strict=False)]
@@ -143,8 +124,4 @@ def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tenso
     return node.builder.constant(dilated)
 
 
-CONVERTERS: dict[str, Converter] = {
-    "Conv": _conv,
-    "ConvInteger": _conv_integer,
-    "ConvTranspose": _conv_transpose,
-}
+CONVERTERS: dict[str, Converter] = {"Conv": _conv, "ConvInteger": _conv_integer, "ConvTranspose": _conv_transpose}

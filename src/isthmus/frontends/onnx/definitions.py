@@ -10,12 +10,12 @@ import atexit
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.onnx.layout import OnnxValue
+from isthmus.frontends.formats import malformed
+from isthmus.frontends.onnx.node import OnnxNode
 from isthmus.frontends.onnx.schema import messages
 from isthmus.frontends.onnx.tensors import NUMPY, data_type
 from isthmus.system.channel import Channel, ChannelClosed, Message
@@ -35,52 +35,34 @@ def is_defined(operator: str, opset: int) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def definition(
-    operator: str,
-    opset: int,
-    attributes: Mapping[str, Any],
-    inputs: Sequence[OnnxValue | None],
-    outputs: Sequence[str],
-    what: str,
-) -> Any:
+def definition(node: OnnxNode) -> Any:
     """Return the function that defines a node of an operator for which `is_defined` is true.
 
     Some definitions depend on the node: on its attributes, on the types and dimensions of its inputs, and on which
     inputs and outputs it has. The function's own `attribute_proto` has the defaults of the attributes.
-
-    Parameters
-    ----------
-    attributes
-        The node's attributes as Python values.
-    inputs
-        The node's operands; None for one that is absent.
-    outputs
-        The names of the node's results; empty for one that is not used.
-    what
-        The node's name in errors.
     """
     from onnx import helper
 
-    names = ["" if value is None else f"x{index}" for index, value in enumerate(inputs)]
+    names = ["" if value is None else f"x{index}" for index, value in enumerate(node.inputs)]
     declared = [
         helper.make_tensor_value_info(name, _NUMBERS[value.tensor.dtype], value.dims)
-        for name, value in zip(names, inputs, strict=True)
+        for name, value in zip(names, node.inputs, strict=True)
         if value is not None
     ]
     # The names of results do not matter, so that equal nodes have equal requests.
-    results = [f"y{index}" if name else "" for index, name in enumerate(outputs)]
-    node = helper.make_node(operator, names, results, **attributes)
-    graph = helper.make_graph([node], "definition", declared, [])
-    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]).SerializeToString()
+    results = [f"y{index}" if name else "" for index, name in enumerate(node.outputs)]
+    call = helper.make_node(node.op, names, results, **node.attributes)
+    graph = helper.make_graph([call], "definition", declared, [])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)]).SerializeToString()
     try:
         function = _define(content)
     except _FailedError as failure:
         rule = f"it breaks a rule of its operator ({failure})"
-        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule) from failure
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, rule) from failure
     return messages().FunctionProto.FromString(function)
 
 
-def converted(model: Any, opset: int, name: str) -> Any:
+def convert_model(model: Any, opset: int, name: str) -> Any:
     """Return a model as one of a newer operator set, by ONNX's own version converter."""
     from google.protobuf.message import EncodeError
 
@@ -88,7 +70,7 @@ def converted(model: Any, opset: int, name: str) -> Any:
         content = _answer(str(opset), model.SerializeToString())
     except (_FailedError, EncodeError) as failure:
         rule = f"ONNX's version converter cannot bring it to operator set {opset} ({failure})"
-        raise QnnError(Code.GRAPH_CREATE_FAILED, f"model '{name}'", rule) from failure
+        raise malformed(f"model '{name}'", rule) from failure
     return messages().ModelProto.FromString(content)
 
 

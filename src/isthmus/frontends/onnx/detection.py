@@ -1,7 +1,4 @@
-"""Detection: NonMaxSuppression, whose number of results depends on the data.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Detection: NonMaxSuppression, whose number of results depends on the data."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ def _non_max_suppression(node: OnnxNode) -> OnnxValue:
     per_class = min(max(most, 0), boxes.dims[1])
     rows = scores.dims[0] * scores.dims[1] * per_class
     if not rows:
-        return node.builder.literal(np.zeros((0, 3), np.int64))
+        return node.literal(np.zeros((0, 3), np.int64))
     if node.attr("center_point_box", 0):
         boxes = _corners(node, boxes)
     lowest = float(np.finfo(np.float32).min)
@@ -32,7 +29,7 @@ def _non_max_suppression(node: OnnxNode) -> OnnxValue:
         "score_threshold": max(float(node.number(4, lowest)), lowest),
         "max_boxes_selected": per_class,
     }  # fmt: skip
-    operands = [node.builder.materialized(boxes), node.builder.materialized(scores)]
+    operands = [node.materialize(boxes), node.materialize(scores)]
     return node.rows(
         "NonMaxSuppression", operands, (0, 1), params, dims=[(rows, 3), (1,)],
         dtypes=[DataType.INT_64, DataType.INT_32], outputs=2,
@@ -42,7 +39,7 @@ def _non_max_suppression(node: OnnxNode) -> OnnxValue:
 def _corners(node: OnnxNode, boxes: OnnxValue) -> OnnxValue:
     """Return boxes of centre and size as boxes of two corners. Both have x before y; the order does not matter."""
     centres, sizes = (slice_value(node, boxes, {2: (first, first + 2, 1)}) for first in (0, 2))
-    halves = node.elementwise("ElementWiseMultiply", sizes, 0.5)
+    halves = node.times(sizes, 0.5)
     corners = [node.elementwise(f"ElementWise{op}", centres, halves) for op in ("Subtract", "Add")]
     return join(node, corners, 2)
 

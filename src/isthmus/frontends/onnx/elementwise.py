@@ -1,7 +1,4 @@
-"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep their operands' axis order.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep their operands' axis order."""
 
 from __future__ import annotations
 
@@ -15,11 +12,10 @@ from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.tensors import FOUR_BITS, data_type, element_type
 from isthmus.graph import DataType
+from isthmus.graph.ops.elementwise import NEURON_OPERATIONS, UNARY_OPERATIONS
 
-RECIPROCAL = 10
-"""The number of the reciprocal in ElementWiseUnary."""
-HARD_SIGMOID = 2
-"""The number of the hard sigmoid in ElementWiseNeuron."""
+RECIPROCAL = UNARY_OPERATIONS.index("Reciprocal")
+HARD_SIGMOID = NEURON_OPERATIONS.index("HardSigmoid")
 
 
 def unary(op: str) -> Converter:
@@ -32,7 +28,7 @@ def binary(op: str) -> Converter:
     return lambda node: node.elementwise(op, node.value(0), node.value(1))
 
 
-def _chained(node: OnnxNode, op: str) -> OnnxValue:
+def _chain(node: OnnxNode, op: str) -> OnnxValue:
     """Apply an operation with two operands in a chain to any number of operands."""
     values = [node.value(index) for index in range(max(len(node.inputs), 1))]
     return reduce(lambda a, b: node.elementwise(op, a, b), values)
@@ -40,11 +36,7 @@ def _chained(node: OnnxNode, op: str) -> OnnxValue:
 
 def variadic(op: str) -> Converter:
     """Return a converter to a chain of operations with two operands."""
-    return lambda node: _chained(node, op)
-
-
-def _mean(node: OnnxNode) -> OnnxValue:
-    return node.elementwise("ElementWiseMultiply", _chained(node, "ElementWiseAdd"), 1.0 / len(node.inputs))
+    return lambda node: _chain(node, op)
 
 
 def identity(node: OnnxNode) -> OnnxValue:
@@ -59,7 +51,7 @@ def _dropout(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.value(0)
     if not node.wants(1):
         return [x]
-    return [x, node.builder.literal(np.ones(x.dims, np.bool_))]
+    return [x, node.literal(np.ones(x.dims, np.bool_))]
 
 
 def reciprocal(node: OnnxNode, x: OnnxValue) -> OnnxValue:
@@ -81,7 +73,7 @@ def _power(node: OnnxNode) -> OnnxValue:
 # Constant exponents with a cheaper operation than a power.
 _POWERS: dict[float, Callable[[OnnxNode, OnnxValue], OnnxValue]] = {
     1.0: lambda node, x: x,
-    2.0: lambda node, x: node.elementwise("ElementWiseMultiply", x, x),
+    2.0: lambda node, x: node.times(x, x),
     0.5: lambda node, x: node.elementwise("ElementWiseSquareRoot", x),
     -1.0: reciprocal,
     -0.5: lambda node, x: node.elementwise("ElementWiseRsqrt", x),
@@ -91,10 +83,6 @@ _POWERS: dict[float, Callable[[OnnxNode, OnnxValue], OnnxValue]] = {
 def _modulo(node: OnnxNode) -> OnnxValue:
     op = "ElementWiseFmod" if node.attr("fmod", 0) else "ElementWiseMod"
     return node.elementwise(op, node.value(0), node.value(1))
-
-
-def _where(node: OnnxNode) -> OnnxValue:
-    return node.elementwise("ElementWiseSelect", node.value(0), node.value(1), node.value(2))
 
 
 def _relu(node: OnnxNode) -> OnnxValue:
@@ -108,21 +96,18 @@ def _prelu(node: OnnxNode) -> OnnxValue:
     x, slope = node.value(0), node.value(1)
     if not x.tensor.dtype.is_float:
         node.unsupported("integer operands")
-    tensors, perm = node.builder.aligned([x, slope])
-    return OnnxValue(node.emit("Prelu", tensors), perm)
+    return node.elementwise("Prelu", x, slope)
 
 
 def leaky_relu(node: OnnxNode, x: OnnxValue, alpha: float) -> OnnxValue:
     """Emit x where x is positive, alpha * x elsewhere."""
     slope = node.builder.numbers(np.full(1, alpha), x.tensor.dtype)
-    return OnnxValue(node.emit("Prelu", [x.tensor, slope]), x.perm)
+    return node.apply("Prelu", x, None, slope)
 
 
 def _clip(node: OnnxNode) -> OnnxValue:
-    """Convert to one clamp if both limits are constant floats, otherwise to a maximum and a minimum.
-
-    Limits are attributes before operator set 11 and inputs since then.
-    """
+    """Convert to one clamp if both limits are constant floats, otherwise to a maximum and a minimum."""
+    # Limits are attributes before operator set 11 and inputs since then.
     x = node.value(0)
     if node.opset < 11:
         low, high = node.attr("min", -math.inf), node.attr("max", math.inf)
@@ -160,24 +145,20 @@ def _hard_sigmoid(node: OnnxNode) -> OnnxValue:
     return node.elementwise("ElementWiseNeuron", node.value(0), params=params)
 
 
-def _elu(node: OnnxNode) -> OnnxValue:
-    return node.elementwise("Elu", node.value(0), params={"alpha": node.attr("alpha", 1.0)})
-
-
 def _celu(node: OnnxNode) -> OnnxValue:
     """Compute max(0, x) + alpha * min(0, exp(x / alpha) - 1)."""
     alpha = node.attr("alpha", 1.0)
-    scaled = node.elementwise("ElementWiseDivide", node.value(0), alpha)
+    scaled = node.over(node.value(0), alpha)
     negative = node.elementwise("Elu", node.elementwise("ElementWiseMinimum", scaled, 0.0))
     positive = node.elementwise("Relu", node.value(0))
-    return node.elementwise("ElementWiseAdd", positive, node.elementwise("ElementWiseMultiply", negative, alpha))
+    return node.plus(positive, node.times(negative, alpha))
 
 
 def _selu(node: OnnxNode) -> OnnxValue:
     """Compute gamma * x for positive x and gamma * alpha * (exp(x) - 1) elsewhere."""
     alpha, gamma = node.attr("alpha", 1.6732631921768188), node.attr("gamma", 1.0507010221481323)
     unscaled = node.elementwise("Elu", node.value(0), params={"alpha": alpha})
-    return node.elementwise("ElementWiseMultiply", unscaled, gamma)
+    return node.times(unscaled, gamma)
 
 
 def gelu(node: OnnxNode) -> OnnxValue:
@@ -203,30 +184,29 @@ def _swish(node: OnnxNode) -> OnnxValue:
     x, alpha = node.value(0), node.attr("alpha", 1.0)
     if alpha == 1.0:
         return node.elementwise("Silu", x)
-    gate = node.elementwise("Sigmoid", node.elementwise("ElementWiseMultiply", x, alpha))
-    return node.elementwise("ElementWiseMultiply", x, gate)
+    gate = node.elementwise("Sigmoid", node.times(x, alpha))
+    return node.times(x, gate)
 
 
 def _softsign(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
-    bottom = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseAbs", x), 1.0)
-    return node.elementwise("ElementWiseDivide", x, bottom)
+    bottom = node.plus(node.elementwise("ElementWiseAbs", x), 1.0)
+    return node.over(x, bottom)
 
 
 def _thresholded_relu(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     above = node.elementwise("ElementWiseGreater", x, node.attr("alpha", 1.0))
-    return node.elementwise("ElementWiseSelect", above, x, OnnxValue(node.builder.scalar(0.0, x.tensor.dtype), ()))
+    return node.choose(above, x, 0.0)
 
 
 def _shrink(node: OnnxNode) -> OnnxValue:
     """Compute x + bias below -lambd, x - bias above lambd, and 0 between them."""
     x, bias, lambd = node.value(0), node.attr("bias", 0.0), node.attr("lambd", 0.5)
-    zero = OnnxValue(node.builder.scalar(0, x.tensor.dtype), ())
     below = node.elementwise("ElementWiseLess", x, -lambd)
     above = node.elementwise("ElementWiseGreater", x, lambd)
-    low = node.elementwise("ElementWiseSelect", below, node.elementwise("ElementWiseAdd", x, bias), zero)
-    return node.elementwise("ElementWiseSelect", above, node.elementwise("ElementWiseSubtract", x, bias), low)
+    low = node.choose(below, node.plus(x, bias), 0)
+    return node.choose(above, node.minus(x, bias), low)
 
 
 def _is_inf(node: OnnxNode) -> OnnxValue:
@@ -244,7 +224,7 @@ def _bit_shift(node: OnnxNode) -> OnnxValue:
 
 def _bit_cast(node: OnnxNode) -> OnnxValue:
     x, dtype = node.value(0), data_type(element_type(node.attr("to", 0), node.what))
-    return OnnxValue(node.emit("BitCast", [x.tensor], dtypes=[dtype]), x.perm)
+    return node.apply("BitCast", x, dtypes=[dtype])
 
 
 def _cast(node: OnnxNode) -> OnnxValue:
@@ -289,17 +269,17 @@ CONVERTERS: dict[str, Converter] = {
     "Sum": variadic("ElementWiseAdd"),
     "Max": variadic("ElementWiseMaximum"),
     "Min": variadic("ElementWiseMinimum"),
-    "Mean": _mean,
+    "Mean": lambda node: node.times(_chain(node, "ElementWiseAdd"), 1.0 / len(node.inputs)),
     "Pow": _power,
     "Mod": _modulo,
-    "Where": _where,
+    "Where": lambda node: node.choose(node.value(0), node.value(1), node.value(2)),
     "Reciprocal": lambda node: reciprocal(node, node.value(0)),
     "Relu": _relu,
     "PRelu": _prelu,
     "LeakyRelu": lambda node: leaky_relu(node, node.value(0), node.attr("alpha", 0.01)),
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,
-    "Elu": _elu,
+    "Elu": lambda node: node.elementwise("Elu", node.value(0), params={"alpha": node.attr("alpha", 1.0)}),
     "Celu": _celu,
     "Selu": _selu,
     "Gelu": gelu,

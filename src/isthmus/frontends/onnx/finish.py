@@ -7,30 +7,25 @@ from collections.abc import Mapping, Sequence
 from isthmus.graph import Graph, Node, Tensor, TensorType
 
 
-def finished(
+def finish_graph(
     work: Graph, outputs: Sequence[tuple[str, Tensor]], needed_inputs: bool = False
 ) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a finalized graph with the inputs of `work` and these outputs in the given order, and its tensors.
+    """Return a finalized graph with the inputs of `work` and these outputs in the given order.
 
-    The tensors are those of the final graph, by the names of their tensors in the working graph.
+    Also return the tensors of this graph, by the names that they have in `work`.
 
     A tensor written by a node becomes the output itself. An input, a constant, or a tensor that is used for two outputs
     is copied.
 
-    Parameters
-    ----------
-    work
-        The working graph, which also has nodes that no output needs.
-    outputs
-        The names of the outputs in the file, each with its tensor in the working graph.
-    needed_inputs
-        Whether inputs that no output needs are left out.
+    - `work`: the working graph, which also has nodes that no output needs.
+    - `outputs`: the names of the outputs in the file, each with its tensor in the working graph.
+    - `needed_inputs`: whether inputs that no output needs are left out.
     """
     graph = Graph(work.name)
     # Round 8-bit results as ONNX Runtime does.
     graph.numerics = "onnxruntime"
     tensors: dict[str, Tensor] = {}
-    nodes = _needed(work, [tensor for _, tensor in outputs])
+    nodes = _needed_nodes(work, [tensor for _, tensor in outputs])
     read = {tensor.name for node in nodes for tensor in node.inputs if tensor is not None}
     read |= {tensor.name for _, tensor in outputs}
     for tensor in work.inputs if not needed_inputs else [each for each in work.inputs if each.name in read]:
@@ -45,21 +40,21 @@ def finished(
         else:
             copies.append((tensor, out))
     for node in nodes:
-        inputs = [None if t is None else _taken(graph, tensors, t) for t in node.inputs]
-        results = [_taken(graph, tensors, t) for t in node.outputs]
-        graph.add_node(node.name, node.op, inputs, results, _given(node.params))
+        inputs = [None if t is None else _final_tensor(graph, tensors, t) for t in node.inputs]
+        results = [_final_tensor(graph, tensors, t) for t in node.outputs]
+        graph.add_node(node.name, node.op, inputs, results, _without_none(node.params))
     for tensor, out in copies:
-        graph.add_node(graph.fresh_node(f"{out.name}/copy"), "Reshape", [_taken(graph, tensors, tensor)], [out])
+        graph.add_node(graph.fresh_node(f"{out.name}/copy"), "Reshape", [_final_tensor(graph, tensors, tensor)], [out])
     graph.finalize()
     return graph, tensors
 
 
-def _given(params: Mapping[str, object]) -> dict[str, object]:
+def _without_none(params: Mapping[str, object]) -> dict[str, object]:
     """Return the parameters that are not None, the value of an optional parameter without a default."""
     return {name: value for name, value in params.items() if value is not None}
 
 
-def _needed(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
+def _needed_nodes(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
     """Return the nodes that the outputs depend on, in execution order."""
     needed_tensors = {tensor.name for tensor in outputs}
     nodes = []
@@ -70,7 +65,7 @@ def _needed(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
     return nodes[::-1]
 
 
-def _taken(graph: Graph, tensors: dict[str, Tensor], tensor: Tensor) -> Tensor:
+def _final_tensor(graph: Graph, tensors: dict[str, Tensor], tensor: Tensor) -> Tensor:
     """Return the tensor of the final graph that corresponds to one of the working graph; create it if needed."""
     if tensor.name not in tensors:
         tensors[tensor.name] = graph.create_tensor(

@@ -6,16 +6,18 @@ A node that cannot be converted is recorded and the conversion continues, so tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.formats import malformed
 from isthmus.frontends.onnx.builder import RUNTIME_TYPES, OnnxBuilder
-from isthmus.frontends.onnx.definitions import converted, definition, is_defined
-from isthmus.frontends.onnx.finish import finished
-from isthmus.frontends.onnx.layout import OnnxValue, identity
+from isthmus.frontends.onnx.definitions import convert_model, definition, is_defined
+from isthmus.frontends.onnx.finish import finish_graph
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.node_order import in_order, read_names
 from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT, TAKES_SEQUENCES
@@ -48,51 +50,31 @@ def _standard_opset(opsets: Mapping[str, int]) -> int | None:
     return opsets.get("", opsets.get("ai.onnx"))
 
 
+@dataclass(eq=False)
 class OnnxScope:
     """The values known at one level of nested graphs. None marks the result of an unsupported node.
 
     A subgraph sees its parent's values. A function does not: it has its own arguments, attributes and operator sets.
 
-    Parameters
-    ----------
-    opsets
-        Versions of the operator sets, by domain.
-    attributes
-        Attributes of the function call, to which nodes of the function may refer; empty outside functions.
-    parent
-        The scope around a subgraph.
-    depth
-        The number of scopes around it.
-    path
-        What distinguishes its values from those of other scopes with the same names: a turn of a loop, say.
-
-    Attributes
-    ----------
-    absent
-        Names of a function's arguments that its caller leaves out.
+    - `opsets`: versions of the operator sets, by domain.
+    - `attributes`: attributes of the function call, to which nodes of the function may refer; empty outside functions.
+    - `parent`: the scope around a subgraph.
+    - `depth`: the number of scopes around it.
+    - `path`: what distinguishes its values from those of other scopes with the same names: a turn of a loop, say.
+    - `absent`: names of a function's arguments that its caller leaves out.
     """
 
-    def __init__(
-        self,
-        opsets: Mapping[str, int],
-        attributes: Mapping[str, Any],
-        parent: OnnxScope | None = None,
-        depth: int = 0,
-        path: str = "",
-    ) -> None:
-        self.opsets = opsets
-        self.attributes = attributes
-        self.parent = parent
-        self.depth = depth
-        self.path = path
-        self.values: dict[str, OnnxValue | None] = {}
-        self.absent: set[str] = set()
+    opsets: Mapping[str, int]
+    attributes: Mapping[str, Any]
+    parent: OnnxScope | None = None
+    depth: int = 0
+    path: str = ""
+    values: dict[str, OnnxValue | None] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
 
     def inside(self, path: str) -> OnnxScope:
         """Return the scope of a subgraph, with a path of its own."""
-        inner = OnnxScope(self.opsets, self.attributes, self, self.depth + 1, path)
-        inner.absent = self.absent
-        return inner
+        return OnnxScope(self.opsets, self.attributes, self, self.depth + 1, path, absent=self.absent)
 
     def opset(self, domain: str) -> int:
         """Return the version of a domain's operator set."""
@@ -100,17 +82,15 @@ class OnnxScope:
             return self.opsets.get(domain, 1)
         opset = _standard_opset(self.opsets)
         if opset is None:
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, "ONNX's own operators", "the model does not say which set of them it uses"
-            )
+            raise malformed("ONNX's own operators", "the model does not say which set of them it uses")
         return opset
 
     def define(self, name: str, value: OnnxValue | None, what: str) -> None:
         """Assign a value to a name, which must not be defined already. `what` names the place in errors."""
         if not isinstance(name, str):
-            raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"the name {name!r} is not text")
+            raise malformed(what, f"the name {name!r} is not text")
         if name in self.values:
-            raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"'{name}' is defined twice")
+            raise malformed(what, f"'{name}' is defined twice")
         self.values[name] = value
 
     def scope_of(self, name: str) -> OnnxScope | None:
@@ -124,18 +104,9 @@ class OnnxScope:
         """Return the value of a name in this scope or an enclosing one."""
         scope = self.scope_of(name)
         if scope is None:
-            raise QnnError(
-                Code.GRAPH_UNCONNECTED_NODE,
-                what,
-                f"no earlier node computes '{name}'",
-                "ONNX lists nodes in the order of their data; a cycle has no such order.",
-            )
+            hint = "ONNX lists nodes in the order of their data; a cycle has no such order."
+            raise QnnError(Code.GRAPH_UNCONNECTED_NODE, what, f"no earlier node computes '{name}'", hint)
         return scope.values[name]
-
-
-def _has_sequence(values: Sequence[OnnxValue | None]) -> bool:
-    """Return whether one of the values is a sequence."""
-    return any(isinstance(value, OnnxSequence) for value in values)
 
 
 class _Lost(Exception):
@@ -145,36 +116,26 @@ class _Lost(Exception):
 class Importer:
     """The conversion of one model.
 
-    Parameters
-    ----------
-    contents
-        The contents of the file.
-    name
-        The name of the graph.
-    stage
-        The stage of the model to convert. By default all of the model becomes one graph, and nodes that need values
-        which are known only at run time are refused.
-
-    Attributes
-    ----------
-    opsets
-        Versions of the model's operator sets, by domain.
-    functions
-        The model's functions, by domain and name.
+    - `contents`: the contents of the file.
+    - `name`: the name of the graph.
+    - `stage`: the stage of the model to convert. By default all of the model becomes one graph, and nodes that need
+      values which are known only at run time are refused.
+    - `opsets`: versions of the model's operator sets, by domain.
+    - `functions`: the model's functions, by domain and name.
     """
 
     def __init__(self, contents: OnnxContents, name: str, stage: StageRecord | None = None) -> None:
         model, self._external = contents.message, contents.external
         opset = _standard_opset({entry.domain: entry.version for entry in model.opset_import})
         if opset is not None and opset < OLDEST_OPSET:
-            # The converter does not know the folder.
+            # The version converter cannot read external data: it does not know the model's folder.
             embed_all_data(model, self._external)
-            model = converted(model, OLDEST_OPSET, name)
+            model = convert_model(model, OLDEST_OPSET, name)
         self.model = model
         self.name = name
         self.stage = stage
         self.builder = OnnxBuilder(name, contents.nbytes)
-        # What follows the path of a node in the paths of values inside it; nothing else in a path looks like it.
+        # Separator in paths between a node and the values of its subgraph or function body; in stages, no name has it.
         self._inside = "::" if stage is None else 2 * stage.mark
         self.unsupported = Unsupported(name)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
@@ -183,9 +144,10 @@ class Importer:
         """The values of the model's names, complete after conversion."""
         # The nodes converted so far, counted by `_step`.
         self._steps = 0
-        # The path and value by which each tensor became known first; others only view it.
+        # By tensor name: the path and value under which it was defined first. Later values with it are views.
         self._first: dict[str, tuple[str, OnnxValue]] = {}
-        # Rows of which the last are filled with -1 when the model is one graph, by the tensor; the node that made them.
+        # By tensor name: the node that made a tensor whose number of rows is known only at run time. Without stages its
+        # unused last rows are -1.
         self._filled: dict[str, str] = {}
         # The tensors of the final graph, by their names in the working graph.
         self._final: Mapping[str, Tensor] = {}
@@ -193,22 +155,16 @@ class Importer:
     def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
         """Convert the model and return the finalized graph.
 
-        Parameters
-        ----------
-        shapes
-            Dimensions of inputs by name, where the model leaves some open.
-        constants
-            Values of inputs that become constants, by name.
+        - `shapes`: dimensions of inputs by name, where the model leaves some open.
+        - `constants`: values of inputs that become constants, by name.
         """
-        graph, scope = self.model.graph, self._walked(shapes, constants)
+        graph, scope = self.model.graph, self._walk_model(shapes, constants)
         outputs = [(value.name, self._output(value.name, scope)) for value in graph.output]
         self.unsupported.check()
         if not outputs or len({name for name, _ in outputs}) != len(outputs):
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "its graph needs outputs, each with a name of its own"
-            )
-        stored = [(name, self._stored(name, value)) for name, value in outputs]
-        result, self._final = finished(self.builder.graph, stored)
+            raise malformed(f"model '{self.name}'", "its graph needs outputs, each with a name of its own")
+        stored = [(name, self._store_output(name, value)) for name, value in outputs]
+        result, self._final = finish_graph(self.builder.graph, stored)
         # A tensor with several names, because nodes only view it, has that of the first.
         for name, value in reversed(scope.values.items()):
             tensor = None if value is None else self._final.get(value.tensor.name)
@@ -217,24 +173,25 @@ class Importer:
         return result
 
     def check_rows(self) -> None:
-        """Refuse a model with rows whose number is known only at run time, which end with rows of -1 in its graph."""
+        """Refuse a model in which the number of rows of a tensor is known only at run time; see `_filled`."""
         for maker in self._filled.values():
             rule = "how many rows it has is known only at run time"
             raise NeedsStages(Code.COMMON_NOT_SUPPORTED, maker, rule, IN_STAGES)
 
     def convert_stage(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> ModelStage:
-        """Convert one stage of the model: all that can be computed with what its record says is known."""
+        """Convert one stage of the model: all that can be computed from what earlier stages have computed."""
         assert self.stage is not None
-        scope = self._walked(shapes, constants)
+        scope = self._walk_model(shapes, constants)
         names = [value.name for value in self.model.graph.output]
         results = {name: self._output(name, scope) for name in names if name not in self.stage.progress.outputs}
         self.unsupported.check()
         ready = {name: value for name, value in results.items() if value is not None and value is not PENDING}
         return self.stage.finish(self.builder, ready, len(ready) < len(results))
 
-    def _walked(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> OnnxScope:
+    def _walk_model(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> OnnxScope:
         """Convert all nodes, and return the scope of their values."""
-        self._check_opset()
+        if not self.opsets:
+            raise malformed(f"model '{self.name}'", "it does not say which operator sets it uses")
         scope = OnnxScope(self.opsets, {})
         self.values = scope.values
         self._declare_inputs(self.model.graph, scope, shapes, constants)
@@ -242,33 +199,23 @@ class Importer:
         return scope
 
     def final_values(self, graph: Graph) -> dict[str, OnnxValue]:
-        """Return where the graph that `convert` returned has the model's values, without constants and unused values.
+        """Return, by ONNX name, the tensor (and axis order) that holds each of the model's values in `graph`.
 
-        Outputs are the graph's own, which have ONNX's axis order.
+        `graph` is what `convert` returned. Constants and unused values are left out. Outputs are the graph's own
+        tensors, which have ONNX's axis order.
         """
         values = {
             name: OnnxValue(self._final[value.tensor.name], value.perm)
             for name, value in self.values.items()
             if value is not None and value.tensor.name in self._final and not self.builder.is_constant(value)
         }
-        return values | {tensor.name: OnnxValue(tensor, identity(tensor.rank)) for tensor in graph.outputs}
+        return values | {tensor.name: OnnxValue.of(tensor) for tensor in graph.outputs}
 
     def computed_constants(self) -> dict[str, np.ndarray]:
         """Return the results of the model's nodes that are known when it is loaded, in ONNX's axis order."""
-        found = {}
-        for name in (name for node in self.model.graph.node for name in node.output if name):
-            value = self.values.get(name)
-            array = None if value is None else self.builder.array(value)
-            if array is not None:
-                found[name] = array
-        return found
-
-    def _check_opset(self) -> None:
-        """Refuse a model without operator sets."""
-        if not self.opsets:
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "it does not say which operator sets it uses"
-            )
+        values = {name: self.values.get(name) for node in self.model.graph.node for name in node.output if name}
+        arrays = {name: self.builder.array(value) for name, value in values.items() if value is not None}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     def _declare_inputs(
         self, graph: Any, scope: OnnxScope, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]
@@ -279,7 +226,7 @@ class Importer:
         for name, array in bound.items():
             tensor = self.builder.constant(array, four_bits(types[name]), name=name)
             self.builder.given_bytes += tensor.nbytes
-            scope.define(name, OnnxValue(tensor, identity(tensor.rank)), f"constant '{name}'")
+            scope.define(name, OnnxValue.of(tensor), f"constant '{name}'")
         quantizations = input_quantizations(graph, self._external)
         for entry in graph_inputs(graph, shapes, bound):
             quantization = quantizations.get(entry.name) or four_bits(types[entry.name])
@@ -295,29 +242,29 @@ class Importer:
     def _input(self, entry: Input, dtype: DataType, quantization: Quantization | None) -> OnnxValue:
         """Create an input; one without elements is a constant."""
         if self.stage is not None and 0 in entry.dims:
-            return OnnxValue(self.builder.empty(dtype, entry.dims, quantization), identity(len(entry.dims)))
+            return OnnxValue.of(self.builder.empty(dtype, entry.dims, quantization))
         tensor = self.builder.graph.create_tensor(entry.name, TensorType.APP_WRITE, dtype, entry.dims, quantization)
-        return OnnxValue(tensor, identity(tensor.rank))
+        return OnnxValue.of(tensor)
 
     def _output(self, name: str, scope: OnnxScope) -> OnnxValue | None:
-        """Return the value of an output; record an unsupported data type. None if it could not be computed."""
+        """Return the value of an output, None if it could not be computed; record an unsupported data type."""
         what = f"output '{name}' of model '{self.name}'"
         value = scope.find(name, what)
         if any(value.name == name for value in self.model.graph.input) and value is not None and not value.is_static:
             rule, hint = "it is an input, and a tensor of QNN is one or the other", "Copy it by an Identity node."
-            raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, hint)
+            raise malformed(what, rule, hint)
         if isinstance(value, OnnxSequence):
             self.unsupported.add("output", name, "a sequence")
         elif value is not None and value.tensor.dtype not in RUNTIME_TYPES:
             self.unsupported.add("output", name, f"data type {value.tensor.dtype.name}")
         return value
 
-    def _stored(self, name: str, value: OnnxValue | None) -> Any:
+    def _store_output(self, name: str, value: OnnxValue | None) -> Any:
         """Return the tensor of an output, stored in ONNX's axis order."""
         self.builder.node = name
         if value is None:
-            raise QnnError(Code.GRAPH_CREATE_FAILED, f"output '{name}'", "nothing computes it")
-        return self.builder.materialized(value)
+            raise malformed(f"output '{name}'", "nothing computes it")
+        return self.builder.materialize(value)
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
@@ -332,10 +279,8 @@ class Importer:
         self._walk_nodes(graph, scope, needed)
 
     def _needed_names(self, graph: Any, scope: OnnxScope) -> set[str] | None:
-        """Return the names that a stage reads or computes; None for all, if the model becomes one graph.
-
-        What earlier stages have computed need not be computed again. Subgraphs are converted as a whole.
-        """
+        """Return the names that a stage reads or computes; None for all, if the model becomes one graph."""
+        # What earlier stages have computed need not be computed again. Subgraphs are converted as a whole.
         stage = self.stage
         if stage is None or scope.depth:
             return None
@@ -347,13 +292,11 @@ class Importer:
         return needed
 
     def _walk_nodes(self, graph: Any, scope: OnnxScope, needed: set[str] | None = None) -> None:
-        """Convert the nodes of a graph or function, each after those whose results it reads.
-
-        A node without a name is named by its index in the file. With `needed`, only those nodes are converted that
-        compute some of these names.
-        """
+        """Convert the nodes of a graph or function, each after those whose results it reads."""
+        # A node without a name is named by its index in the file. With `needed`, only those nodes are converted that
+        # compute some of these names.
         if scope.depth > MAX_DEPTH:
-            raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
+            raise malformed(f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
         for index, proto in in_order(graph.node):
             check_interrupted()
             if needed is not None and needed.isdisjoint(proto.output):
@@ -365,13 +308,12 @@ class Importer:
         """Count a step. Folded and repeated nodes count too: they add no node to the graph, but they take time."""
         self._steps += 1
         if self._steps > MAX_STEPS:
-            rule = f"with its loops and functions expanded the model has over {MAX_STEPS} nodes"
-            raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule)
+            raise malformed(what, f"with its loops and functions expanded the model has over {MAX_STEPS} nodes")
 
     def _initializer(self, proto: Any, scope: OnnxScope) -> OnnxValue | None:
         """Create the constant of an initializer; record an unsupported one and return None."""
         if not proto.name:
-            raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
+            raise malformed("initializer", "it has no name")
         try:
             tensor = self.builder.constant(to_array(proto, self._external), four_bits(proto.data_type), name=proto.name)
         except QnnError as error:
@@ -385,7 +327,7 @@ class Importer:
             self.builder.count_folded(tensor.nbytes)
         else:
             self.builder.given_bytes += tensor.nbytes
-        return OnnxValue(tensor, identity(tensor.rank))
+        return OnnxValue.of(tensor)
 
     def _convert(self, proto: Any, name: str, path: str, scope: OnnxScope) -> None:
         """Convert a node and assign its results to their names; `path` distinguishes it from all other nodes."""
@@ -412,7 +354,7 @@ class Importer:
                 if PENDING in inputs:
                     raise Deferred
                 self._check_not_filled(inputs, key, what)
-                if function is None and key not in TAKES_SEQUENCES and _has_sequence(inputs):
+                if function is None and key not in TAKES_SEQUENCES and any(isinstance(v, OnnxSequence) for v in inputs):
                     raise unsupported(what, "an operand that is a sequence")
                 node = self._node(proto, name, path, inputs, scope, key)
                 converted = converter(node)
@@ -432,9 +374,8 @@ class Importer:
                 self.unsupported.add(key, name, error.rule, isinstance(error, NeedsStages))
                 results = []
             except _MALFORMED as error:
-                raise QnnError(
-                    Code.GRAPH_INVALID_OP_CONFIG, what, f"its attributes or operands are malformed ({error})"
-                ) from error
+                rule = f"its attributes or operands are malformed ({error})"
+                raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule) from error
             except MemoryError as error:
                 raise QnnError(Code.COMMON_MEM_ALLOC, what, "its constants need more memory than there is") from error
         for index, output in enumerate(proto.output):
@@ -442,25 +383,22 @@ class Importer:
                 self._define(scope, output, results[index] if index < len(results) else None, what)
 
     def _own(self, value: OnnxValue | None) -> OnnxValue | None:
-        """Return a result as a tensor of its own, if it is that of another value.
-
-        A Slice that takes all is its operand, and two results may be one, at some shapes and not at others. The values
-        that are stored between stages must not depend on that, because their memory is planned for one shape.
-        """
+        """Return a result, copied if its tensor is already that of another value."""
+        # At some shapes, a Slice that takes everything is its operand, or two results are one tensor. Which values are
+        # stored between stages must not depend on that, because their memory is planned for one shape.
         if value is None or isinstance(value, OnnxSequence) or self.builder.is_constant(value):
             return value
         tensor = value.tensor
         if tensor.name not in self._first:
             return value
-        quantizations = [tensor.quantization]
-        copied = self.builder.one("Reshape", [tensor], dims=[tensor.dims], quantizations=quantizations)
-        return OnnxValue(copied, value.perm)
+        copy = self.builder.one("Reshape", [tensor], dims=[tensor.dims], quantizations=[tensor.quantization])
+        return OnnxValue(copy, value.perm)
 
     def _define(self, scope: OnnxScope, name: str, value: OnnxValue | None, what: str) -> None:
-        """Assign a value to a name, or what an earlier stage knows of it."""
+        """Assign a value to a name; what an earlier stage has computed for that name takes precedence."""
         path = f"{scope.path}{name}"
         if self.stage is not None:
-            value = self.stage.given(path, self.builder) or value
+            value = self.stage.value_at(path, self.builder) or value
         scope.define(name, value, what)
         if value is not None and value is not PENDING and not isinstance(value, OnnxSequence):
             self._first.setdefault(value.tensor.name, (path, value))
@@ -477,25 +415,24 @@ class Importer:
     def _defer(self, proto: Any, scope: OnnxScope, reason: Exception) -> None:
         """Leave a node to a later stage: record what it waits for, and keep the values that it reads."""
         assert self.stage is not None
-        kept: list[OnnxValue | None] = []
+        reads: list[OnnxValue | None] = []
         if isinstance(reason, NeedsValue):
-            for needed, greatest in ((reason.value, reason.greatest), *reason.others):
+            for needed, greatest in reason.needs:
                 found = self._first.get(needed.tensor.name)
                 if found is None:
                     raise unsupported(reason.what, reason.rule)
                 self.stage.need(*found, reason, greatest)
-            kept += reason.kept
-        for name in () if isinstance(reason, NeedsRows) and reason.is_result else read_names(proto):
-            holder = scope.scope_of(name)
-            kept.append(None if holder is None else holder.values[name])
-        for value in kept:
+            reads += reason.reads
+        if not (isinstance(reason, NeedsRows) and reason.is_result):
+            reads += [holder.values[name] for name in read_names(proto) if (holder := scope.scope_of(name)) is not None]
+        for value in reads:
             if value is not None and value is not PENDING and not self.builder.is_constant(value):
                 found = self._first.get(value.tensor.name)
                 if found is not None:
                     self.stage.keep(*found)
 
     def _check_not_filled(self, inputs: Sequence[OnnxValue | None], key: str, what: str) -> None:
-        """Refuse a node that reads rows of which only the first are real."""
+        """Refuse a node other than Identity that reads a tensor of `_filled`: its rows are counted only at run time."""
         maker = next((self._filled[v.tensor.name] for v in inputs if v and v.tensor.name in self._filled), None)
         if maker is not None and key != "Identity":
             rule = f"how many rows {maker} has is known only at run time"
@@ -504,12 +441,10 @@ class Importer:
     def _node(
         self, proto: Any, name: str, path: str, inputs: list[OnnxValue | None], scope: OnnxScope, key: str
     ) -> OnnxNode:
-        """Return the node as its converter sees it.
-
-        `path` distinguishes it from all other nodes, and `key` is the operator's name in `CONVERTERS`. Fixed-point
-        inputs become plain integers if the converter does not take them. A reference to an attribute of the calling
-        function is resolved; if the caller omits it, so does the node.
-        """
+        """Return the node as its converter sees it."""
+        # `path` distinguishes it from all other nodes, and `key` is the operator's name in `CONVERTERS`. Fixed-point
+        # inputs become plain integers if the converter does not take them. A reference to an attribute of the calling
+        # function is resolved; if the caller omits it, so does the node.
         if key not in KEEPS_CHANNELS:
             inputs = [value and self._integers(value, key) for value in inputs]
 
@@ -541,8 +476,7 @@ class Importer:
             return None
 
         def convert(node: OnnxNode) -> Results:
-            function = definition(node.op, node.opset, node.attributes, node.inputs, node.outputs, node.what)
-            return self._calls(function, scope, path)(node)
+            return self._calls(definition(node), scope, path)(node)
 
         return convert
 
@@ -570,11 +504,9 @@ class Importer:
         return convert
 
     def _integers(self, value: OnnxValue, key: str) -> OnnxValue:
-        """Return a fixed-point value as its stored integers, if the operator with this key does not support it.
-
-        Operators in `KEEPS_CHANNELS` support every quantization and are not asked; no other one supports per-channel
-        ones.
-        """
+        """Return a fixed-point value as its stored integers, if the operator with this key does not support it."""
+        # It is not called for operators in `KEEPS_CHANNELS`, which support every quantization; no other operator
+        # supports per-channel quantization.
         quantization = value.tensor.quantization
         if key in TAKES_FIXED_POINT and (quantization is None or quantization.axis is None):
             return value
@@ -585,9 +517,7 @@ class Importer:
         what = f"subgraph of node '{name}'"
         self._step(what)
         if len(arguments) != len(graph.input):
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, what, f"it takes {len(graph.input)} inputs, {len(arguments)} are given"
-            )
+            raise malformed(what, f"it takes {len(graph.input)} inputs, {len(arguments)} are given")
         for declared, value in zip(graph.input, arguments, strict=True):
             inner.define(declared.name, value, what)
         self._walk(graph, inner)

@@ -6,11 +6,13 @@ operation needs an order other than the stored one. This module has the value cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from isthmus.graph.tensor import Tensor
 
+_Item = TypeVar("_Item")
 Perm = tuple[int, ...]
 """A permutation of axes. Element i is the stored axis of logical axis i."""
 
@@ -37,6 +39,30 @@ class OnnxValue:
         """Whether the value is a constant."""
         return self.tensor.is_static
 
+    @staticmethod
+    def of(tensor: Tensor) -> OnnxValue:
+        """Return the value of a tensor that is stored in ONNX's axis order."""
+        return OnnxValue(tensor, identity(tensor.rank))
+
+    def permute(self, order: Sequence[int] | None = None) -> OnnxValue:
+        """Apply ONNX's Transpose; by default axes are reversed. It only changes the permutation; no data moves yet."""
+        order = tuple(reversed(range(self.rank)) if order is None else order)
+        if sorted(order) != list(range(self.rank)):
+            raise ValueError(f"perm {list(order)} is not a permutation of {self.rank} axes")
+        return OnnxValue(self.tensor, tuple(self.perm[axis] for axis in order))
+
+    def perm_with_last(self, axis: int) -> Perm:
+        """Return the permutation of the value if it is stored with this axis last and the others in their order."""
+        stored = self.perm[axis]
+        return tuple(self.rank - 1 if p == stored else p - (p > stored) for p in self.perm)
+
+    def by_stored_axis(self, given: Mapping[int, _Item], default: Sequence[_Item]) -> list[_Item]:
+        """Return an item for each axis as it is stored: those given by the axes of ONNX's view, or the default."""
+        items = list(default)
+        for axis, item in given.items():
+            items[self.perm[axis]] = item
+        return items
+
 
 def identity(rank: int) -> Perm:
     """Return the permutation that changes nothing."""
@@ -62,13 +88,13 @@ def keeps_order(dims: Sequence[int], order: Sequence[int]) -> bool:
     return moving == sorted(moving) or 0 in dims
 
 
-def ranked(perm: Sequence[int]) -> Perm:
+def renumber(perm: Sequence[int]) -> Perm:
     """Return the permutation of 0..n-1 with the same relative order, after some axes were dropped."""
     ranks = {p: i for i, p in enumerate(sorted(perm))}
     return tuple(ranks[p] for p in perm)
 
 
-def padded(perm: Perm, rank: int) -> Perm:
+def pad_perm(perm: Perm, rank: int) -> Perm:
     """Return the permutation of the same value with leading axes of size 1 added."""
     added = rank - len(perm)
     return (*range(added), *(p + added for p in perm))

@@ -1,7 +1,4 @@
-"""Operators that move or select data: reshapes, slices, joins, pads, tiles. Axes are those of the stored order.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Operators that move or select data: reshapes, slices, joins, pads, tiles. Axes are those of the stored order."""
 
 from __future__ import annotations
 
@@ -12,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import OnnxValue, channel_last
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.stage import Choices
 from isthmus.graph import Tensor
+from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT
 
-CONSTANT, SYMMETRIC, REFLECT, EDGE = range(4)
-"""Values of Pad's scheme."""
 _MAX_INDEX = 2**31 - 1
-"""Behind the last element of every axis."""
-_SCHEMES = {"constant": CONSTANT, "reflect": REFLECT, "edge": EDGE}
+"""An index beyond the last element of any axis."""
+_SCHEMES = {"constant": CONSTANT, "reflect": MIRROR_REFLECT, "edge": EDGE}
 
 
 def _reshape(node: OnnxNode) -> OnnxValue:
@@ -35,14 +31,14 @@ def _reshape(node: OnnxNode) -> OnnxValue:
         dims[dims.index(-1)] = math.prod(x.dims) // rest if rest else 0
     if any(d < 0 for d in dims):
         node.refuse(f"shape {dims[:8]} leaves dimensions open")
-    return node.builder.reshaped(x, dims)
+    return node.reshape_to(x, dims)
 
 
 def _flatten(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = int(node.attr("axis", 1))
-    axis = axis if axis >= 0 else axis + x.rank
-    return node.builder.reshaped(x, (math.prod(x.dims[:axis]), math.prod(x.dims[axis:])))
+    axis += x.rank if axis < 0 else 0
+    return node.reshape_to(x, (math.prod(x.dims[:axis]), math.prod(x.dims[axis:])))
 
 
 def _squeeze(node: OnnxNode) -> OnnxValue:
@@ -51,7 +47,7 @@ def _squeeze(node: OnnxNode) -> OnnxValue:
     dropped = node.axes(axes) if axes is not None else [a for a, d in enumerate(x.dims) if d == 1]
     if any(x.dims[axis] != 1 for axis in dropped):
         node.refuse(f"axes {dropped} of {list(x.dims)} are not all of size 1")
-    return node.builder.reshaped(x, [d for axis, d in enumerate(x.dims) if axis not in dropped])
+    return node.reshape_to(x, [d for axis, d in enumerate(x.dims) if axis not in dropped])
 
 
 def _unsqueeze(node: OnnxNode) -> OnnxValue:
@@ -60,7 +56,7 @@ def _unsqueeze(node: OnnxNode) -> OnnxValue:
     rank = x.rank + len(axes)
     added = node.axes(axes, rank)
     dims = iter(x.dims)
-    return node.builder.reshaped(x, [1 if axis in added else next(dims) for axis in range(rank)])
+    return node.reshape_to(x, [1 if axis in added else next(dims) for axis in range(rank)])
 
 
 def join(node: OnnxNode, values: Sequence[OnnxValue], axis: int, **output: Any) -> OnnxValue:
@@ -73,7 +69,7 @@ def join(node: OnnxNode, values: Sequence[OnnxValue], axis: int, **output: Any) 
     perm = builder.common_perm(non_empty, rank)
     if len(non_empty) == 1 and not output:
         return non_empty[0]
-    tensors = [builder.stored(v, perm) for v in non_empty]
+    tensors = [builder.store_as(v, perm) for v in non_empty]
     if not output and any(t.quantization != tensors[0].quantization for t in tensors):
         # To ONNX these are integers, so they are joined as such; fixed-point operands would be converted.
         tensors = [builder.plain(OnnxValue(t, perm)).tensor for t in tensors]
@@ -105,12 +101,28 @@ def _split(node: OnnxNode) -> list[OnnxValue | None]:
 
 def slice_value(node: OnnxNode, x: OnnxValue, ranges: dict[int, tuple[int, int, int]]) -> OnnxValue:
     """Slice some axes of ONNX's view by (begin, end, step), which are already within bounds."""
-    stored_ranges = [(0, d, 1) for d in x.tensor.dims]
-    for axis, bounds in ranges.items():
-        stored_ranges[x.perm[axis]] = bounds
-    if all(bounds == (0, d, 1) for bounds, d in zip(stored_ranges, x.tensor.dims, strict=True)):
+    whole = [(0, d, 1) for d in x.tensor.dims]
+    stored_ranges = x.by_stored_axis(ranges, whole)
+    if stored_ranges == whole:
         return x
-    return OnnxValue(node.emit("StridedSlice", [x.tensor], {"ranges": stored_ranges}), x.perm)
+    return node.apply("StridedSlice", x, {"ranges": stored_ranges})
+
+
+def parts_of(node: OnnxNode, x: OnnxValue, axis: int, sizes: Sequence[int]) -> list[OnnxValue]:
+    """Return consecutive parts of an axis."""
+    ends = np.cumsum(sizes).tolist()
+    return [slice_value(node, x, {axis: (end - size, end, 1)}) for size, end in zip(sizes, ends, strict=True)]
+
+
+def element_of(node: OnnxNode, x: OnnxValue, axis: int, index: int) -> OnnxValue:
+    """Return one element along an axis, without the axis."""
+    element = slice_value(node, x, {axis: (index, index + 1, 1)})
+    return node.reshape_to(element, [d for a, d in enumerate(x.dims) if a != axis])
+
+
+def stack_values(node: OnnxNode, values: Sequence[OnnxValue], axis: int) -> OnnxValue:
+    """Join values of equal shape along a new axis."""
+    return join(node, [node.reshape_to(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in values], axis)
 
 
 def _slice(node: OnnxNode) -> OnnxValue:
@@ -129,21 +141,21 @@ def _slice(node: OnnxNode) -> OnnxValue:
 
 
 def _longest_slice(node: OnnxNode) -> dict[int, object]:
-    """Return the values to plan a Slice with, by operand: the longest, with unknown steps of 1 or -1."""
+    """Return the operands with which a Slice is longest, to plan with; a step that is not known is 1 or -1."""
     operands = [value for index in range(1, 5) if (value := node.optional(index)) is not None]
     if all(node.builder.is_constant(value) for value in operands):
         return {}
     dims, count = node.value(0).dims, node.value(1).tensor.elements
 
-    def known(index: int) -> list[int | None]:
+    def elements(index: int) -> list[int | None]:
         value = node.optional(index)
         array = None if value is None else node.builder.array(value)
         return [None] * count if array is None else [int(v) for v in array.reshape(-1)]
 
     has_steps = node.optional(4) is not None
-    axes = known(3) if node.optional(3) is not None else list(range(count))
+    axes = elements(3) if node.optional(3) is not None else list(range(count))
     planned = []
-    for axis, begin, end, step in zip(axes, known(1), known(2), known(4), strict=True):
+    for axis, begin, end, step in zip(axes, elements(1), elements(2), elements(4), strict=True):
         forms = [
             (
                 (0 if each > 0 else _MAX_INDEX) if begin is None else begin,
@@ -159,7 +171,7 @@ def _longest_slice(node: OnnxNode) -> dict[int, object]:
 
 
 def split_parts(node: OnnxNode, size: int, count: int) -> list[int] | None:
-    """Return the sizes of the parts of an axis; None if they are not given. Each part may be all of the axis."""
+    """Return the sizes of the parts of an axis, None if absent. Planning lets each part in turn be the whole axis."""
     return node.ints(1, "split", greatest=Choices((size * np.eye(count, dtype=np.int64)).tolist()))
 
 
@@ -184,13 +196,11 @@ def _pad(node: OnnxNode) -> OnnxValue:
     amounts = {axis: (max(before, 0), max(after, 0)) for axis, (before, after) in amounts.items()}
     if mode == "wrap":
         for axis, (before, after) in amounts.items():
-            x = _wrapped(node, x, axis, before, after)
+            x = _wrap(node, x, axis, before, after)
         return x
     if mode not in _SCHEMES:
         node.unsupported(f"mode '{mode}'")
-    stored_amounts = [(0, 0)] * x.rank
-    for axis, amount in amounts.items():
-        stored_amounts[x.perm[axis]] = amount
+    stored_amounts = x.by_stored_axis(amounts, [(0, 0)] * x.rank)
     if all(amount == (0, 0) for amount in stored_amounts):
         return x
     quantization = x.tensor.quantization
@@ -198,10 +208,10 @@ def _pad(node: OnnxNode) -> OnnxValue:
         # ONNX gives the fill value as a stored integer; the operation needs the real number that it represents.
         fill = (fill + quantization.offset) * quantization.scale
     params = {"scheme": _SCHEMES[mode], "pad_amount": stored_amounts, "pad_constant_value": fill}
-    return OnnxValue(node.emit("Pad", [x.tensor], params), x.perm)
+    return node.apply("Pad", x, params)
 
 
-def _wrapped(node: OnnxNode, x: OnnxValue, axis: int, before: int, after: int) -> OnnxValue:
+def _wrap(node: OnnxNode, x: OnnxValue, axis: int, before: int, after: int) -> OnnxValue:
     """Pad an axis with elements from its other end."""
     size = x.dims[axis]
     if before > size or after > size:
@@ -216,27 +226,25 @@ def _tile(node: OnnxNode) -> OnnxValue:
     repeats = node.ints(1) or []
     if len(repeats) != x.rank or any(not 0 <= r < 1 << 31 for r in repeats):
         node.refuse(f"repeats {repeats[:8]} do not fit rank {x.rank}")
-    return _repeated(node, x, repeats)
+    return _repeat(node, x, repeats)
 
 
-def _repeated(node: OnnxNode, x: OnnxValue, repeats: Sequence[int]) -> OnnxValue:
+def _repeat(node: OnnxNode, x: OnnxValue, repeats: Sequence[int]) -> OnnxValue:
     """Repeat a value along each axis of ONNX's view."""
     if all(r == 1 for r in repeats):
         return x
-    multiples = [0] * x.rank
-    for axis, count in enumerate(repeats):
-        multiples[x.perm[axis]] = count
-    return OnnxValue(node.emit("Tile", [x.tensor], {"multiples": multiples}), x.perm)
+    multiples = x.by_stored_axis(dict(enumerate(repeats)), [1] * x.rank)
+    return node.apply("Tile", x, {"multiples": multiples})
 
 
 def expand(node: OnnxNode, x: OnnxValue, dims: Sequence[int]) -> OnnxValue:
     """Broadcast a value to the common shape of its dimensions and these."""
     rank = max(x.rank, len(dims))
-    x = node.builder.reshaped(x, (1,) * (rank - x.rank) + x.dims)
+    x = node.reshape_to(x, (1,) * (rank - x.rank) + x.dims)
     target = (1,) * (rank - len(dims)) + tuple(dims)
     if any(d != w and 1 not in (d, w) for d, w in zip(x.dims, target, strict=True)):
         node.refuse(f"{list(x.dims)} does not stretch to {list(dims)[:8]}")
-    return _repeated(node, x, [w if d == 1 else 1 for d, w in zip(x.dims, target, strict=True)])
+    return _repeat(node, x, [w if d == 1 else 1 for d, w in zip(x.dims, target, strict=True)])
 
 
 def _expand(node: OnnxNode) -> OnnxValue:
@@ -249,14 +257,12 @@ def _expand(node: OnnxNode) -> OnnxValue:
 def _depth_to_space(node: OnnxNode) -> OnnxValue:
     block = int(node.attr("blocksize", 0))
     params = {"block_size": [block, block], "mode": 1 if node.attr("mode", "DCR") == "CRD" else 0}
-    tensor = node.emit("DepthToSpace", [node.builder.channel_last(node.value(0))], params)
-    return OnnxValue(tensor, channel_last(4))
+    return node.apply_channel_last("DepthToSpace", node.value(0), params)
 
 
 def _space_to_depth(node: OnnxNode) -> OnnxValue:
     block = int(node.attr("blocksize", 0))
-    tensor = node.builder.channel_last(node.value(0))
-    return OnnxValue(node.emit("SpaceToDepth", [tensor], {"block_size": [block, block]}), channel_last(4))
+    return node.apply_channel_last("SpaceToDepth", node.value(0), {"block_size": [block, block]})
 
 
 def _trilu(node: OnnxNode) -> OnnxValue:
@@ -267,15 +273,15 @@ def _trilu(node: OnnxNode) -> OnnxValue:
     k = int(node.number(1, 0, greatest=0))
     rows, columns = x.dims[-2:]
     offsets = np.arange(columns) - np.arange(rows)[:, None]
-    mask = node.builder.literal(offsets >= k if node.attr("upper", 1) else offsets <= k)
-    return node.elementwise("ElementWiseSelect", mask, x, OnnxValue(node.builder.scalar(0, x.tensor.dtype), ()))
+    mask = node.literal(offsets >= k if node.attr("upper", 1) else offsets <= k)
+    return node.choose(mask, x, 0)
 
 
 def _reverse_sequence(node: OnnxNode) -> OnnxValue:
     x, lengths = node.value(0), node.value(1)
     batch, time = (node.axis(int(node.attr(f"{n}_axis", d))) for n, d in (("batch", 1), ("time", 0)))
     params = {"batch_axis": x.perm[batch], "time_axis": x.perm[time]}
-    operands: list[Tensor] = [x.tensor, node.builder.materialized(lengths)]
+    operands: list[Tensor] = [x.tensor, node.materialize(lengths)]
     return OnnxValue(node.emit("ReverseSequence", operands, params), x.perm)
 
 

@@ -1,7 +1,4 @@
-"""ONNX Runtime's product with weights of 4 or 8 bits in blocks (com.microsoft:MatMulNBits).
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""ONNX Runtime's product with weights of 4 or 8 bits in blocks (com.microsoft:MatMulNBits)."""
 
 from __future__ import annotations
 
@@ -12,15 +9,14 @@ from isthmus.frontends.onnx.linear import matmul
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.quantization import positive_scales
 from isthmus.graph import DataType, Quantization
-from isthmus.graph.nibbles import unpacked
+from isthmus.graph.nibbles import unpack
 
 
 def _matmul_nbits(node: OnnxNode) -> OnnxValue:
-    """Convert to a MatMul by a dequantized constant [columns, depth], of which each row is divided into blocks.
-
-    Floats of 16 bits are multiplied in 32 bits, so that the constant stays packed, and the result is rounded once.
-    The operands are a, the packed constant, its scales, and optionally its zero points, an order of the depth, a bias.
-    """
+    """Convert to a MatMul by a dequantized constant [columns, depth], of which each row is divided into blocks."""
+    # Floats of 16 bits are multiplied in 32 bits, so that the constant stays packed, and the result is rounded once.
+    # The operands are a, the packed constant, its scales, and optionally its zero points, an order of the depth, a
+    # bias.
     bits, block = int(node.attr("bits", 4)), int(node.attr("block_size", 0))
     depth, columns = int(node.attr("K", 0)), int(node.attr("N", 0))
     if bits not in (4, 8):
@@ -36,7 +32,7 @@ def _matmul_nbits(node: OnnxNode) -> OnnxValue:
     scales = node.array(2).astype(np.float32).reshape(-1)
     if scales.size != columns * blocks or not np.isfinite(scales).all():
         node.refuse(f"its {scales.size} scales are not finite numbers for {columns * blocks} blocks")
-    elements = unpacked(packed, 2 * packed.size, packed.dtype) if bits == 4 else packed
+    elements = unpack(packed, 2 * packed.size, packed.dtype) if bits == 4 else packed
     # As [columns, blocks, elements of a block], whose scales are then all positive.
     elements, zeros, scales = positive_scales(
         elements.reshape(columns, blocks, block), _zero_points(node, bits, columns, blocks)[:, :, None],
@@ -52,7 +48,7 @@ def _matmul_nbits(node: OnnxNode) -> OnnxValue:
     a, bias = node.value(0), node.optional(5)
     result = matmul(node, node.cast(a, DataType.FLOAT_32), transposed)
     if bias is not None:
-        result = node.elementwise("ElementWiseAdd", result, node.cast(bias, DataType.FLOAT_32))
+        result = node.plus(result, node.cast(bias, DataType.FLOAT_32))
     return node.cast(result, a.tensor.dtype)
 
 
@@ -71,7 +67,7 @@ def _zero_points(node: OnnxNode, bits: int, columns: int, blocks: int) -> np.nda
     if array.size != columns * row_bytes:
         node.refuse(f"{array.size} bytes of zero points for {columns} rows of {blocks} blocks")
     data = array.astype(np.uint8).reshape(columns, row_bytes)
-    rows = data if bits == 8 else unpacked(data, 2 * data.size, data.dtype).reshape(columns, -1)
+    rows = data if bits == 8 else unpack(data, 2 * data.size, data.dtype).reshape(columns, -1)
     return rows[:, :blocks].astype(np.int64)
 
 

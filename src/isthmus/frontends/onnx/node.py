@@ -10,10 +10,11 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.builder import OnnxBuilder
-from isthmus.frontends.onnx.layout import OnnxValue, identity
+from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.stage import MAX_ELEMENTS, ROWS, NeedsRows, NeedsValue, StageRecord, first_filled
 from isthmus.frontends.unsupported import NeedsStages, unsupported
 from isthmus.graph import DataType, Tensor
+from isthmus.graph.operation import Operands, Params
 
 Results = OnnxValue | Sequence[OnnxValue | None]
 """The results of a node: the only one, or all of them in order, None for one that was not computed."""
@@ -25,28 +26,28 @@ _TAKES_FLOATS = ("Resize", "Upsample", "Range")
 """Operators whose shapes may depend on floats."""
 
 
+WORDS = frozenset({"plus", "minus", "times", "over", "choose"})
+"""Methods of `OnnxNode` that stand for one operation each."""
+
+
+def _arithmetic(op: str) -> Callable[[OnnxNode, OnnxValue, OnnxValue | float], OnnxValue]:
+    """Return a method that combines a value with another or with a number."""
+    return lambda node, a, b: node.elementwise(op, a, b)
+
+
 @dataclass
 class OnnxNode:
     """A node during conversion.
 
-    Parameters
-    ----------
-    builder
-        The builder that receives converted operations.
-    run
-        Converts a subgraph of this node: (graph, values of its inputs) returns the values of its outputs.
-    opset
-        The version of the operator set that the node belongs to.
-    inputs
-        Operands; None for an optional one that is absent.
-    outputs
-        Names of the results; empty for one that is not used.
-    scope
-        What distinguishes its results from others of the same names: the path of its scope.
-    stage
-        The stage that is converted; None if the model becomes one graph.
-    filled
-        Where to record a tensor whose last rows are filled, if the model becomes one graph: by its name, the node.
+    - `builder`: the builder that receives converted operations.
+    - `run`: converts a subgraph of this node: (graph, values of its inputs) returns the values of its outputs.
+    - `opset`: the version of the operator set that the node belongs to.
+    - `inputs`: operands; None for an optional one that is absent.
+    - `outputs`: names of the results; empty for one that is not used.
+    - `scope`: what distinguishes its results from others of the same names: the path of its scope.
+    - `stage`: the stage that is converted; None if the model becomes one graph.
+    - `filled`: the nodes that made tensors whose unused last rows are -1, by the tensors' names, if the model becomes
+      one graph; converters add to it.
     """
 
     name: str
@@ -96,46 +97,50 @@ class OnnxNode:
     def array(self, index: int, greatest: object = None) -> np.ndarray:
         """Return operand `index`, which must be a constant, or be known when this stage begins, as an array.
 
-        `greatest` is a value to plan with, or `Choices`, if the operator bounds the operand by itself; otherwise it is
-        the greatest that the operand can have.
+        `greatest` is the value, or the `Choices`, to plan memory with if the operand is known only at run time. By
+        default it is the greatest value that can be inferred.
         """
         array = self.builder.array(self.value(index))
         if array is None:
             self.need(self.value(index), f"input {index} is not a constant", greatest)
         return array
 
-    def need(self, value: OnnxValue, rule: str, greatest: object = None, kept: Sequence[OnnxValue] = ()) -> NoReturn:
+    def need(self, value: OnnxValue, rule: str, greatest: object = None, reads: Sequence[OnnxValue] = ()) -> NoReturn:
         """Leave the node to a stage in which a value is known, or refuse it by a rule if there are no stages.
 
-        `greatest` is as for `array`; `kept` are values that the node reads besides its operands.
+        `greatest` is as for `array`; `reads` are values that the node reads besides its operands.
         """
+        self._need([(value, greatest)], rule, reads)
+
+    def _need(self, needs: Sequence[tuple[OnnxValue, object]], rule: str, reads: Sequence[OnnxValue] = ()) -> NoReturn:
+        """Leave the node to a stage in which values are known, each with a value to plan with."""
+        value, greatest = needs[0]
         is_number = value.tensor.dtype.is_float and greatest is None and self.op not in _TAKES_FLOATS
         if value.tensor.elements > MAX_ELEMENTS or is_number:
             self.unsupported(rule)
         if self.stage is None:
-            raise NeedsStages(Code.COMMON_NOT_SUPPORTED, self.what, rule)
-        raise NeedsValue(value, self.what, rule, greatest, kept)
+            self.need_stages(rule)
+        raise NeedsValue(needs, self.what, rule, reads)
 
     def need_all(self, greatest: Mapping[int, object]) -> None:
-        """Leave the node to a stage in which all these operands are known; by index, with a value to plan with."""
-        unknown = [(i, v) for i in greatest if (v := self.optional(i)) is not None and self.builder.array(v) is None]
-        if not unknown:
-            return
-        try:
-            self.need(unknown[0][1], f"input {unknown[0][0]} is not a constant", greatest[unknown[0][0]])
-        except NeedsValue as need:
-            need.others = [(value, greatest[index]) for index, value in unknown[1:]]
-            raise
+        """Leave the node to a stage in which these operands are known; `greatest` has values to plan with, by index."""
+        unknown = [i for i in greatest if (v := self.optional(i)) is not None and self.builder.array(v) is None]
+        if unknown:
+            self._need([(self.value(i), greatest[i]) for i in unknown], f"input {unknown[0]} is not a constant")
+
+    def need_stages(self, rule: str) -> NoReturn:
+        """Refuse the node because the model becomes one graph."""
+        raise NeedsStages(Code.COMMON_NOT_SUPPORTED, self.what, rule)
 
     def rows(
-        self, op: str, operands: Sequence[Tensor], perm: tuple[int, ...], params: dict[str, Any] | None = None,
+        self, op: str, operands: Sequence[Tensor], perm: tuple[int, ...], params: Params | None = None,
         is_result: bool = True, **more: Any,
     ) -> OnnxValue:  # fmt: skip
-        """Add an operation whose first result has rows, of which only the first are real; return the real ones.
+        """Add an operation whose first result has unused last rows; return the rows before these.
 
-        The node is left to a later stage in which their number is known. If the model becomes one graph, all rows are
-        returned, and nodes that read them are refused. `is_result` says whether the rows are all that the node
-        computes; `more` are further arguments of `OnnxBuilder.emit`.
+        The node is left to a later stage, in which the number of these rows is known. If the model becomes one graph,
+        all rows are returned, and nodes that read them are refused. `is_result` says whether the rows are all that the
+        node computes; `more` are further arguments of `OnnxBuilder.emit`.
         """
         stage = self.stage
         if stage is None:
@@ -143,9 +148,9 @@ class OnnxNode:
             self.filled[value.tensor.name] = self.what
             return value
         path = stage.part(f"{self.scope}{self.outputs[0]}", ROWS if is_result else "positions")
-        known = stage.given(path, self.builder)
-        if known is not None:
-            return known
+        rows_before = stage.value_at(path, self.builder)
+        if rows_before is not None:
+            return rows_before
         if all(tensor.is_static for tensor in operands):
             result = self.builder.emit(op, operands, params, **more)[0]
             assert result.data is not None
@@ -199,38 +204,64 @@ class OnnxNode:
 
     # --- short ways to emit -------------------------------------------------------------------------------------
 
-    def emit(
-        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
-    ) -> Tensor:
+    def emit(self, op: str, inputs: Operands, params: Params | None = None, **more: Any) -> Tensor:
         """Add an operation with one output; `more` are further arguments of `OnnxBuilder.emit`."""
         return self.builder.one(op, inputs, params, **more)
 
     def elementwise(
-        self, op: str, *operands: OnnxValue | float, params: dict[str, Any] | None = None, **more: Any
+        self, op: str, *operands: OnnxValue | float, params: Params | None = None, **more: Any
     ) -> OnnxValue:
         """Emit an elementwise operation on values and numbers (numbers take the type of the first value).
 
         `more` are further arguments of `OnnxBuilder.emit`.
         """
         dtype = next(v.tensor.dtype for v in operands if isinstance(v, OnnxValue))
-        values = [v if isinstance(v, OnnxValue) else OnnxValue(self.builder.scalar(v, dtype), ()) for v in operands]
-        tensors, perm = self.builder.aligned(values)
+        values = [v if isinstance(v, OnnxValue) else self.scalar(v, dtype) for v in operands]
+        tensors, perm = self.builder.align(values)
         return OnnxValue(self.emit(op, tensors, params, **more), perm)
+
+    plus = _arithmetic("ElementWiseAdd")
+    minus = _arithmetic("ElementWiseSubtract")
+    times = _arithmetic("ElementWiseMultiply")
+    over = _arithmetic("ElementWiseDivide")
+
+    def choose(self, condition: OnnxValue, yes: OnnxValue | float, no: OnnxValue | float) -> OnnxValue:
+        """Take elements of one of two values by a condition; a number has the type of the other."""
+        dtype = next(v.tensor.dtype for v in (yes, no) if isinstance(v, OnnxValue))
+        values = (v if isinstance(v, OnnxValue) else self.scalar(v, dtype) for v in (yes, no))
+        return self.elementwise("ElementWiseSelect", condition, *values)
+
+    def apply(self, op: str, x: OnnxValue, params: Params | None = None, *others: Tensor, **more: Any) -> OnnxValue:
+        """Emit an operation on a value and other tensors, whose result has the axes of the value."""
+        return OnnxValue(self.emit(op, [x.tensor, *others], params, **more), x.perm)
+
+    def apply_channel_last(self, op: str, x: OnnxValue, params: Params, *others: Tensor, **more: Any) -> OnnxValue:
+        """Emit an operation on images, and other tensors, that has its channels last."""
+        return OnnxValue(self.emit(op, [self.builder.channel_last(x), *others], params, **more), channel_last(x.rank))
+
+    def scalar(self, number: float, dtype: DataType) -> OnnxValue:
+        """Return a constant of rank 0."""
+        return OnnxValue(self.builder.scalar(number, dtype), ())
+
+    def literal(self, value: Any) -> OnnxValue:
+        """Return a constant."""
+        return self.builder.literal(value)
+
+    def reshape_to(self, value: OnnxValue, dims: Sequence[int]) -> OnnxValue:
+        """Apply ONNX's reshape."""
+        return self.builder.reshape_to(value, dims)
+
+    def materialize(self, value: OnnxValue) -> Tensor:
+        """Return the tensor of a value, stored in ONNX's own axis order."""
+        return self.builder.materialize(value)
 
     def cast(self, value: OnnxValue, dtype: DataType) -> OnnxValue:
         """Cast a value to another data type."""
-        if value.tensor.dtype is dtype:
-            return value
-        return OnnxValue(self.emit("Cast", [value.tensor], dtypes=[dtype]), value.perm)
+        return value if value.tensor.dtype is dtype else self.apply("Cast", value, dtypes=[dtype])
 
     def cast_to_four_bits(self, value: OnnxValue, dtype: DataType) -> OnnxValue:
         """Cast a value to the low four bits of integers, stored in this type; of INT_8 the highest is the sign."""
         whole = self.cast(self.cast(value, DataType.INT_32), DataType.FLOAT_32)
-        shifted = self.elementwise("ElementWiseAdd", whole, 8.0) if dtype is DataType.INT_8 else whole
-        rounds = self.elementwise("ElementWiseFloor", self.elementwise("ElementWiseMultiply", shifted, 1 / 16))
-        multiple = self.elementwise("ElementWiseMultiply", rounds, 16.0)
-        return self.cast(self.elementwise("ElementWiseSubtract", whole, multiple), dtype)
-
-    def unmoved(self, tensor: Tensor) -> OnnxValue:
-        """Return the value of a tensor that is stored in ONNX's axis order."""
-        return OnnxValue(tensor, identity(tensor.rank))
+        shifted = self.plus(whole, 8.0) if dtype is DataType.INT_8 else whole
+        rounds = self.elementwise("ElementWiseFloor", self.times(shifted, 1 / 16))
+        return self.cast(self.minus(whole, self.times(rounds, 16.0)), dtype)

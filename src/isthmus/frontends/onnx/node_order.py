@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_names(node: Any) -> Iterator[str]:
-    """Return the names that a node reads, also in the graphs inside it, whose own names are among them."""
+    """Return the names that a node and its subgraphs read, including names that a subgraph defines itself."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -24,7 +24,7 @@ def value_names(model: Any) -> Iterator[str]:
         if hasattr(graph, "initializer"):
             yield from (value.name for value in (*graph.input, *graph.initializer))
         else:
-            # A function has the names of its inputs only.
+            # A function declares its inputs by name only, without types.
             yield from graph.input
         for node in graph.node:
             yield from node.output

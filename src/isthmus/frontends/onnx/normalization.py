@@ -1,7 +1,4 @@
-"""Normalizations: batch, layer, group, instance, RMS, Lp and local response.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Normalizations: batch, layer, group, instance, RMS, Lp and local response."""
 
 from __future__ import annotations
 
@@ -14,61 +11,54 @@ from isthmus.graph import DataType, Tensor
 
 
 def _batch_normalization(node: OnnxNode) -> Results:
-    """Emit one multiplication and one addition per channel, folded from the five operands.
-
-    In training mode the mean and the variance are those of the batch. Further results are running averages of them.
-    """
+    """Emit one multiplication and one addition per channel, folded from the five operands."""
+    # In training mode the mean and the variance are those of the batch. Further results are running averages of them.
     x = node.value(0)
     if not node.attr("spatial", 1):
         node.unsupported("statistics per element (spatial=0)")
     if node.opset < 14 and any(node.wants(i) for i in range(1, 5)):
         node.unsupported("training mode before operator set 14")
     if not node.attr("training_mode", 0):
-        return _normalized_by(node, x, node.value(3), node.value(4))
+        return _normalize_by(node, x, node.value(3), node.value(4))
     others = [axis for axis in range(x.rank) if axis != 1]
     # Sums of squares would overflow 16 bits.
     numbers = node.cast(x, DataType.FLOAT_32) if x.tensor.dtype.is_half else x
     mean = reduce_value(node, "ReduceMean", numbers, others, True)
     squares = node.elementwise("ElementWiseSquaredDifference", numbers, mean)
     statistics = [mean, reduce_value(node, "ReduceMean", squares, others, True)]
-    mean, variance = (node.builder.reshaped(value, (x.dims[1],)) for value in statistics)
+    mean, variance = (node.reshape_to(value, (x.dims[1],)) for value in statistics)
     momentum = node.attr("momentum", 0.9)
-    averages = [
-        node.elementwise(
-            "ElementWiseAdd", node.elementwise("ElementWiseMultiply", node.value(index), momentum),
-            node.elementwise("ElementWiseMultiply", node.cast(now, node.value(index).tensor.dtype), 1 - momentum),
-        )
-        for index, now in ((3, mean), (4, variance))
-    ]  # fmt: skip
-    return [_normalized_by(node, x, mean, variance), *averages]
+
+    def average(before: OnnxValue, now: OnnxValue) -> OnnxValue:
+        return node.plus(node.times(before, momentum), node.times(node.cast(now, before.tensor.dtype), 1 - momentum))
+
+    averages = average(node.value(3), mean), average(node.value(4), variance)
+    return [_normalize_by(node, x, mean, variance), *averages]
 
 
-def _normalized_by(node: OnnxNode, x: OnnxValue, mean: OnnxValue, variance: OnnxValue) -> OnnxValue:
-    """Normalize channels by a mean and a variance for each, then apply the node's scale and bias.
-
-    Floats of 16 bits are computed as float32 and rounded once. Factor and shift would lose digits that matter where the
-    mean is large, and a small variance could underflow. Preparation removes the casts around the Batchnorm.
-    """
+def _normalize_by(node: OnnxNode, x: OnnxValue, mean: OnnxValue, variance: OnnxValue) -> OnnxValue:
+    """Normalize channels by a mean and a variance for each, then apply the node's scale and bias."""
+    # Floats of 16 bits are computed as float32 and rounded once. Factor and shift would lose digits that matter where
+    # the mean is large, and a small variance could underflow. Preparation removes the casts around the Batchnorm.
     dtype = x.tensor.dtype
     scale, bias = node.value(1), node.value(2)
     if x.rank > 1:
         x = OnnxValue(node.builder.channel_last(x), channel_last(x.rank))
     if dtype.is_half:
         x, scale, bias, mean, variance = (node.cast(v, DataType.FLOAT_32) for v in (x, scale, bias, mean, variance))
-    safe_variance = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
-    factor = node.elementwise("ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", safe_variance))
-    shift = node.elementwise("ElementWiseSubtract", bias, node.elementwise("ElementWiseMultiply", mean, factor))
+    safe_variance = node.plus(variance, node.attr("epsilon", 1e-5))
+    factor = node.over(scale, node.elementwise("ElementWiseSquareRoot", safe_variance))
+    shift = node.minus(bias, node.times(mean, factor))
     if x.rank == 1:
-        result = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
+        result = node.plus(node.times(x, factor), shift)
     else:
         result = OnnxValue(node.emit("Batchnorm", [x.tensor, factor.tensor, shift.tensor]), x.perm)
     return node.cast(result, dtype)
 
 
 def _instance_normalization(node: OnnxNode) -> OnnxValue:
-    x = node.value(0)
-    operands = [node.builder.channel_last(x), *(node.builder.materialized(node.value(i)) for i in (1, 2))]
-    return OnnxValue(node.emit("InstanceNorm", operands, {"epsilon": node.attr("epsilon", 1e-5)}), channel_last(x.rank))
+    affine = [node.materialize(node.value(index)) for index in (1, 2)]
+    return node.apply_channel_last("InstanceNorm", node.value(0), {"epsilon": node.attr("epsilon", 1e-5)}, *affine)
 
 
 def _group_normalization(node: OnnxNode) -> OnnxValue:
@@ -76,17 +66,17 @@ def _group_normalization(node: OnnxNode) -> OnnxValue:
     groups, channels = int(node.attr("num_groups", 1)), x.dims[1]
     if groups < 1 or channels % groups:
         node.refuse(f"num_groups {groups} must divide {channels} channels")
-    operands = [node.builder.channel_last(x)]
+    affine = []
     for index in (1, 2):
         value = node.value(index)
         if value.dims == (groups,) and groups != channels:
             # Before operator set 21, scale and bias have one element for each group. Repeat it for each channel.
-            column = node.builder.reshaped(value, (groups, 1)).tensor
+            column = node.reshape_to(value, (groups, 1)).tensor
             repeated = node.emit("Tile", [column], {"multiples": [1, channels // groups]})
-            value = node.unmoved(node.builder.arrange(repeated, (0, 1), (channels,)))
-        operands.append(node.builder.materialized(value))
+            value = OnnxValue.of(node.builder.arrange(repeated, (0, 1), (channels,)))
+        affine.append(node.materialize(value))
     params = {"epsilon": node.attr("epsilon", 1e-5), "group": groups}
-    return OnnxValue(node.emit("GroupNorm", operands, params), channel_last(x.rank))
+    return node.apply_channel_last("GroupNorm", x, params, *affine)
 
 
 def _affine(node: OnnxNode, value: OnnxValue | None, dims: tuple[int, ...]) -> Tensor | None:
@@ -97,7 +87,7 @@ def _affine(node: OnnxNode, value: OnnxValue | None, dims: tuple[int, ...]) -> T
     while len(own_dims) > len(dims) and own_dims[0] == 1:
         own_dims = own_dims[1:]
     own_dims = (1,) * (len(dims) - len(own_dims)) + own_dims
-    tensor = node.builder.materialized(node.builder.reshaped(value, own_dims))
+    tensor = node.materialize(node.reshape_to(value, own_dims))
     if len(own_dims) != len(dims):
         node.unsupported(f"a scale or bias of dimensions {list(value.dims)}")
     if own_dims != dims:
@@ -106,7 +96,7 @@ def _affine(node: OnnxNode, value: OnnxValue | None, dims: tuple[int, ...]) -> T
     return tensor
 
 
-def _normalized(
+def _normalize(
     node: OnnxNode, op: str, x: OnnxValue, scale: OnnxValue | None, bias: OnnxValue | None, epsilon: float
 ) -> tuple[OnnxValue, OnnxValue, list[int]]:
     """Normalize over the trailing axes; return the operand in the order used, the result, and the axes."""
@@ -116,7 +106,7 @@ def _normalized(
     stored = [x.perm[axis] for axis in axes]
     # Scales apply to the last stored axes, in their order.
     if stored != axes:
-        x = OnnxValue(node.builder.materialized(x), identity(x.rank))
+        x = OnnxValue(node.materialize(x), identity(x.rank))
         stored = axes
     operands = [x.tensor, _affine(node, scale, dims), _affine(node, bias, dims)]
     while operands[-1] is None:
@@ -127,25 +117,25 @@ def _normalized(
 def _layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     """Convert to a LayerNorm; the mean and the inverse deviation are computed only if they are outputs."""
     epsilon = node.attr("epsilon", 1e-5)
-    x, result, axes = _normalized(node, "LayerNorm", node.value(0), node.optional(1), node.optional(2), epsilon)
+    x, result, axes = _normalize(node, "LayerNorm", node.value(0), node.optional(1), node.optional(2), epsilon)
     results: list[OnnxValue | None] = [result]
     if node.wants(1) or node.wants(2):
         mean = reduce_value(node, "ReduceMean", x, axes, True)
-        deltas = node.elementwise("ElementWiseSubtract", x, mean)
-        variance = reduce_value(node, "ReduceMean", node.elementwise("ElementWiseMultiply", deltas, deltas), axes, True)
-        safe_variance = node.elementwise("ElementWiseAdd", variance, epsilon)
+        deltas = node.minus(x, mean)
+        variance = reduce_value(node, "ReduceMean", node.times(deltas, deltas), axes, True)
+        safe_variance = node.plus(variance, epsilon)
         results += [mean, node.elementwise("ElementWiseRsqrt", safe_variance)]
     return results
 
 
 def layer_norm(node: OnnxNode, x: OnnxValue, scale: OnnxValue, bias: OnnxValue | None, epsilon: float) -> OnnxValue:
     """Return a value whose last axis is normalized by its mean and deviation."""
-    return _normalized(node, "LayerNorm", x, scale, bias, epsilon)[1]
+    return _normalize(node, "LayerNorm", x, scale, bias, epsilon)[1]
 
 
 def rms_norm(node: OnnxNode, x: OnnxValue, scale: OnnxValue, epsilon: float) -> OnnxValue:
     """Return a value whose last axis is divided by its root mean square."""
-    return _normalized(node, "RmsNorm", x, scale, None, epsilon)[1]
+    return _normalize(node, "RmsNorm", x, scale, None, epsilon)[1]
 
 
 def _rms_normalization(node: OnnxNode) -> OnnxValue:
@@ -162,24 +152,24 @@ def _lp_normalization(node: OnnxNode) -> OnnxValue:
         norm = reduce_value(node, "ReduceSum", node.elementwise("ElementWiseAbs", x), [axis], True)
         least = float(info.tiny)
     elif p == 2:
-        squares = node.elementwise("ElementWiseMultiply", x, x)
+        squares = node.times(x, x)
         norm = node.elementwise("ElementWiseSquareRoot", reduce_value(node, "ReduceSum", squares, [axis], True))
         least = float(np.sqrt(info.smallest_subnormal))
     else:
         node.unsupported(f"p = {p}")
     # A norm of 0 means that all elements are zero and stay zero, or that their squares underflow; those must not grow.
     safe = node.elementwise("ElementWiseMaximum", norm, least)
-    return node.elementwise("ElementWiseDivide", x, safe)
+    return node.over(x, safe)
 
 
 def _mean_variance_normalization(node: OnnxNode) -> OnnxValue:
     """Subtract the mean over axes and divide by the deviation, to which ONNX adds 1e-9."""
     x = node.value(0)
     axes = node.axes(node.attr("axes", (0, 2, 3)))
-    centred = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMean", x, axes, True))
-    squares = node.elementwise("ElementWiseMultiply", centred, centred)
+    centred = node.minus(x, reduce_value(node, "ReduceMean", x, axes, True))
+    squares = node.times(centred, centred)
     deviation = node.elementwise("ElementWiseSquareRoot", reduce_value(node, "ReduceMean", squares, axes, True))
-    return node.elementwise("ElementWiseDivide", centred, node.elementwise("ElementWiseAdd", deviation, 1e-9))
+    return node.over(centred, node.plus(deviation, 1e-9))
 
 
 def _lrn(node: OnnxNode) -> OnnxValue:
@@ -191,7 +181,7 @@ def _lrn(node: OnnxNode) -> OnnxValue:
         "alpha": node.attr("alpha", 1e-4) / size, "beta": node.attr("beta", 0.75), "bias": node.attr("bias", 1.0),
         "radius": size // 2, "region": 0,
     }  # fmt: skip
-    return OnnxValue(node.emit("Lrn", [node.builder.channel_last(x)], params), channel_last(4))
+    return node.apply_channel_last("Lrn", x, params)
 
 
 CONVERTERS: dict[str, Converter] = {

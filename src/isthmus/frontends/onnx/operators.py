@@ -1,4 +1,4 @@
-"""The table of all ONNX operators and their converters, assembled from one table per family."""
+"""The table of all ONNX operators, from one table per family. A converter takes a node and returns its results."""
 
 from __future__ import annotations
 

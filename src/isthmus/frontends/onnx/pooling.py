@@ -1,7 +1,4 @@
-"""Pooling over windows and over whole images, channel-last.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Pooling over windows and over whole images, channel-last."""
 
 from __future__ import annotations
 
@@ -20,17 +17,8 @@ from isthmus.graph import DataType, Tensor
 
 
 def _pool(node: OnnxNode, x: OnnxValue, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> OnnxValue:
-    """Emit a pooling operation; one spatial axis is treated as an image of height 1.
-
-    Parameters
-    ----------
-    op
-        The operation's name without the number of axes: "PoolMax" for PoolMax2d.
-    more
-        Parameters in addition to those of the windows.
-    output
-        Further arguments of `OnnxNode.emit`, on the output.
-    """
+    """Emit a pooling operation, PoolMax2d for "PoolMax"; one spatial axis is treated as an image of height 1."""
+    # `more` are parameters in addition to those of the windows, `output` further arguments of `OnnxNode.emit`.
     tensor = node.builder.channel_last(x)
     spatial = windows.spatial
     kernel, strides, pads = list(windows.kernel), list(windows.strides), list(windows.pads)
@@ -72,7 +60,7 @@ def _counts(windows: Windows, sizes: Sequence[int]) -> list[int]:
     return counts
 
 
-def _padded(node: OnnxNode, x: OnnxValue, windows: Windows, fill: float) -> tuple[Tensor, list[int]]:
+def _pad(node: OnnxNode, x: OnnxValue, windows: Windows, fill: float) -> tuple[Tensor, list[int]]:
     """Pad the operand so that every window is inside; return it and the number of windows along each axis."""
     tensor = node.builder.channel_last(x)
     counts = _counts(windows, x.dims[2:])
@@ -93,7 +81,7 @@ def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor
     """Return a strided slice of the padded operand for each tap of the windows, and the number of windows."""
     if math.prod(windows.kernel) > 256:
         node.unsupported("windows of more than 256 taps with indices")
-    tensor, counts = _padded(node, x, windows, _lowest(x.tensor.dtype))
+    tensor, counts = _pad(node, x, windows, _lowest(x.tensor.dtype))
     slices = []
     for tap in _taps(windows):
         ranges = [(0, tensor.dims[0], 1)]
@@ -106,11 +94,9 @@ def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor
 
 
 def _max_of_taps(node: OnnxNode, x: OnnxValue, windows: Windows) -> OnnxValue:
-    """Compute the maximum of windows with dilations, one axis after the other.
-
-    The maximum of two windows that overlap is that of a longer one, so the length doubles with each operation.
-    """
-    tensor, counts = _padded(node, x, windows, _lowest(x.tensor.dtype))
+    """Compute the maximum of windows with dilations, one axis after the other."""
+    # The maximum of two windows that overlap is that of a longer one, so the length doubles with each operation.
+    tensor, counts = _pad(node, x, windows, _lowest(x.tensor.dtype))
     for axis in range(windows.spatial):
         taps, dilation = 1, windows.dilations[axis]
         while taps < windows.kernel[axis]:
@@ -156,19 +142,11 @@ def _max_with_indices(node: OnnxNode, x: OnnxValue, windows: Windows) -> Results
 def _element_indices(
     sizes: Sequence[int], windows: Windows, counts: Sequence[int], column_major: bool
 ) -> list[np.ndarray]:
-    """Return for each tap the index of its element in each window; in the padding, that of the first element inside.
+    """Return for each tap the index of the element that it reads in each window; in the padding, of the first inside.
 
-    A tap replaces an earlier one only if it is larger, and padding is never larger. So only a first tap in the padding
-    can keep its index, when no element of the window is larger than the lowest value.
-
-    Parameters
-    ----------
-    sizes
-        The operand's size along each spatial axis.
-    counts
-        The number of windows along each spatial axis.
-    column_major
-        Whether indices count the first spatial axis fastest.
+    Padding is the lowest value, and a tap wins only if it is larger than all taps before it. So a tap in the padding
+    wins only if it is the first and all elements of its window are the lowest value.
+    `counts` is the number of windows along each spatial axis; if `column_major`, the first of them counts fastest.
     """
     strides = np.cumprod([1, *sizes[:-1]]) if column_major else np.cumprod([1, *sizes[:0:-1]])[::-1]
     axis_positions = []
@@ -204,10 +182,8 @@ def average_pool(node: OnnxNode, x: OnnxValue, **output: Any) -> OnnxValue:
 
 
 def _with_overhang(windows: Windows, sizes: Sequence[int]) -> Windows:
-    """Return the same windows with their overhang beyond the padding added to the padding.
-
-    The last window may hang over if the number of windows is rounded up.
-    """
+    """Return the same windows with their overhang beyond the padding added to the padding."""
+    # The last window may hang over if the number of windows is rounded up.
     pads = []
     for count, size, stride, reach, (before, after) in zip(
         _counts(windows, sizes), sizes, windows.strides, windows.reach, windows.pads, strict=True
@@ -218,11 +194,11 @@ def _with_overhang(windows: Windows, sizes: Sequence[int]) -> Windows:
 
 def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bool) -> OnnxValue:
     """Compute averages as sums of taps, each divided by the number of elements that its window counts."""
-    tensor, counts = _padded(node, x, windows, 0.0)
+    tensor, counts = _pad(node, x, windows, 0.0)
     spatial = windows.spatial
     channels = tensor.dims[-1]
     ones = node.builder.numbers(np.ones((*windows.kernel, 1, channels)), tensor.dtype)
-    params = window_params(Windows(windows.kernel, windows.strides, windows.dilations, ((0, 0),) * spatial))
+    params = window_params(replace(windows, pads=((0, 0),) * spatial))
     if spatial == 3:
         params["group"] = channels
     sums = node.emit(f"{'DepthWiseConv' if spatial < 3 else 'Conv'}{spatial}d", [tensor, ones], params)
@@ -243,20 +219,19 @@ def _lp_pool(node: OnnxNode) -> OnnxValue:
     x, p = node.value(0), float(node.attr("p", 2))
     windows = _windows(node, x)
     powers = node.elementwise("ElementWisePower", node.elementwise("ElementWiseAbs", x), p)
-    tensor, _ = _padded(node, powers, windows, 0.0)
-    inside = Windows(windows.kernel, windows.strides, windows.dilations, ((0, 0),) * windows.spatial)
-    if any(d != 1 for d in windows.dilations):
-        mean = _weighted_sum(node, OnnxValue(tensor, channel_last(x.rank)), inside, False)
-    else:
-        mean = _pool(node, OnnxValue(tensor, channel_last(x.rank)), "PoolAvg", inside, {})
-    total = node.elementwise("ElementWiseMultiply", mean, float(math.prod(windows.kernel)))
+    tensor, _ = _pad(node, powers, windows, 0.0)
+    inside = replace(windows, pads=((0, 0),) * windows.spatial, ceil=False)
+    padded = OnnxValue(tensor, channel_last(x.rank))
+    is_dilated = any(d != 1 for d in windows.dilations)
+    mean = _weighted_sum(node, padded, inside, False) if is_dilated else _pool(node, padded, "PoolAvg", inside, {})
+    total = node.times(mean, float(math.prod(windows.kernel)))
     return node.elementwise("ElementWisePower", total, 1.0 / p)
 
 
 def global_pool(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     """Emit a reduction over all spatial axes, which stay with size 1; `output` as for `average_pool`."""
     axes = sorted(x.perm[axis] for axis in range(2, x.rank))
-    return OnnxValue(node.emit(op, [x.tensor], {"axes": axes, "keep_dims": True}, **output), x.perm)
+    return node.apply(op, x, {"axes": axes, "keep_dims": True}, **output)
 
 
 def _global_lp_pool(node: OnnxNode) -> OnnxValue:

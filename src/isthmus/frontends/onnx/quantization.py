@@ -3,8 +3,6 @@
 Integers that represent quantized reals become fixed-point tensors; scales and zero points become their quantization.
 In QLinear operators the scale and zero point of a quantized operand are the next two operands; the result's are also
 two consecutive operands.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
 
 from __future__ import annotations
@@ -12,29 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from isthmus.errors import QnnError
 from isthmus.frontends.onnx.convolution import convolve
+from isthmus.frontends.onnx.elementwise import leaky_relu
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.linear import matmul
 from isthmus.frontends.onnx.movement import expand, join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.pooling import average_pool, global_pool
 from isthmus.frontends.onnx.reduction import reduce_value, softmax
-from isthmus.frontends.onnx.tensors import (
-    FOUR_BITS,
-    INT8,
-    INT16,
-    INT32,
-    UINT8,
-    UINT16,
-    ExternalData,
-    element_type,
-    to_array,
-)
+from isthmus.frontends.onnx.tensors import FOUR_BITS, QUANTIZED, UINT8, ExternalData, element_type, to_array
 from isthmus.graph import DataType, Quantization, Tensor
 
 # The integer types that can hold fixed-point values.
@@ -62,16 +52,9 @@ def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> 
     return Quantization.per_channel(scales, np.broadcast_to(points, scales.shape), axis)
 
 
-def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Quantization | None:
-    """Return the quantization of `x` if its scales and zero points are constants; otherwise None.
-
-    Parameters
-    ----------
-    scale, point
-        The operands that hold the scales and the zero points.
-    axis
-        The axis of ONNX's view that several scales belong to.
-    """
+def _constant_encoding(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Quantization | None:
+    """Return the quantization of `x` if its scales and zero points, operands `scale` and `point`, are constants."""
+    # Several scales belong to an axis of ONNX's view.
     if node.attr("block_size", 0):
         return None
     scales = node.builder.array(node.value(scale))
@@ -94,12 +77,8 @@ def positive_scales(
     ONNX Runtime's tools write negative scales for blocks whose largest element is negative. The elements of such a
     block are counted from the other end of their range. A scale of 0 becomes 1, and all elements the zero point.
 
-    Parameters
-    ----------
-    elements
-        Integers, of which `bits` bits are used; all if it is 0.
-    points, scales
-        The zero point and the scale of each element, as arrays that broadcast with the elements.
+    - `elements`: integers, of which `bits` bits are used; all if it is 0.
+    - `points`, `scales`: the zero point and the scale of each element, as arrays that broadcast with the elements.
     """
     ends = sum(Quantization((1.0,), (0,), bits=bits).limits(elements.dtype))
     flipped, points = np.where(scales < 0, ends - elements.astype(np.int64), elements), points.astype(np.int64)
@@ -108,8 +87,8 @@ def positive_scales(
     return flipped.astype(elements.dtype), points, np.where(scales == 0, np.float32(1), np.abs(scales))
 
 
-def _dequantized_blocks(node: OnnxNode, x: OnnxValue, block: int) -> OnnxValue | None:
-    """Return a dequantized constant that has a scale for each block along an axis; None if it cannot stay stored so."""
+def _dequantize_blocks(node: OnnxNode, x: OnnxValue, block: int) -> OnnxValue | None:
+    """Dequantize a constant that has a scale for each block along an axis; None if it has no such quantization."""
     scales, elements = node.builder.array(node.value(1)), node.builder.array(x)
     points = np.zeros(1, np.int64) if node.optional(2) is None else node.builder.array(node.value(2))
     axis, bits = node.axis(int(node.attr("axis", 1)), x.rank), _bits(x)
@@ -125,20 +104,18 @@ def _dequantized_blocks(node: OnnxNode, x: OnnxValue, block: int) -> OnnxValue |
         _, points, scales = positive_scales(np.zeros(scales.shape, elements.dtype), points, scales, bits)
     values = np.asarray(scales, np.float32).reshape(-1).tolist(), (-points.astype(np.int64)).reshape(-1).tolist()
     quantization = replace(blocks, scales=tuple(values[0]), offsets=tuple(values[1]))
-    return node.unmoved(node.builder.dequantize(node.builder.constant(elements, quantization)))
+    return OnnxValue.of(node.builder.dequantize(node.builder.constant(elements, quantization)))
 
 
-def _fixed(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
-    """Return operand `index` as a fixed-point value; its scale and zero point are the next two operands.
-
-    `axis` is the axis of ONNX's view that several scales belong to.
-    """
+def _fixed_point(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
+    """Return operand `index` as a fixed-point value; its scale and zero point are the next two operands."""
+    # `axis` is the axis of ONNX's view that several scales belong to.
     x = node.value(index)
-    quantization = _known(node, x, index + 1, index + 2, axis)
+    quantization = _constant_encoding(node, x, index + 1, index + 2, axis)
     if quantization is None:
         node.unsupported(f"scale or zero point of input {index} is not a usable constant")
     return OnnxValue(
-        node.builder.reinterpreted(x.tensor, DataType.fixed_point(x.tensor.dtype.numpy), quantization), x.perm
+        node.builder.reinterpret(x.tensor, DataType.fixed_point(x.tensor.dtype.numpy), quantization), x.perm
     )
 
 
@@ -160,17 +137,17 @@ def _quantize(node: OnnxNode) -> OnnxValue:
     dtype = DataType.of(dtype.numpy)
     narrow = number in FOUR_BITS or (zero_point is not None and _bits(zero_point) > 0)
     x = node.cast(x, DataType.FLOAT_32)
-    quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
+    quantization = _constant_encoding(node, x, 1, 2, int(node.attr("axis", 1)))
     if dtype not in _FIXED:
         node.unsupported(f"data type {dtype.name}")
     if quantization is not None and not narrow:
         fixed = DataType.fixed_point(dtype.numpy)
-        return OnnxValue(node.emit("Quantize", [x.tensor], dtypes=[fixed], quantizations=[quantization]), x.perm)
+        return node.apply("Quantize", x, dtypes=[fixed], quantizations=[quantization])
     scale = _along(node, node.value(1), x)
     shift = None
     if zero_point is not None:
         shift = node.cast(_along(node, node.builder.plain(zero_point), x), DataType.FLOAT_32)
-    return _rounded(node, x, scale, shift, dtype, 4 if narrow else 0)
+    return _round(node, x, scale, shift, dtype, 4 if narrow else 0)
 
 
 def _along(node: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
@@ -181,7 +158,7 @@ def _along(node: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
     if value.rank != 1 or value.dims[0] == 1:
         return value
     axis = node.axis(int(node.attr("axis", 1)), x.rank)
-    return node.builder.reshaped(value, (value.dims[0], *(1,) * (x.rank - axis - 1)))
+    return node.reshape_to(value, (value.dims[0], *(1,) * (x.rank - axis - 1)))
 
 
 def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -> OnnxValue:
@@ -190,18 +167,18 @@ def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -
     if value.rank != x.rank or not 0 < block <= x.dims[axis] or value.dims[axis] * block < x.dims[axis]:
         node.refuse(f"blocks of {block} with scales {list(value.dims)} do not cover {list(x.dims)}")
     before, after = value.dims[: axis + 1], value.dims[axis + 1 :]
-    repeated = expand(node, node.builder.reshaped(value, (*before, 1, *after)), (*before, block, *after))
-    flat = node.builder.reshaped(repeated, (*before[:-1], before[-1] * block, *after))
+    repeated = expand(node, node.reshape_to(value, (*before, 1, *after)), (*before, block, *after))
+    flat = node.reshape_to(repeated, (*before[:-1], before[-1] * block, *after))
     return slice_value(node, flat, {axis: (0, x.dims[axis], 1)})
 
 
-def _rounded(
+def _round(
     node: OnnxNode, x: OnnxValue, scale: OnnxValue, shift: OnnxValue | None, dtype: DataType, bits: int = 0
 ) -> OnnxValue:
     """Quantize by plain arithmetic, because the scale or zero point is known only at run time, or to fewer bits."""
-    steps = node.elementwise("ElementWiseRound", node.elementwise("ElementWiseDivide", x, scale))
+    steps = node.elementwise("ElementWiseRound", node.over(x, scale))
     if shift is not None:
-        steps = node.elementwise("ElementWiseAdd", steps, shift)
+        steps = node.plus(steps, shift)
     least, most = Quantization((1.0,), (0,), bits=bits).limits(dtype.numpy)
     bounds = {"min_value": float(least), "max_value": float(most)}
     return node.cast(node.elementwise("ReluMinMax", steps, params=bounds), dtype)
@@ -213,19 +190,19 @@ def _dequantize(node: OnnxNode) -> OnnxValue:
     if DataType.of(x.tensor.dtype.numpy) not in _FIXED:
         node.unsupported(f"data type {x.tensor.dtype.name}")
     block = int(node.attr("block_size", 0))
-    blocks = _dequantized_blocks(node, x, block) if block > 0 and x.is_static else None
+    blocks = _dequantize_blocks(node, x, block) if block > 0 and x.is_static else None
     if blocks is not None:
         return blocks
-    quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
+    quantization = _constant_encoding(node, x, 1, 2, int(node.attr("axis", 1)))
     if quantization is not None:
         fixed, quantization = DataType.fixed_point(x.tensor.dtype.numpy), replace(quantization, bits=_bits(x))
-        return OnnxValue(node.builder.dequantize(node.builder.reinterpreted(x.tensor, fixed, quantization)), x.perm)
+        return OnnxValue(node.builder.dequantize(node.builder.reinterpret(x.tensor, fixed, quantization)), x.perm)
     steps = node.cast(node.builder.plain(x), DataType.FLOAT_32)
     zero_point = node.optional(2)
     if zero_point is not None:
         shift = node.cast(_along(node, node.builder.plain(zero_point), x), DataType.FLOAT_32)
-        steps = node.elementwise("ElementWiseSubtract", steps, shift)
-    return node.elementwise("ElementWiseMultiply", steps, _along(node, node.value(1), x))
+        steps = node.minus(steps, shift)
+    return node.times(steps, _along(node, node.value(1), x))
 
 
 def _dynamic_quantize(node: OnnxNode) -> list[OnnxValue | None]:
@@ -234,24 +211,22 @@ def _dynamic_quantize(node: OnnxNode) -> list[OnnxValue | None]:
     axes = range(x.rank)
     low = node.elementwise("ElementWiseMinimum", reduce_value(node, "ReduceMin", x, list(axes), False), 0.0)
     high = node.elementwise("ElementWiseMaximum", reduce_value(node, "ReduceMax", x, list(axes), False), 0.0)
-    span = node.elementwise("ElementWiseSubtract", high, low)
-    scale = node.elementwise("ElementWiseDivide", span, 255.0)
+    span = node.minus(high, low)
+    scale = node.over(span, 255.0)
     # Data of zeros only has no range; any scale represents it.
     is_zero = node.elementwise("ElementWiseEqual", scale, 0.0)
-    one = OnnxValue(node.builder.scalar(1.0, DataType.FLOAT_32), ())
-    scale = node.elementwise("ElementWiseSelect", is_zero, one, scale)
-    offset = node.elementwise("ElementWiseDivide", node.elementwise("ElementWiseNeg", low), scale)
+    scale = node.choose(is_zero, 1.0, scale)
+    offset = node.over(node.elementwise("ElementWiseNeg", low), scale)
     bounds = {"min_value": 0.0, "max_value": 255.0}
     point = node.elementwise("ElementWiseRound", node.elementwise("ReluMinMax", offset, params=bounds))
-    return [_rounded(node, x, scale, point, DataType.UINT_8), scale, node.cast(point, DataType.UINT_8)]
+    return [_round(node, x, scale, point, DataType.UINT_8), scale, node.cast(point, DataType.UINT_8)]
 
 
 def _qlinear_conv(node: OnnxNode) -> OnnxValue:
-    """Convolve fixed-point operands.
-
-    The operands are x and weights, each followed by its scale and zero point, then those of the result, then the bias.
-    """
-    x, weights = _fixed(node, 0), _fixed(node, 3, axis=0)
+    """Convolve fixed-point operands."""
+    # The operands are x and weights, each followed by its scale and zero point, then those of the result, then the
+    # bias.
+    x, weights = _fixed_point(node, 0), _fixed_point(node, 3, axis=0)
     bias = None if node.optional(8) is None else _product_bias(node, node.value(8), x.tensor, weights)
     return convolve(node, x, weights, bias, **_output(node, 6))
 
@@ -266,58 +241,44 @@ def _product_bias(node: OnnxNode, bias: OnnxValue, x: Tensor, weights: OnnxValue
         encoding = Quantization.per_tensor(scales[0])
     else:
         encoding = Quantization.per_channel(np.array(scales), np.zeros(len(scales), np.int64), 0)
-    return node.builder.reinterpreted(node.builder.materialized(bias), DataType.SFIXED_POINT_32, encoding)
+    return node.builder.reinterpret(node.materialize(bias), DataType.SFIXED_POINT_32, encoding)
 
 
 def _qlinear_matmul(node: OnnxNode) -> OnnxValue:
     b = node.value(3)
-    return matmul(node, _fixed(node, 0), _fixed(node, 3, axis=b.rank - 1), **_output(node, 6))
+    return matmul(node, _fixed_point(node, 0), _fixed_point(node, 3, axis=b.rank - 1), **_output(node, 6))
 
 
 def _qgemm(node: OnnxNode) -> OnnxValue:
     """Convert to a FullyConnected with weights [out, in], fixed-point operands and a fixed-point result."""
     if node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0 or node.optional(7) is None:
         node.unsupported("transA, alpha, or a float result")
-    x, weights = _fixed(node, 0), _fixed(node, 3, axis=0 if node.attr("transB", 0) else 1)
+    x, weights = _fixed_point(node, 0), _fixed_point(node, 3, axis=0 if node.attr("transB", 0) else 1)
     if not node.attr("transB", 0):
-        weights = OnnxValue(weights.tensor, weights.perm[::-1])
-    operands = [node.builder.materialized(x), node.builder.materialized(weights)]
+        weights = weights.permute()
+    operands = [node.materialize(x), node.materialize(weights)]
     if node.optional(6) is not None:
         operands.append(_product_bias(node, node.value(6), x.tensor, weights))
-    return node.unmoved(node.emit("FullyConnected", operands, **_output(node, 7)))
+    return OnnxValue.of(node.emit("FullyConnected", operands, **_output(node, 7)))
 
 
-def _qlinear_binary(op: str) -> Converter:
-    """Return a converter to an operation with two fixed-point operands and a fixed-point result."""
-
-    def convert(node: OnnxNode) -> OnnxValue:
-        return node.elementwise(op, _fixed(node, 0), _fixed(node, 3), **_output(node, 6))
-
-    return convert
-
-
-def _qlinear_sigmoid(node: OnnxNode) -> OnnxValue:
-    return node.elementwise("Sigmoid", _fixed(node, 0), **_output(node, 3))
+def _qlinear_binary(node: OnnxNode, op: str) -> OnnxValue:
+    """Convert to an operation with two fixed-point operands and a fixed-point result."""
+    return node.elementwise(op, _fixed_point(node, 0), _fixed_point(node, 3), **_output(node, 6))
 
 
 def _qlinear_leaky_relu(node: OnnxNode) -> OnnxValue:
     """Dequantize, apply the slope to floats, and quantize again."""
-    real = OnnxValue(node.builder.dequantize(_fixed(node, 0).tensor), node.value(0).perm)
-    slope = node.builder.constant(np.full(1, node.attr("alpha", 0.01), np.float32))
-    result = node.emit("Prelu", [real.tensor, slope])
-    return OnnxValue(node.emit("Quantize", [result], **_output(node, 3)), real.perm)
+    real = OnnxValue(node.builder.dequantize(_fixed_point(node, 0).tensor), node.value(0).perm)
+    return node.apply("Quantize", leaky_relu(node, real, node.attr("alpha", 0.01)), **_output(node, 3))
 
 
 def _qlinear_pool(node: OnnxNode) -> OnnxValue:
     if node.attr("channels_last", 0):
         node.unsupported("channels_last")
     if node.op == "QLinearGlobalAveragePool":
-        return global_pool(node, _fixed(node, 0), "ReduceMean", **_output(node, 3))
-    return average_pool(node, _fixed(node, 0), **_output(node, 3))
-
-
-def _qlinear_softmax(node: OnnxNode) -> OnnxValue:
-    return softmax(node, _fixed(node, 0), "Softmax", **_output(node, 3))
+        return global_pool(node, _fixed_point(node, 0), "ReduceMean", **_output(node, 3))
+    return average_pool(node, _fixed_point(node, 0), **_output(node, 3))
 
 
 def _qlinear_concat(node: OnnxNode) -> OnnxValue:
@@ -326,28 +287,28 @@ def _qlinear_concat(node: OnnxNode) -> OnnxValue:
     dtype, quantization = output["dtypes"][0], output["quantizations"][0]
     values = []
     for index in range(2, len(node.inputs), 3):
-        x = _fixed(node, index)
+        x = _fixed_point(node, index)
         if x.tensor.dtype is not dtype or x.tensor.quantization != quantization:
-            x = OnnxValue(node.emit("Convert", [x.tensor], **output), x.perm)
+            x = node.apply("Convert", x, **output)
         values.append(x)
     return join(node, values, node.axis(int(node.attr("axis", 0)), values[0].rank), **output)
 
 
-def _dequantized_product(node: OnnxNode) -> OnnxValue:
+def _matmul_to_float(node: OnnxNode) -> OnnxValue:
     """Compute a float from an integer product whose scales are operands (com.microsoft:MatMulIntegerToFloat)."""
-    a, b = (_centred(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5)))
-    scaled = node.elementwise("ElementWiseMultiply", matmul(node, a, b), node.value(2))
-    result = node.elementwise("ElementWiseMultiply", scaled, node.value(3))
+    a, b = (_subtract_zero(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5)))
+    scaled = node.times(matmul(node, a, b), node.value(2))
+    result = node.times(scaled, node.value(3))
     bias = node.optional(6)
-    return result if bias is None else node.elementwise("ElementWiseAdd", result, bias)
+    return result if bias is None else node.plus(result, bias)
 
 
-def _centred(node: OnnxNode, value: OnnxValue, zero_point: OnnxValue | None) -> OnnxValue:
+def _subtract_zero(node: OnnxNode, value: OnnxValue, zero_point: OnnxValue | None) -> OnnxValue:
     """Return integers minus their zero point, as floats."""
     real = node.cast(node.builder.plain(value), DataType.FLOAT_32)
     if zero_point is None:
         return real
-    return node.elementwise("ElementWiseSubtract", real, node.cast(node.builder.plain(zero_point), DataType.FLOAT_32))
+    return node.minus(real, node.cast(node.builder.plain(zero_point), DataType.FLOAT_32))
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -356,16 +317,16 @@ CONVERTERS: dict[str, Converter] = {
     "DynamicQuantizeLinear": _dynamic_quantize,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
-    "com.microsoft:QLinearAdd": _qlinear_binary("ElementWiseAdd"),
-    "com.microsoft:QLinearMul": _qlinear_binary("ElementWiseMultiply"),
-    "com.microsoft:QLinearSigmoid": _qlinear_sigmoid,
+    "com.microsoft:QLinearAdd": partial(_qlinear_binary, op="ElementWiseAdd"),
+    "com.microsoft:QLinearMul": partial(_qlinear_binary, op="ElementWiseMultiply"),
+    "com.microsoft:QLinearSigmoid": lambda node: node.elementwise("Sigmoid", _fixed_point(node, 0), **_output(node, 3)),
     "com.microsoft:QLinearLeakyRelu": _qlinear_leaky_relu,
     "com.microsoft:QLinearAveragePool": _qlinear_pool,
     "com.microsoft:QLinearGlobalAveragePool": _qlinear_pool,
-    "com.microsoft:QLinearSoftmax": _qlinear_softmax,
+    "com.microsoft:QLinearSoftmax": lambda node: softmax(node, _fixed_point(node, 0), "Softmax", **_output(node, 3)),
     "com.microsoft:QLinearConcat": _qlinear_concat,
     "com.microsoft:QGemm": _qgemm,
-    "com.microsoft:MatMulIntegerToFloat": _dequantized_product,
+    "com.microsoft:MatMulIntegerToFloat": _matmul_to_float,
     "com.microsoft:QuantizeLinear": _quantize,
     "com.microsoft:DequantizeLinear": _dequantize,
 }
@@ -378,7 +339,7 @@ _TRIPLES: dict[str, tuple[int, ...]] = {
 """The positions of each operator's quantized operands; each is followed by its scale and zero point."""
 
 
-def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
+def _uses(graph: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the names of quantized operands with those of their scales and zero points."""
     for node in graph.node:
         for index in _TRIPLES.get(node.op_type, ()):
@@ -390,17 +351,16 @@ def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
 
 def input_quantizations(graph: Any, external: ExternalData | None) -> dict[str, Quantization]:
     """Return the quantizations of integer graph inputs, where a node that reads them gives constant scales."""
-    inputs = {
-        value.name for value in graph.input if value.type.tensor_type.elem_type in (INT8, UINT8, INT16, UINT16, INT32)
-    } - {tensor.name for tensor in graph.initializer}
     constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+    integers = {value.name for value in graph.input if value.type.tensor_type.elem_type in QUANTIZED}
+    inputs = integers - constants.keys()
     for node in graph.node:
         if node.op_type == "Constant" and len(node.output) == 1:
             for attribute in node.attribute:
                 if attribute.name == "value":
                     constants[node.output[0]] = attribute.t
     quantizations: dict[str, Quantization] = {}
-    for name, scale, point in _quantized_uses(graph):
+    for name, scale, point in _uses(graph):
         if name not in inputs or name in quantizations or scale not in constants or (point and point not in constants):
             continue
         try:

@@ -1,14 +1,11 @@
-"""LSTM, GRU and RNN. Each direction becomes one layer over the sequence, or unrolled steps if there is none.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""LSTM, GRU and RNN. Each direction becomes one layer over the sequence, or unrolled steps if there is none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from isthmus.frontends.onnx.layout import OnnxValue
-from isthmus.frontends.onnx.movement import join, slice_value
+from isthmus.frontends.onnx.movement import element_of, join, parts_of, stack_values
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import Tensor
 
@@ -23,11 +20,8 @@ _RNN_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
 
 
 def _directions(node: OnnxNode, activations: Sequence[str] | None = None) -> tuple[int, ...]:
-    """Return the directions of the layer, after checking what all three operators share.
-
-    `activations` are the functions that the operation has for one direction; others are not supported. None if the
-    caller checks them.
-    """
+    """Return the directions of the layer, after checking what all three operators share."""
+    # `activations` are the functions that the operation has for one direction; None if the caller checks them.
     direction = node.attr("direction", "forward")
     if direction not in _DIRECTIONS:
         node.refuse(f"direction '{direction}' is unknown")
@@ -46,19 +40,22 @@ def _sequence(node: OnnxNode) -> OnnxValue:
     if x.rank != 3:
         node.refuse(f"its input must have rank 3, has rank {x.rank}")
     if node.attr("layout", 0):
-        x = OnnxValue(x.tensor, (x.perm[1], x.perm[0], x.perm[2]))
+        x = x.permute((1, 0, 2))
     lengths = node.optional(4)
     if lengths is not None and any(n != x.dims[0] for n in node.array(4).reshape(-1)):
         node.unsupported("sequences of different lengths")
+    for weights in (1, 2):
+        node.value(weights)  # refuses a node without them
     return x
 
 
-def _part(node: OnnxNode, value: OnnxValue | None, direction: int, begin: int, end: int) -> Tensor | None:
-    """Return rows begin..end of one direction of a weight [directions, rows, …], without the first axis."""
+def _gates(node: OnnxNode, index: int, direction: int, count: int, units: int) -> list[Tensor | None]:
+    """Return the rows of each gate of one direction of operand `index`, [directions, gates * units, …]."""
+    value = node.optional(index)
     if value is None:
-        return None
-    part = slice_value(node, value, {0: (direction, direction + 1, 1), 1: (begin, end, 1)})
-    return node.builder.materialized(node.builder.reshaped(part, part.dims[1:]))
+        return [None] * count
+    rows = element_of(node, value, 0, direction)
+    return [node.materialize(part) for part in parts_of(node, rows, 0, [units] * count)]
 
 
 def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -> Tensor | None:
@@ -67,9 +64,8 @@ def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -
     if value is None:
         return None
     if node.attr("layout", 0):
-        value = OnnxValue(value.tensor, (value.perm[1], value.perm[0], value.perm[2]))
-    part = slice_value(node, value, {0: (direction, direction + 1, 1)})
-    return node.builder.materialized(node.builder.reshaped(part, (batch, units)))
+        value = value.permute((1, 0, 2))
+    return node.materialize(node.reshape_to(element_of(node, value, 0, direction), (batch, units)))
 
 
 def _zeros(node: OnnxNode, *dims: int) -> Tensor:
@@ -80,41 +76,25 @@ def _zeros(node: OnnxNode, *dims: int) -> Tensor:
 
 
 def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tensor]]) -> list[OnnxValue | None]:
-    """Return Y [time, directions, batch, units] and the last states [directions, batch, units].
-
-    Parameters
-    ----------
-    sequences
-        The hidden states of all steps [time, batch, units], one tensor for each direction.
-    states
-        For each kind of state (hidden, cell), the last one of each direction.
-    """
-    time, batch, units = sequences[0].dims
-    layout = node.attr("layout", 0)
-    parts = [node.builder.reshaped(node.unmoved(t), (time, 1, batch, units)) for t in sequences]
-    y = join(node, parts, 1)
+    """Return Y [time, directions, batch, units] and the last states [directions, batch, units]."""
+    # `sequences` are the hidden states of all steps [time, batch, units] of each direction; `states` has for each kind
+    # of state (hidden, cell) the last one of each direction, [batch, units] or [1, batch, units].
+    _, batch, units = sequences[0].dims
+    y = stack_values(node, [OnnxValue.of(t) for t in sequences], 1)
+    last = [join(node, [node.reshape_to(OnnxValue.of(t), (1, batch, units)) for t in parts], 0) for parts in states]
     # Layout 1 has the batch first: [batch, time, directions, units] and [batch, directions, units].
-    if layout:
-        y = OnnxValue(y.tensor, tuple(y.perm[axis] for axis in (2, 0, 1, 3)))
-    results: list[OnnxValue | None] = [y]
-    for last in states:
-        parts = [node.builder.reshaped(node.unmoved(t), (1, batch, units)) for t in last]
-        state = join(node, parts, 0)
-        results.append(OnnxValue(state.tensor, (state.perm[1], state.perm[0], state.perm[2])) if layout else state)
-    return results
+    if node.attr("layout", 0):
+        return [y.permute((2, 0, 1, 3)), *(state.permute((1, 0, 2)) for state in last)]
+    return [y, *last]
 
 
-def _bias(node: OnnxNode, direction: int, gate: int, count: int, units: int) -> Tensor:
-    """Return the sum of a gate's input bias and recurrent bias.
-
-    Input 3 holds for each direction the input biases of all `count` gates, then their recurrent biases.
-    """
-    biases = node.optional(3)
-    if biases is None:
-        return _zeros(node, units)
-    first = _part(node, biases, direction, gate * units, (gate + 1) * units)
-    second = _part(node, biases, direction, (count + gate) * units, (count + gate + 1) * units)
-    return node.emit("ElementWiseAdd", [first, second])
+def _biases(node: OnnxNode, direction: int, count: int, units: int) -> list[Tensor | None]:
+    """Return the sum of input bias and recurrent bias for each gate."""
+    # Input 3 holds for each direction the input biases of all gates, then their recurrent biases.
+    if node.optional(3) is None:
+        return [_zeros(node, units) for _ in range(count)]
+    biases = _gates(node, 3, direction, 2 * count, units)
+    return [node.emit("ElementWiseAdd", [biases[gate], biases[count + gate]]) for gate in range(count)]
 
 
 def _opposite(node: OnnxNode, tensor: Tensor | None) -> Tensor | None:
@@ -125,20 +105,17 @@ def _opposite(node: OnnxNode, tensor: Tensor | None) -> Tensor | None:
 def _lstm(node: OnnxNode) -> list[OnnxValue | None]:
     """Emit an Lstm for each direction; `isthmus.graph.ops.recurrent` numbers its operands."""
     directions = _directions(node, ("Sigmoid", "Tanh", "Tanh"))
-    x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
-    tensor = node.builder.materialized(x)
-    units, batch = weights.dims[1] // 4, x.dims[1]
+    x = _sequence(node)
+    tensor = node.materialize(x)
+    units, batch = node.value(1).dims[1] // 4, x.dims[1]
     sequences, hidden, cells = [], [], []
     for direction in range(len(directions)):
         # ONNX orders gates as input, output, forget, cell.
-        w, r = (
-            [_part(node, value, direction, gate * units, (gate + 1) * units) for gate in range(4)]
-            for value in (weights, recurrence)
-        )
-        b: list[Tensor | None] = [_bias(node, direction, gate, 4, units) for gate in range(4)]
+        w, r = (_gates(node, index, direction, 4, units) for index in (1, 2))
+        b = _biases(node, direction, 4, units)
         initial_h = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
         initial_c = _state(node, 6, direction, batch, units) or _zeros(node, batch, units)
-        peepholes = [_part(node, node.optional(7), direction, gate * units, (gate + 1) * units) for gate in range(3)]
+        peepholes = _gates(node, 7, direction, 3, units)
         i, o, f, c = range(4)
         if node.attr("input_forget", 0):
             # The forget gate is 1 - input gate, which is the input gate with its sum negated. The operation computes
@@ -159,24 +136,17 @@ def _lstm(node: OnnxNode) -> list[OnnxValue | None]:
 def _gru(node: OnnxNode) -> list[OnnxValue | None]:
     """Emit a Gru for each direction; `isthmus.graph.ops.recurrent` numbers its operands."""
     directions = _directions(node, ("Sigmoid", "Tanh"))
-    x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
-    tensor = node.builder.materialized(x)
-    units, batch = weights.dims[1] // 3, x.dims[1]
+    x = _sequence(node)
+    tensor = node.materialize(x)
+    units, batch = node.value(1).dims[1] // 3, x.dims[1]
     sequences, hidden = [], []
     for direction in range(len(directions)):
         # ONNX orders gates as update, reset, hidden, which is the operation's order.
-        w, r = (
-            [_part(node, value, direction, gate * units, (gate + 1) * units) for gate in range(3)]
-            for value in (weights, recurrence)
-        )
-        biases: list[Tensor | None] = [None] * 6
-        if node.optional(3) is not None:
-            biases = [_part(node, node.optional(3), direction, gate * units, (gate + 1) * units) for gate in range(6)]
+        w, r = (_gates(node, index, direction, 3, units) for index in (1, 2))
+        biases = _gates(node, 3, direction, 6, units)
         initial = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
         initial = node.builder.arrange(initial, (0, 1), (1, batch, units))
-        params = {
-            "direction": directions[direction], "linear_before_reset": int(node.attr("linear_before_reset", 0)),
-        }  # fmt: skip
+        params = {"direction": directions[direction], "linear_before_reset": node.attr("linear_before_reset", 0)}
         y, last = node.builder.emit("Gru", [tensor, *w, *r, *biases, initial], params, outputs=2)
         sequences.append(y)
         hidden.append(last)
@@ -189,24 +159,21 @@ def _rnn(node: OnnxNode) -> list[OnnxValue | None]:
     names = [name.lower() for name in node.attr("activations", ())] or ["tanh"] * len(directions)
     if len(names) != len(directions) or not set(names) <= set(_RNN_ACTIVATIONS):
         node.unsupported(f"activations {', '.join(node.attr('activations'))}")
-    x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
+    x = _sequence(node)
     steps, batch, _ = x.dims
-    units = weights.dims[1]
+    units = node.value(1).dims[1]
     if steps > _MAX_STEPS:
         node.unsupported(f"more than {_MAX_STEPS} steps")
-    tensor = node.builder.materialized(x)
+    tensor = node.materialize(x)
     sequences, hidden = [], []
     for direction in range(len(directions)):
-        w = _part(node, weights, direction, 0, units)
-        r = _part(node, recurrence, direction, 0, units)
-        bias = _bias(node, direction, 0, 1, units)
-        inputs = node.emit("FullyConnected", [tensor, w, bias], {"keep_dims": True})
+        [w], [r] = (_gates(node, index, direction, 1, units) for index in (1, 2))
+        inputs = node.emit("FullyConnected", [tensor, w, *_biases(node, direction, 1, units)], {"keep_dims": True})
         h = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
         order = range(steps) if directions[direction] == 0 else range(steps - 1, -1, -1)
         states: dict[int, Tensor] = {}
         for step in order:
-            part = slice_value(node, node.unmoved(inputs), {0: (step, step + 1, 1)})
-            step_input = node.builder.materialized(node.builder.reshaped(part, (batch, units)))
+            step_input = node.materialize(element_of(node, OnnxValue.of(inputs), 0, step))
             total = node.emit("ElementWiseAdd", [step_input, node.emit("FullyConnected", [h, r])])
             h = node.emit(_RNN_ACTIVATIONS[names[direction]], [total])
             states[step] = h

@@ -1,17 +1,15 @@
-"""Reductions, arg-max and arg-min, sorting and softmax. Axes are mapped to their stored positions.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Reductions, arg-max and arg-min, sorting and softmax. Axes are mapped to their stored positions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import OnnxValue, ranked
+from isthmus.frontends.onnx.layout import OnnxValue, renumber
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType
 
@@ -28,24 +26,22 @@ def reduce_value(node: OnnxNode, op: str, x: OnnxValue, axes: Sequence[int], kee
         dims = [1 if axis in axes else d for axis, d in enumerate(x.dims) if keep or axis not in axes]
         dtype = x.tensor.dtype.numpy
         ends = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        return node.builder.literal(np.full(dims, ends[op == "ReduceMin"], dtype))
+        return node.literal(np.full(dims, ends[op == "ReduceMin"], dtype))
     stored = sorted(x.perm[axis] for axis in axes)
     tensor = node.emit(op, [x.tensor], {"axes": stored, "keep_dims": keep})
-    return OnnxValue(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
+    return OnnxValue(tensor, x.perm if keep else renumber([p for axis, p in enumerate(x.perm) if axis not in axes]))
 
 
 def _axes(node: OnnxNode, x: OnnxValue) -> list[int] | None:
     """Return the axes to reduce; None if there are none and the node says that this means no reduction."""
     axes = node.ints(1, "axes")
-    if not axes:
-        if node.attr("noop_with_empty_axes", 0):
-            return None
-        return list(range(x.rank))
-    return node.axes(axes)
+    if axes:
+        return node.axes(axes)
+    return None if node.attr("noop_with_empty_axes", 0) else list(range(x.rank))
 
 
 def _reduction(op: str, before: Finish | None = None, after: Finish | None = None) -> Converter:
-    """Return a converter to a reduction, with a function before and after it; the result has the operand's type."""
+    """Convert to a reduction, with a function before and after it; the result has the operand's type."""
 
     def convert(node: OnnxNode) -> OnnxValue:
         x = node.value(0)
@@ -65,7 +61,7 @@ def _reduction(op: str, before: Finish | None = None, after: Finish | None = Non
 
 
 def _square(node: OnnxNode, x: OnnxValue) -> OnnxValue:
-    return node.elementwise("ElementWiseMultiply", x, x)
+    return node.times(x, x)
 
 
 def _root(node: OnnxNode, x: OnnxValue) -> OnnxValue:
@@ -88,35 +84,30 @@ def _log_sum_exp(node: OnnxNode) -> OnnxValue:
         return x
     top = reduce_value(node, "ReduceMax", x, axes, True)
     # An infinity minus itself is NaN.
-    zero = OnnxValue(node.builder.scalar(0, top.tensor.dtype), ())
-    shift = node.elementwise("ElementWiseSelect", node.elementwise("IsInf", top), zero, top)
-    shifted = node.elementwise("ElementWiseExp", node.elementwise("ElementWiseSubtract", x, shift))
+    shift = node.choose(node.elementwise("IsInf", top), 0, top)
+    shifted = node.elementwise("ElementWiseExp", node.minus(x, shift))
     total = _log(node, reduce_value(node, "ReduceSum", shifted, axes, True))
-    result = node.elementwise("ElementWiseAdd", total, shift)
+    result = node.plus(total, shift)
     if node.attr("keepdims", 1):
         return result
-    return node.builder.reshaped(result, [d for axis, d in enumerate(result.dims) if axis not in axes])
+    return node.reshape_to(result, [d for axis, d in enumerate(result.dims) if axis not in axes])
 
 
-def _argument(op: str) -> Converter:
-    """Return a converter to Argmax or Argmin. The last of equal elements is the first of the reversed axis."""
-
-    def convert(node: OnnxNode) -> OnnxValue:
-        x = node.value(0)
-        axis = node.axis(int(node.attr("axis", 0)))
-        keep = bool(node.attr("keepdims", 1))
-        stored = x.perm[axis]
-        last = bool(node.attr("select_last_index", 0))
-        tensor = node.emit("Reverse", [x.tensor], {"axes": [stored]}) if last else x.tensor
-        index = node.emit(op, [tensor], {"axis": stored, "keep_dims": keep}, dtypes=[DataType.INT_64])
-        perm = x.perm if keep else ranked([p for a, p in enumerate(x.perm) if a != axis])
-        result = OnnxValue(index, perm)
-        if not last:
-            return result
-        end = OnnxValue(node.builder.scalar(x.dims[axis] - 1, DataType.INT_64), ())
-        return node.elementwise("ElementWiseSubtract", end, result)
-
-    return convert
+def _argument(node: OnnxNode, op: str) -> OnnxValue:
+    """Convert to Argmax or Argmin. The last of equal elements is the first of the reversed axis."""
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", 0)))
+    keep = bool(node.attr("keepdims", 1))
+    stored = x.perm[axis]
+    last = bool(node.attr("select_last_index", 0))
+    tensor = node.emit("Reverse", [x.tensor], {"axes": [stored]}) if last else x.tensor
+    index = node.emit(op, [tensor], {"axis": stored, "keep_dims": keep}, dtypes=[DataType.INT_64])
+    perm = x.perm if keep else renumber([p for a, p in enumerate(x.perm) if a != axis])
+    result = OnnxValue(index, perm)
+    if not last:
+        return result
+    end = node.scalar(x.dims[axis] - 1, DataType.INT_64)
+    return node.minus(end, result)
 
 
 def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
@@ -124,8 +115,8 @@ def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
     axis = node.axis(int(node.attr("axis", -1)))
     k = int(node.attr("k", 0)) if node.opset < 10 else int(node.number(1, greatest=node.value(0).dims[axis]))
     # The operation sorts along the last stored axis.
-    perm = _axis_last(x, axis)
-    tensor = node.builder.stored(x, perm)
+    perm = x.perm_with_last(axis)
+    tensor = node.builder.store_as(x, perm)
     values, indices = node.builder.emit(
         "TopK", [tensor], {"k": k, "largest": bool(node.attr("largest", 1))},
         dtypes=[tensor.dtype, DataType.INT_64], outputs=2,
@@ -133,18 +124,12 @@ def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
     return [OnnxValue(values, perm), OnnxValue(indices, perm)]
 
 
-def _axis_last(x: OnnxValue, axis: int) -> tuple[int, ...]:
-    """Return the permutation of the value stored with this axis last and the others in their order."""
-    stored_axis = x.perm[axis]
-    return tuple(x.rank - 1 if p == stored_axis else p - (p > stored_axis) for p in x.perm)
-
-
 def cumulative_sum(node: OnnxNode) -> OnnxValue:
     """Emit a CumSum along a constant axis."""
     x = node.value(0)
     axis = node.axis(int(node.number(1)))
     params = {"axis": x.perm[axis], "exclusive": node.attr("exclusive", 0), "reverse": node.attr("reverse", 0)}
-    return OnnxValue(node.emit("CumulativeSum", [x.tensor], params), x.perm)
+    return node.apply("CumulativeSum", x, params)
 
 
 def _cumulative_product(node: OnnxNode) -> OnnxValue:
@@ -153,16 +138,15 @@ def _cumulative_product(node: OnnxNode) -> OnnxValue:
     axis = node.axis(int(node.number(1)))
     size, last = x.dims[axis], x.rank
     order = (*(a for a in range(x.rank) if a != axis), axis)
-    rows = OnnxValue(x.tensor, tuple(x.perm[a] for a in order))
-    rows = node.builder.reshaped(rows, (*rows.dims[:-1], 1, size))
+    rows = x.permute(order)
+    rows = node.reshape_to(rows, (*rows.dims[:-1], 1, size))
     result, factor = np.arange(size)[:, None], np.arange(size)
     if node.attr("reverse", 0):
         result, factor = -result, -factor
     is_factor = factor < result if node.attr("exclusive", 0) else factor <= result
-    one = OnnxValue(node.builder.scalar(1, x.tensor.dtype), ())
-    factors = node.elementwise("ElementWiseSelect", node.builder.literal(is_factor), rows, one)
+    factors = node.choose(node.literal(is_factor), rows, 1)
     products = reduce_value(node, "ReduceProd", factors, [last], False)
-    return OnnxValue(products.tensor, tuple(products.perm[order.index(a)] for a in range(x.rank)))
+    return products.permute([order.index(a) for a in range(x.rank)])
 
 
 def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
@@ -173,33 +157,33 @@ def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     modern = int(node.attr("opset", node.opset)) >= 13
     axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
     if x.rank == 0:
-        return node.builder.reshaped(softmax(node, node.builder.reshaped(x, (1,)), op, **output), ())
+        return node.reshape_to(softmax(node, node.reshape_to(x, (1,)), op, **output), ())
     together = [a for a in range(axis, x.rank) if x.dims[a] != 1]
     if modern or len(together) <= 1:
         return softmax_along(node, x, op, axis if modern or not together else together[0], **output)
     if x.tensor.dtype is DataType.FLOAT_64:
         return _double_softmax(node, x, together, is_log=op == "LogSoftmax")
     rows = math.prod(x.dims[:axis])
-    flat = node.builder.reshaped(x, (rows, x.tensor.elements // max(rows, 1)))
+    flat = node.reshape_to(x, (rows, x.tensor.elements // max(rows, 1)))
     result = OnnxValue(node.emit(op, [flat.tensor], {"axis": flat.perm[1]}, **output), flat.perm)
-    return node.builder.reshaped(result, x.dims)
+    return node.reshape_to(result, x.dims)
 
 
 def softmax_along(node: OnnxNode, x: OnnxValue, op: str, axis: int, **output: Any) -> OnnxValue:
     """Emit Softmax or LogSoftmax along one axis of ONNX's view; `output` is that of `softmax`."""
     if x.tensor.dtype is DataType.FLOAT_64:
         return _double_softmax(node, x, [axis], is_log=op == "LogSoftmax")
-    return OnnxValue(node.emit(op, [x.tensor], {"axis": x.perm[axis]}, **output), x.perm)
+    return node.apply(op, x, {"axis": x.perm[axis]}, **output)
 
 
 def _double_softmax(node: OnnxNode, x: OnnxValue, axes: Sequence[int], is_log: bool) -> OnnxValue:
     """Compute Softmax or LogSoftmax in doubles, from its definition."""
-    shifted = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMax", x, axes, True))
+    shifted = node.minus(x, reduce_value(node, "ReduceMax", x, axes, True))
     powers = node.elementwise("ElementWiseExp", shifted)
     total = reduce_value(node, "ReduceSum", powers, axes, True)
     if is_log:
-        return node.elementwise("ElementWiseSubtract", shifted, _log(node, total))
-    return node.elementwise("ElementWiseDivide", powers, total)
+        return node.minus(shifted, _log(node, total))
+    return node.over(powers, total)
 
 
 def _hardmax(node: OnnxNode) -> OnnxValue:
@@ -208,12 +192,12 @@ def _hardmax(node: OnnxNode) -> OnnxValue:
     axis = node.axis(int(node.attr("axis", -1 if node.opset >= 13 else 1)))
     dims = x.dims
     if node.opset < 13:
-        x = node.builder.reshaped(x, (math.prod(dims[:axis]), math.prod(dims[axis:])))
+        x = node.reshape_to(x, (math.prod(dims[:axis]), math.prod(dims[axis:])))
         axis = 1
     index = node.emit("Argmax", [x.tensor], {"axis": x.perm[axis], "keep_dims": True}, dtypes=[DataType.INT_32])
     positions = np.arange(x.dims[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(x.rank)])
-    is_largest = node.elementwise("ElementWiseEqual", OnnxValue(index, x.perm), node.builder.literal(positions))
-    return node.builder.reshaped(node.cast(is_largest, x.tensor.dtype), dims)
+    is_largest = node.elementwise("ElementWiseEqual", OnnxValue(index, x.perm), node.literal(positions))
+    return node.reshape_to(node.cast(is_largest, x.tensor.dtype), dims)
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -227,8 +211,8 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceSumSquare": _reduction("ReduceSum", before=_square),
     "ReduceLogSum": _reduction("ReduceSum", after=_log),
     "ReduceLogSumExp": _log_sum_exp,
-    "ArgMax": _argument("Argmax"),
-    "ArgMin": _argument("Argmin"),
+    "ArgMax": partial(_argument, op="Argmax"),
+    "ArgMin": partial(_argument, op="Argmin"),
     "TopK": _top_k,
     "CumSum": cumulative_sum,
     "CumProd": _cumulative_product,

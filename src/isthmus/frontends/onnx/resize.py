@@ -1,7 +1,4 @@
-"""Resizing and sampling. Modes that Resize does not support become gathers and products with constant matrices.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Resizing and sampling. Modes that Resize does not support become gathers and products with constant matrices."""
 
 from __future__ import annotations
 
@@ -12,21 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import OnnxValue, channel_last
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
-from isthmus.graph.evaluation.sampling import axis_taps
+from isthmus.graph.evaluation.sampling import ROUNDINGS, axis_taps
+from isthmus.graph.ops.sampling import CUBIC, LINEAR, NEAREST
 
-NEAREST, LINEAR, CUBIC = range(3)
-"""Values of Resize's interpolation_mode."""
-# The values of Resize's parameters, by ONNX's names. Those of nearest_mode are in the order of `_ROUNDINGS`.
+# The values of Resize's parameters, by ONNX's names. Those of nearest_mode are their places in `_ROUNDINGS`.
 _TRANSFORMATIONS = {"half_pixel": 0, "pytorch_half_pixel": 1, "align_corners": 2, "asymmetric": 3}
 _INTERPOLATIONS = {"nearest": NEAREST, "linear": LINEAR, "cubic": CUBIC}
-_ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
+_ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MAX_SIZE = 1 << 20
 """The limit of scales and of sizes after resizing."""
 
@@ -35,14 +26,9 @@ _MAX_SIZE = 1 << 20
 class ResizedAxis:
     """How one axis is resized.
 
-    Parameters
-    ----------
-    size, out
-        The sizes before and after.
-    scale
-        The factor, which need not be exactly out / size.
-    region
-        The first and last position that are used, as fractions of the axis.
+    - `size`, `out`: the sizes before and after.
+    - `scale`: the factor, which need not be exactly out / size.
+    - `region`: the first and last position that are used, as fractions of the axis.
     """
 
     size: int
@@ -52,11 +38,9 @@ class ResizedAxis:
 
 
 def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
-    """Return the position of each output element on the input axis.
-
-    Positions are computed in float32, as ONNX Runtime and PyTorch do: 3 / 0.6 is then 5, and in float64 it is less,
-    since the scale itself is a float32.
-    """
+    """Return the position of each output element on the input axis."""
+    # Positions are computed in float32, as ONNX Runtime and PyTorch do: 3 / 0.6 is then 5, and in float64 it is less,
+    # since the scale itself is a float32.
     i = np.arange(axis.out, dtype=np.float32)
     scale = np.float32(axis.scale)
     half = np.float32(0.5)
@@ -86,17 +70,8 @@ def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
 def _taps(
     interpolation: int, scale: float, coefficient: float
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Return the offsets of the taps around an element, and their weight as a function of distance.
-
-    Parameters
-    ----------
-    interpolation
-        LINEAR or CUBIC.
-    scale
-        The scale of an antialiased reduction, which stretches the filter; 1 without antialiasing.
-    coefficient
-        The coefficient of the cubic function.
-    """
+    """Return the offsets of the taps around an element, and their weight as a function of distance."""
+    # An antialiased reduction stretches the filter by its `scale`; `coefficient` is that of the cubic function.
     reach = (1 if interpolation == LINEAR else 2) / scale
     first = math.floor(-reach) + 1
     offsets = np.arange(first, 2 - first)
@@ -142,7 +117,7 @@ def _rounding(node: OnnxNode) -> str:
 
 def _nearest(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
     """Return the input element of each output element."""
-    positions = _ROUNDINGS[_rounding(node)](_coordinates(node, mode, axis))
+    positions = ROUNDINGS[_ROUNDINGS.index(_rounding(node))](_coordinates(node, mode, axis))
     return np.clip(positions, 0, axis.size - 1).astype(np.int32)
 
 
@@ -150,7 +125,7 @@ def _resize_params(node: OnnxNode, mode: str, interpolation: int) -> dict[str, A
     """Return the parameters of QNN's Resize for a mode that it has."""
     return {
         "transformation_mode": _TRANSFORMATIONS[mode], "interpolation_mode": interpolation,
-        "nearest_mode": list(_ROUNDINGS).index(_rounding(node)),
+        "nearest_mode": _ROUNDINGS.index(_rounding(node)),
         "exclude_outside": bool(node.attr("exclude_outside", 0)), "cubic_coeff": node.attr("cubic_coeff_a", -0.75),
     }  # fmt: skip
 
@@ -169,14 +144,14 @@ def _along_axis(
     stored_axis = x.perm[index]
     if interpolation == NEAREST:
         indices = node.builder.constant(_nearest(node, mode, axis))
-        return OnnxValue(node.emit("Gather", [x.tensor, indices], {"axis": stored_axis}), x.perm)
+        return node.apply("Gather", x, {"axis": stored_axis}, indices)
     coordinates = _coordinates(node, mode, axis)
     if axis.size * axis.out > 1 << 24:
         node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
     # A matrix product works along the last axis, so this one is moved there.
-    perm = tuple(x.rank - 1 if p == stored_axis else p - (p > stored_axis) for p in x.perm)
+    perm = x.perm_with_last(index)
     matrix = node.builder.numbers(_matrix(node, axis, coordinates, interpolation), x.tensor.dtype)
-    tensor = node.builder.stored(x, perm)
+    tensor = node.builder.store_as(x, perm)
     if x.rank == 1:
         tensor = node.builder.arrange(tensor, (0,), (1, axis.size))
     result = node.emit("MatMul", [tensor, matrix])
@@ -185,7 +160,7 @@ def _along_axis(
     return OnnxValue(result, perm)
 
 
-def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> OnnxValue:
+def _resize_axes(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> OnnxValue:
     """Resize some axes of ONNX's view, by a Resize if it supports the mode, otherwise one axis after the other."""
     default = "half_pixel" if node.op == "Resize" and node.opset >= 11 else "asymmetric"
     mode = node.attr("coordinate_transformation_mode", default)
@@ -196,10 +171,9 @@ def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> Onnx
     if mode in _TRANSFORMATIONS and x.rank == 4 and set(axes) <= {2, 3} and not node.attr("antialias", 0):
         params = _resize_params(node, mode, interpolation)
         if all(_is_same(node, mode, axis, params) for axis in axes.values()):
-            tensor = node.builder.channel_last(x)
-            n, h, w, c = tensor.dims
+            n, c, h, w = x.dims
             dims = (n, axes[2].out if 2 in axes else h, axes[3].out if 3 in axes else w, c)
-            return OnnxValue(node.emit("Resize", [tensor], params, dims=[dims]), channel_last(4))
+            return node.apply_channel_last("Resize", x, params, dims=[dims])
     result = x
     for index, axis in axes.items():
         result = _along_axis(node, result, index, axis, mode, interpolation)
@@ -211,8 +185,7 @@ def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> Onnx
             shape = [-1 if a == index else 1 for a in range(x.rank)]
             outside = outside | ((coordinates < 0) | (coordinates > axis.size - 1)).reshape(shape)
         if outside.any():
-            fill = OnnxValue(node.builder.scalar(node.attr("extrapolation_value", 0.0), x.tensor.dtype), ())
-            result = node.elementwise("ElementWiseSelect", node.builder.literal(outside), fill, result)
+            result = node.choose(node.literal(outside), node.attr("extrapolation_value", 0.0), result)
     return result
 
 
@@ -221,7 +194,7 @@ def _resize(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if node.op == "Upsample" or node.opset < 11:
         scales = node.attr("scales") or (node.array(1).reshape(-1) if node.optional(1) is not None else ())
-        return _resized(node, x, _by_scale(node, x, [float(s) for s in scales], range(x.rank), None))
+        return _resize_axes(node, x, _by_scale(node, x, [float(s) for s in scales], range(x.rank), None))
     axes = node.axes(node.attr("axes") or range(x.rank))
     roi = node.optional(1)
     regions = None
@@ -229,9 +202,9 @@ def _resize(node: OnnxNode) -> OnnxValue:
         regions = [float(r) for r in node.array(1).reshape(-1)]
     sizes = node.ints(3)
     if sizes:
-        return _resized(node, x, _by_size(node, x, sizes, axes, regions))
+        return _resize_axes(node, x, _by_size(node, x, sizes, axes, regions))
     scales = [float(s) for s in node.array(2).reshape(-1)]
-    return _resized(node, x, _by_scale(node, x, scales, axes, regions))
+    return _resize_axes(node, x, _by_scale(node, x, scales, axes, regions))
 
 
 def _region(regions: Sequence[float] | None, index: int) -> tuple[float, float]:

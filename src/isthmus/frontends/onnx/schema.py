@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.formats import KNOWN_FORMATS, beginning
+from isthmus.frontends.formats import KNOWN_FORMATS, beginning, malformed
 from isthmus.frontends.onnx.tensors import ExternalData, keep_all_data
 
 _MESSAGES = "onnx.onnx_ml_pb2"
@@ -60,14 +60,9 @@ def _missing(why: str) -> QnnError:
 class OnnxContents:
     """The contents of an ONNX file.
 
-    Parameters
-    ----------
-    message
-        ONNX's ModelProto.
-    nbytes
-        The size of the file. Protobuf would have to serialize the message to tell it.
-    external
-        The data in other files; None if there may be none.
+    - `message`: ONNX's ModelProto.
+    - `nbytes`: the size of the file. Protobuf would have to serialize the message to tell it.
+    - `external`: the data in other files; None if there may be none.
     """
 
     message: Any
@@ -93,9 +88,9 @@ def parse_model(data: bytes, name: str) -> Any:
     QnnError
         If the bytes are not an ONNX model.
     """
-    what = f"model '{name}'"
+    what = f"model file '{name}'"
     if not data:
-        raise QnnError(Code.GRAPH_CREATE_FAILED, what, "the file is empty")
+        raise malformed(what, "the file is empty")
     model = messages().ModelProto()
     from google.protobuf.message import DecodeError
 
@@ -103,8 +98,8 @@ def parse_model(data: bytes, name: str) -> Any:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:  # not all: a signal handler may raise any exception
         rule = f"the file is not an ONNX model or is damaged: {beginning(data)}"
-        raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, KNOWN_FORMATS) from error
+        raise malformed(what, rule, KNOWN_FORMATS) from error
     if not model.HasField("graph"):
         rule = f"the file holds no ONNX graph: {beginning(data)}"
-        raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, KNOWN_FORMATS)
+        raise malformed(what, rule, KNOWN_FORMATS)
     return model

@@ -1,7 +1,4 @@
-"""Sequences: lists of values that exist only while a model is converted. A loop that fills one unrolls.
-
-Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
-"""
+"""Sequences: lists of values that exist only while a model is converted. A loop that fills one unrolls."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue
-from isthmus.frontends.onnx.movement import join, slice_value, split_parts
+from isthmus.frontends.onnx.movement import join, parts_of, split_parts, stack_values
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.stage import PENDING, Choices
 
@@ -26,7 +23,7 @@ class OnnxSequence(OnnxValue):
     items: tuple[OnnxValue, ...] = ()
 
 
-def _made(node: OnnxNode, items: Sequence[OnnxValue]) -> OnnxSequence:
+def _sequence(node: OnnxNode, items: Sequence[OnnxValue]) -> OnnxSequence:
     """Return a sequence of these items."""
     if len(items) > MAX_ITEMS:
         node.unsupported(f"a sequence of more than {MAX_ITEMS} items")
@@ -42,19 +39,13 @@ def _items(node: OnnxNode) -> list[OnnxValue]:
 
 
 def _position(node: OnnxNode, index: int, items: Sequence[OnnxValue], count: int, default: int) -> int:
-    """Return a position in a sequence; negative ones count from the end, of `count` places.
-
-    If it is known only at run time, all positions are planned where the items differ in shape.
-    """
+    """Return a position in a sequence; negative ones count from the end, of `count` places."""
+    # If it is known only at run time, all positions are planned where the items differ in shape.
     differ = len({item.dims for item in items}) > 1
     position = int(node.number(index, default, greatest=Choices(range(count)) if differ else 0))
     if not -count <= position < count:
         node.refuse(f"position {position} is outside a sequence of {count} places")
     return position % count
-
-
-def _construct(node: OnnxNode) -> OnnxValue:
-    return _made(node, [node.value(index) for index in range(len(node.inputs))])
 
 
 def _at(node: OnnxNode) -> OnnxValue:
@@ -65,13 +56,13 @@ def _at(node: OnnxNode) -> OnnxValue:
 def _insert(node: OnnxNode) -> OnnxValue:
     items = _items(node)
     items.insert(_position(node, 2, [*items, node.value(1)], len(items) + 1, len(items)), node.value(1))
-    return _made(node, items)
+    return _sequence(node, items)
 
 
 def _erase(node: OnnxNode) -> OnnxValue:
     items = _items(node)
     del items[_position(node, 1, items, len(items), len(items) - 1)]
-    return _made(node, items)
+    return _sequence(node, items)
 
 
 def _split(node: OnnxNode) -> OnnxValue:
@@ -91,14 +82,10 @@ def _split(node: OnnxNode) -> OnnxValue:
         parts = split_parts(node, size, node.value(1).dims[0]) or []
     if sum(parts) != size or any(part < 0 for part in parts):
         node.refuse(f"parts {parts[:8]} do not make up the {size} elements of axis {axis}")
-    items, first = [], 0
-    for part in parts:
-        item = slice_value(node, x, {axis: (first, first + part, 1)})
-        if node.optional(1) is None and not node.attr("keepdims", 1):
-            item = node.builder.reshaped(item, [d for a, d in enumerate(x.dims) if a != axis])
-        items.append(item)
-        first += part
-    return _made(node, items)
+    items = parts_of(node, x, axis, parts)
+    if node.optional(1) is None and not node.attr("keepdims", 1):
+        items = [node.reshape_to(item, [d for a, d in enumerate(x.dims) if a != axis]) for item in items]
+    return _sequence(node, items)
 
 
 def _concat(node: OnnxNode) -> OnnxValue:
@@ -107,22 +94,16 @@ def _concat(node: OnnxNode) -> OnnxValue:
     if not items:
         node.refuse("an empty sequence cannot be joined")
     axis = node.axis(int(node.attr("axis", 0)), items[0].rank + new)
-    if new:
-        items = [node.builder.reshaped(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in items]
-    return join(node, items, axis)
-
-
-def _length(node: OnnxNode) -> OnnxValue:
-    return node.builder.literal(np.array(len(_items(node)), np.int64))
+    return stack_values(node, items, axis) if new else join(node, items, axis)
 
 
 CONVERTERS: dict[str, Converter] = {
-    "SequenceEmpty": lambda node: _made(node, []),
-    "SequenceConstruct": _construct,
+    "SequenceEmpty": lambda node: _sequence(node, []),
+    "SequenceConstruct": lambda node: _sequence(node, [node.value(index) for index in range(len(node.inputs))]),
     "SequenceAt": _at,
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
-    "SequenceLength": _length,
+    "SequenceLength": lambda node: node.literal(np.array(len(_items(node)), np.int64)),
     "SplitToSequence": _split,
     "ConcatFromSequence": _concat,
 }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.frontends.formats import malformed
 from isthmus.frontends.onnx.tensors import BFLOAT16_BITS, element_type
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType
@@ -25,6 +26,11 @@ class Input:
     dims: tuple[int, ...]
 
 
+def _invalid(what: str, rule: str, hint: str = "") -> QnnError:
+    """Return the error for a shape or a value that a caller gives."""
+    return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint)
+
+
 def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the values that a caller binds to inputs, converted to the inputs' types."""
     inputs = {value.name: value for value in graph.input}
@@ -33,14 +39,14 @@ def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarr
         what = f"constant '{name}'"
         if name not in inputs:
             names = ", ".join(inputs) or "none"
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "the model has no such input", f"Its inputs are {names}.")
+            raise _invalid(what, "the model has no such input", f"Its inputs are {names}.")
         dtype = element_type(inputs[name].type.tensor_type.elem_type, what)
         array = np.asarray(constant)
         if dtype == BFLOAT16_BITS:
             arrays[name] = _bfloat16(array, what)
             continue
         if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model takes {dtype}, {array.dtype} is given")
+            raise _invalid(what, f"the model takes {dtype}, {array.dtype} is given")
         arrays[name] = array.astype(dtype.newbyteorder("="))
     return arrays
 
@@ -49,7 +55,7 @@ def _bfloat16(array: np.ndarray, what: str) -> np.ndarray:
     """Return numbers, or elements that are BFLOAT16 already (as bits, or in another package's type), as BFLOAT16."""
     array = DataType.BFLOAT_16.encode(array) if array.dtype.kind == "f" else DataType.BFLOAT_16.elements(array)
     if array.dtype != np.uint16:
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model takes bfloat16, {array.dtype} is given")
+        raise _invalid(what, f"the model takes bfloat16, {array.dtype} is given")
     return np.ascontiguousarray(array).reshape(array.shape).view(BFLOAT16_BITS)
 
 
@@ -58,35 +64,26 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
 
     A dynamic dimension takes the caller's size; otherwise the size that its symbolic name has elsewhere; otherwise 1.
 
-    Parameters
-    ----------
-    graph
-        ONNX's GraphProto.
-    shapes
-        The caller's dimensions of inputs, by name.
-    bound
-        The values of inputs that become constants, by name.
+    - `graph`: ONNX's GraphProto.
+    - `shapes`: the caller's dimensions of inputs, by name.
+    - `bound`: the values of inputs that become constants, by name.
     """
     constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer} | set(bound)
     declared = [value for value in graph.input if value.name not in constants]
     names = [value.name for value in declared]
     if len(set(names)) != len(names) or "" in names:
-        raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", "its inputs need a name each, each its own")
+        raise malformed(f"graph '{graph.name}'", "its inputs need a name each, each its own")
     for name in shapes:
         if name not in names:
-            raise QnnError(
-                Code.GRAPH_INVALID_ARGUMENT,
-                f"shape for '{name}'",
-                "the model has no such input",
-                f"{did_you_mean(name, names)} Its inputs are {', '.join(names) or 'none'}.".lstrip(),
-            )
+            hint = f"{did_you_mean(name, names)} Its inputs are {', '.join(names) or 'none'}.".lstrip()
+            raise _invalid(f"shape for '{name}'", "the model has no such input", hint)
     symbols: dict[str, int] = {}
     for value in graph.input:
         if value.name in bound:
             _bind(value, bound[value.name].shape, symbols)
         elif value.name in shapes:
             _bind(value, shapes[value.name], symbols)
-    return [_fixed(value, shapes.get(value.name), symbols) for value in declared]
+    return [_fix(value, shapes.get(value.name), symbols) for value in declared]
 
 
 def open_dims(graph: Any) -> dict[str, tuple[bool, ...]]:
@@ -141,33 +138,26 @@ def _bind(value: Any, shape: Sequence[int], symbols: dict[str, int]) -> None:
     dims = _dims(value)
     declared = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims]
     if value.type.tensor_type.HasField("shape") and len(shape) != len(dims):
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model declares rank {len(dims)}: {declared}")
+        raise _invalid(what, f"the model declares rank {len(dims)}: {declared}")
     if any(int(size) != size or not 0 <= size < _MAX_DIM for size in shape):
-        rule = f"each dimension must be an integer from 0 to {_MAX_DIM - 1}"
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule)
+        raise _invalid(what, f"each dimension must be an integer from 0 to {_MAX_DIM - 1}")
     for dim, size in zip(dims, shape, strict=False):
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model fixes it to {declared}")
+            raise _invalid(what, f"the model fixes it to {declared}")
         if dim.dim_param and dim.dim_param != "?" and symbols.setdefault(dim.dim_param, int(size)) != size:
-            raise QnnError(
-                Code.GRAPH_INVALID_ARGUMENT,
-                what,
-                f"dimension '{dim.dim_param}' is {symbols[dim.dim_param]} in another input's shape",
-            )
+            raise _invalid(what, f"dimension '{dim.dim_param}' is {symbols[dim.dim_param]} in another input's shape")
 
 
-def _fixed(value: Any, shape: Sequence[int] | None, symbols: Mapping[str, int]) -> Input:
+def _fix(value: Any, shape: Sequence[int] | None, symbols: Mapping[str, int]) -> Input:
     """Return an input with the caller's dimensions, or the declared ones with a size for each open one."""
     dims = _dims(value)
     dtype = element_type(value.type.tensor_type.elem_type, f"input '{value.name}'")
     if shape is not None:
         return Input(value.name, dtype, tuple(int(size) for size in shape))
-    sizes = []
-    for dim in dims:
-        if dim.HasField("dim_value") and dim.dim_value >= 0:
-            sizes.append(dim.dim_value)
-        else:
-            sizes.append(symbols.get(dim.dim_param, 1))
+    sizes = [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else symbols.get(dim.dim_param, 1)
+        for dim in dims
+    ]
     if any(size >= _MAX_DIM for size in sizes):
-        raise QnnError(Code.GRAPH_CREATE_FAILED, f"input '{value.name}'", f"dimensions {sizes} are too large")
+        raise malformed(f"input '{value.name}'", f"dimensions {sizes} are too large")
     return Input(value.name, dtype, tuple(sizes))

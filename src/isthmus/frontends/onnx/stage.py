@@ -19,41 +19,41 @@ import numpy as np
 
 from isthmus.frontends.onnx.bounds import extremes
 from isthmus.frontends.onnx.builder import OnnxBuilder
-from isthmus.frontends.onnx.finish import finished
-from isthmus.frontends.onnx.layout import OnnxValue, Perm, identity
+from isthmus.frontends.onnx.finish import finish_graph
+from isthmus.frontends.onnx.layout import OnnxValue, Perm
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 
 MAX_ELEMENTS = 64
 """The most elements of a value that a later stage takes as a constant: shapes are short."""
 ROWS = "rows"
-"""What is added to the path of a result, behind a mark, whose real rows are stored. They are not the result itself,
-which may be an output of the model, in another order.
+"""The part of a path, behind that of a result, under which the result's rows are stored. They need not be the result
+itself: an output of the model may have another axis order.
 """
 PENDING = OnnxValue(Tensor("pending", TensorType.NATIVE, DataType.FLOAT_32, ()), ())
 """Stands for a value that a later stage computes."""
 
 
 def unused_mark(names: Iterable[str]) -> str:
-    """Return what separates the parts of a path, so that no path is the name of another value: it is in no name.
+    """Return a separator for the parts of a path that no name contains, so that no path equals a name.
 
     >>> unused_mark(["x", "y"]), unused_mark(["x:0", "y"])
     (':', '::')
     """
-    mark, known = ":", "\0".join(names)
-    while mark in known:
+    mark, text = ":", "\0".join(names)
+    while mark in text:
         mark += ":"
     return mark
 
 
 class Extreme(Enum):
-    """A value to plan with that is inferred."""
+    """A value to plan with that is inferred: the least or the greatest that an operand can have."""
 
     LOWEST = "lowest"
     HIGHEST = "highest"
 
 
 class Choices(tuple[object, ...]):
-    """Values to plan with, one after the other, where no single one leads to the greatest shapes."""
+    """Values to plan with, each in its turn, because no single one leads to the greatest of all shapes."""
 
 
 class Deferred(Exception):
@@ -61,31 +61,23 @@ class Deferred(Exception):
 
 
 class NeedsValue(Deferred):
-    """A node needs a value that is known only at run time.
+    """A node needs values that are known only at run time.
 
-    Parameters
-    ----------
-    value
-        The operand.
-    what, rule
-        The node, and what it lacks, for messages.
-    greatest
-        A value to plan with, or `Choices`, if the operator bounds it by itself. None for the greatest.
-    kept
-        Values that the node reads besides its operands.
+    - `needs`: the operands, each with a value or `Choices` to plan with; None for the greatest value that can be
+      inferred.
+    - `what`, `rule`: the node, and what it lacks, for messages.
+    - `reads`: values that the node reads besides its operands.
     """
 
     def __init__(
-        self, value: OnnxValue, what: str, rule: str, greatest: object = None, kept: Sequence[OnnxValue] = ()
+        self, needs: Sequence[tuple[OnnxValue, object]], what: str, rule: str, reads: Sequence[OnnxValue] = ()
     ) -> None:
         super().__init__(rule)
-        self.value, self.what, self.rule, self.greatest, self.kept = value, what, rule, greatest, kept
-        self.others: Sequence[tuple[OnnxValue, object]] = ()
-        """Other operands that the node needs at the same time, each with its value to plan with."""
+        self.needs, self.what, self.rule, self.reads = needs, what, rule, reads
 
 
 class NeedsRows(Deferred):
-    """A node needs the number of its rows; `is_result` says whether it computes nothing else from its operands."""
+    """A node needs the number of its rows. If `is_result`, the rows are all that it computes from its operands."""
 
     def __init__(self, is_result: bool) -> None:
         super().__init__("the number of rows")
@@ -93,7 +85,7 @@ class NeedsRows(Deferred):
 
 
 def first_filled(rows: np.ndarray) -> int:
-    """Return how many rows are real: those behind them begin with -1.
+    """Return the number of rows in use: the index of the first that is filled with -1, as all behind it are.
 
     >>> first_filled(np.array([[0, 3], [2, 1], [-1, -1]]))
     2
@@ -109,12 +101,8 @@ def first_filled(rows: np.ndarray) -> int:
 class StoredValue:
     """A value in memory between stages.
 
-    Parameters
-    ----------
-    dtype, dims, quantization
-        The tensor as it is stored.
-    perm
-        The permutation that gives ONNX's view of it.
+    - `dtype`, `dims`, `quantization`: the tensor as it is stored.
+    - `perm`: the permutation that gives ONNX's view of it.
     """
 
     dtype: DataType
@@ -138,17 +126,12 @@ class StoredValue:
 class StageProgress:
     """What earlier stages have computed.
 
-    Parameters
-    ----------
-    known
-        Values that have become constants, by their paths.
-    stored
-        Values in memory, by their paths.
-    outputs
-        The model's outputs that are complete.
+    - `constants`: values that have become constants, by their paths.
+    - `stored`: values in memory, by their paths.
+    - `outputs`: the model's outputs that are complete.
     """
 
-    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     stored: Mapping[str, StoredValue] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()
 
@@ -157,17 +140,11 @@ class StageProgress:
 class NeededValue:
     """A value that the next stage needs as a constant.
 
-    Parameters
-    ----------
-    value
-        How it is stored.
-    what, rule
-        The node that needs it, and what that lacks, for messages.
-    choices
-        The values to plan with: one, or several if none of them leads to the greatest shapes. None if the operator that
-        needs it does not say.
-    extremes
-        The least and the greatest values that its elements can have, each if it can be inferred.
+    - `value`: how it is stored.
+    - `what`, `rule`: the node that needs it, and what that lacks, for messages.
+    - `choices`: the values to plan with: one, or several if none of them leads to the greatest shapes. None if the
+      operator that needs it does not say.
+    - `extremes`: the least and the greatest values that its elements can have, each if it can be inferred.
     """
 
     value: StoredValue
@@ -186,28 +163,17 @@ class NeededValue:
 class ModelStage:
     """One stage of a model, for given shapes and values.
 
-    Parameters
-    ----------
-    progress
-        What earlier stages have computed.
-    graph
-        What it computes; None if nothing.
-    selection
-        What is computed behind `graph` on the host: rows whose number depends on the data, where the backend has no
-        such operations. None if nothing.
-    stored
-        The values that it leaves in memory, by their paths; those among them that are outputs of the model are
-        complete.
-    rows
-        The paths of stored values of which only the first rows are real. The first number of every other row is -1.
-    needed
-        Values that the next stage needs, by their paths: stored ones, or inputs of the model.
-    constants
-        Outputs of the model that are constants.
-    aliases
-        Outputs of the model that are stored values of earlier stages: the paths, by the name of the output.
-    is_last
-        Whether all outputs of the model are complete then.
+    - `progress`: what earlier stages have computed.
+    - `graph`: what it computes; None if nothing.
+    - `selection`: what is computed behind `graph` on the host: rows whose number depends on the data, where the backend
+      has no such operations. None if nothing.
+    - `stored`: the values that it leaves in memory, by their paths; those among them that are outputs of the model are
+      complete.
+    - `rows`: the paths of stored values whose last rows may be unused; an unused row begins with -1.
+    - `needed`: values that the next stage needs, by their paths: stored ones, or inputs of the model.
+    - `constants`: outputs of the model that are constants.
+    - `aliases`: outputs of the model that are stored values of earlier stages: the paths, by the name of the output.
+    - `is_last`: whether all outputs of the model are complete after this stage.
     """
 
     progress: StageProgress
@@ -224,54 +190,42 @@ class ModelStage:
     def next(self, counts: Mapping[str, int], values: Mapping[str, np.ndarray]) -> StageProgress:
         """Return what is known when the stage has run.
 
-        Parameters
-        ----------
-        counts
-            The number of real rows, by path.
-        values
-            The needed values, by path.
+        - `counts`: the number of rows in use, by path.
+        - `values`: the needed values, by path.
         """
         before = self.progress
         stored = {
             path: replace(value, dims=(counts[path], *value.dims[1:])) if path in counts else value
             for path, value in self.stored.items()
         }
-        return StageProgress({**before.known, **values}, {**before.stored, **stored}, before.outputs | self.outputs)
+        return StageProgress({**before.constants, **values}, {**before.stored, **stored}, before.outputs | self.outputs)
 
 
+@dataclass(eq=False)
 class StageRecord:
     """What the conversion of a stage is given, and what it finds.
 
-    Parameters
-    ----------
-    progress
-        What earlier stages have computed.
-    selects
-        Whether graphs can have operations whose number of rows depends on the data. Otherwise they become graphs of
-        their own, for the host.
-    bounds
-        The greatest values of values that decide shapes, and the most turns of loops, by name.
-    mark
-        What separates the parts of a path, see `unused_mark`.
+    - `progress`: what earlier stages have computed.
+    - `selects`: whether graphs can have operations whose number of rows depends on the data. Otherwise these operations
+      get a graph of their own, for the host.
+    - `bounds`: upper bounds of values that decide shapes, and of the turns of loops, by name.
+    - `mark`: what separates the parts of a path, see `unused_mark`.
     """
 
-    def __init__(
-        self, progress: StageProgress, selects: bool = True, bounds: Mapping[str, Any] | None = None, mark: str = ":"
-    ) -> None:
-        self.progress = progress
-        self.selects = selects
-        self.bounds = bounds or {}
-        self.mark = mark
-        self._inputs: dict[str, OnnxValue] = {}
-        self._kept: dict[str, OnnxValue] = {}
-        self._needed: dict[str, tuple[OnnxValue, NeedsValue, object]] = {}
-        self._rows: dict[str, OnnxValue] = {}
-        self._selection = Graph("selection")
+    progress: StageProgress
+    selects: bool = True
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    mark: str = ":"
+    _inputs: dict[str, OnnxValue] = field(default_factory=dict)
+    _stored: dict[str, OnnxValue] = field(default_factory=dict)
+    _needed: dict[str, tuple[OnnxValue, NeedsValue, object]] = field(default_factory=dict)
+    _rows: dict[str, OnnxValue] = field(default_factory=dict)
+    _selection: Graph = field(default_factory=lambda: Graph("selection"))
 
     def declare(self, builder: OnnxBuilder) -> None:
         """Create the inputs that are values of earlier stages; values without elements are constants."""
         for path, stored in self.progress.stored.items():
-            if path in self.progress.known:
+            if path in self.progress.constants:
                 continue
             if 0 in stored.dims:
                 tensor = builder.empty(stored.dtype, stored.dims, stored.quantization)
@@ -283,16 +237,16 @@ class StageRecord:
 
     def has(self, path: str) -> bool:
         """Return whether an earlier stage has computed a value."""
-        return path in self.progress.known or path in self._inputs or self.part(path, ROWS) in self._inputs
+        return path in self.progress.constants or path in self._inputs or self.part(path, ROWS) in self._inputs
 
     def part(self, path: str, name: str) -> str:
         """Return the path of something that belongs to a value."""
         return f"{path}{self.mark}{name}"
 
-    def given(self, path: str, builder: OnnxBuilder) -> OnnxValue | None:
+    def value_at(self, path: str, builder: OnnxBuilder) -> OnnxValue | None:
         """Return a value that an earlier stage has computed; None if none has."""
-        if path in self.progress.known:
-            return builder.literal(self.progress.known[path])
+        if path in self.progress.constants:
+            return builder.literal(self.progress.constants[path])
         return self._inputs.get(path) or self._inputs.get(self.part(path, ROWS))
 
     def need(self, path: str, value: OnnxValue, reason: NeedsValue, greatest: object) -> None:
@@ -301,16 +255,16 @@ class StageRecord:
         self.keep(path, value)
 
     def keep(self, path: str, value: OnnxValue) -> None:
-        """Record that later stages read a value. The model's inputs, and what is in memory already, stay there."""
+        """Record that later stages read a value. Inputs and values of earlier stages are in memory already."""
         if value.tensor.type is TensorType.NATIVE:
-            self._kept[path] = value
+            self._stored[path] = value
 
     def add_rows(self, path: str, value: OnnxValue) -> None:
-        """Record a value of which only the first rows are real."""
-        self._rows[path] = self._kept[path] = value
+        """Record a value whose last rows may be unused."""
+        self._rows[path] = self._stored[path] = value
 
     def select(self, path: str, op: str, operands: Sequence[Tensor], perm: Perm, **more: object) -> None:
-        """Add an operation whose first result has rows to the graph for the host; `more` are arguments of
+        """Add an operation whose number of rows depends on the data to the graph for the host; `more` are arguments of
         `Graph.emit`.
         """
         inputs = []
@@ -320,45 +274,39 @@ class StageRecord:
                 inputs.append(self._selection.constant(name, tensor.data, tensor.quantization, tensor.dtype))
                 continue
             if tensor.type is TensorType.NATIVE:
-                self._kept[name] = OnnxValue(tensor, identity(tensor.rank))
+                self._stored[name] = OnnxValue.of(tensor)
             else:
                 name = tensor.name
-            known = self._selection.tensors.get(name)
-            inputs.append(
-                known
-                or self._selection.create_tensor(
+            if name not in self._selection.tensors:
+                self._selection.create_tensor(
                     name, TensorType.APP_WRITE, tensor.dtype, tensor.dims, tensor.quantization
                 )
-            )
+            inputs.append(self._selection.tensors[name])
         result = self._selection.emit(op, inputs, **more)[0]  # type: ignore[arg-type]
         self._rows[path] = OnnxValue(result, perm)
 
     def finish(self, builder: OnnxBuilder, ready: Mapping[str, OnnxValue], more: bool) -> ModelStage:
         """Return the stage.
 
-        Parameters
-        ----------
-        ready
-            The model's outputs that this stage completes.
-        more
-            Whether the model has outputs that are not complete then.
+        - `ready`: the model's outputs that this stage completes.
+        - `more`: whether the model has outputs that later stages complete.
         """
-        constants, aliases, exported = {}, {}, dict(self._kept)
+        constants, aliases, exported = {}, {}, dict(self._stored)
         stored_inputs = {value.tensor.name: path for path, value in self._inputs.items()}
         for name, value in ready.items():
             builder.node = name
-            tensor = builder.materialized(value)
+            tensor = builder.materialize(value)
             array = tensor.data if tensor.is_static else None
             if array is not None:
                 constants[name] = array
             elif tensor.name in stored_inputs:
                 aliases[name] = stored_inputs[tensor.name]
             else:
-                exported[name] = OnnxValue(tensor, identity(tensor.rank))
+                exported[name] = OnnxValue.of(tensor)
         device = {path: value for path, value in exported.items() if path not in self._rows or self.selects}
         host = {path: value for path, value in self._rows.items() if not self.selects}
         graphs = [
-            finished(work, [(path, value.tensor) for path, value in values.items()], needed_inputs=True)[0]
+            finish_graph(work, [(path, value.tensor) for path, value in values.items()], needed_inputs=True)[0]
             if values
             else None
             for work, values in ((builder.graph, device), (self._selection, host))

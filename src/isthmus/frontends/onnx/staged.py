@@ -24,18 +24,12 @@ Shapes = Mapping[str, Sequence[int]]
 class StagedModel:
     """An ONNX model that is converted stage by stage.
 
-    Parameters
-    ----------
-    contents, name
-        The contents of the file, with all external data, and the name of its graphs.
-    shapes
-        The greatest dimensions of inputs, by name, where the file leaves some open.
-    constants
-        Inputs to be bound to values.
-    bounds
-        The greatest values, by name, of values that decide shapes; and the most turns of loops, by the node's name.
-    selects
-        Whether graphs can have operations whose number of rows depends on the data; see `StageRecord`.
+    - `contents`, `name`: the contents of the file, with all external data, and the name of its graphs.
+    - `shapes`: the greatest dimensions of inputs, by name, where the file leaves some open.
+    - `constants`: inputs to be bound to values.
+    - `bounds`: the greatest values, by name, of values that decide shapes; and the most turns of loops, by the node's
+      name.
+    - `selects`: whether graphs can have operations whose number of rows depends on the data; see `StageRecord`.
     """
 
     def __init__(
@@ -70,13 +64,13 @@ class StagedModel:
     def greatest(self) -> Iterator[ModelStage]:
         """Yield the stages for the greatest shapes.
 
-        Where a condition decides about a branch, the stages of both branches follow. One that cannot be converted at
-        these shapes is left out: a branch may be for other inputs.
+        Where a condition decides about a branch, the stages of both branches follow. A branch that cannot be converted
+        at these shapes is left out: it may be for other inputs.
         """
         shapes = {each.name: each.dims for each in self.inputs}
         left, is_complete = MAX_STAGES, False
         refusal: QnnError | None = None
-        # What is known, and whether it is one of several outcomes of a condition.
+        # The progress before each stage to come, and whether it is one of several outcomes of a condition.
         waiting = [(StageProgress(), False)]
         while waiting:
             progress, is_choice = waiting.pop()
@@ -126,7 +120,7 @@ class StagedModel:
 
 
 def _extreme(path: str, need: NeededValue, which: Extreme) -> np.ndarray:
-    """Return the least or the greatest value that something can have; refuse a value without one."""
+    """Return the least or the greatest value that a needed value can have; refuse the model if it is unknown."""
     value = need.extremes[which]
     if value is None:
         how, kind = ("great", "greatest") if which is Extreme.HIGHEST else ("small", "least")

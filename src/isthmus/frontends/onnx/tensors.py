@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import QnnError
+from isthmus.frontends.formats import malformed
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType
-from isthmus.graph.nibbles import packed as nibble_bytes
-from isthmus.graph.nibbles import unpacked
+from isthmus.graph.nibbles import pack as nibble_bytes
+from isthmus.graph.nibbles import unpack
 from isthmus.system import reading
 
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE, UINT32, UINT64 = range(1, 14)
@@ -31,6 +32,8 @@ NUMPY: dict[int, np.dtype] = {
     BFLOAT16: BFLOAT16_BITS, UINT4: np.dtype("u1"), INT4: np.dtype("i1"),
 }  # fmt: skip
 """The numpy types of the ONNX element types that can be read. Arrays hold a 4-bit element in a byte."""
+QUANTIZED = (INT8, UINT8, INT16, UINT16, INT32)
+"""Element types of integers that can represent quantized reals."""
 FOUR_BITS = (UINT4, INT4)
 """Element types of which a file stores two in a byte."""
 
@@ -66,24 +69,20 @@ def _type_name(number: int) -> str:
 class ExternalData:
     """The data that a model has in other files.
 
-    Parameters
-    ----------
-    folder
-        The folder of the model, which has these files.
-    kept
-        The data that has been read and is not read again, by file, offset and length; None if none is kept.
+    - `folder`: the folder of the model, which has these files.
+    - `cache`: the data that has been read and is not read again, by file, offset and length; None if none is kept.
     """
 
     folder: Path
-    kept: dict[tuple[str, int, int], bytes] | None = None
+    cache: dict[tuple[str, int, int], bytes] | None = None
 
 
 def to_array(tensor: Any, external: ExternalData | None) -> np.ndarray:
-    """Return the contents of a TensorProto; `external` is where external data is (None: not allowed)."""
+    """Return the contents of a TensorProto; `external` gives access to data in other files (None: not allowed)."""
     what = f"tensor '{tensor.name}'"
 
     def refuse(rule: str) -> QnnError:
-        return QnnError(Code.GRAPH_CREATE_FAILED, what, rule, "The file is damaged or was not written as ONNX asks.")
+        return malformed(what, rule, "The file is damaged or was not written as ONNX asks.")
 
     dtype = element_type(tensor.data_type, what)
     dims = tuple(tensor.dims)
@@ -93,7 +92,7 @@ def to_array(tensor: Any, external: ExternalData | None) -> np.ndarray:
         raise unsupported(what, "segmented tensors are not supported")
     elements = math.prod(dims)
     packed = tensor.data_type in FOUR_BITS
-    # The number of bytes, or of entries of a field for bytes.
+    # The number of stored entries; 4-bit elements are packed in pairs.
     stored = -(-elements // 2) if packed else elements
     if tensor.data_location == _EXTERNAL:
         raw = _external(tensor, external, what, stored * dtype.itemsize)
@@ -104,7 +103,7 @@ def to_array(tensor: Any, external: ExternalData | None) -> np.ndarray:
         if len(values) != stored:
             raise refuse(f"it holds {len(values)} values, its dimensions {dims} ask for {stored}")
         if packed:
-            return unpacked(np.array(values, np.int64).astype(np.uint8), elements, dtype).reshape(dims)
+            return unpack(np.array(values, np.int64).astype(np.uint8), elements, dtype).reshape(dims)
         if tensor.data_type in (FLOAT16, BFLOAT16):
             # The field holds the bits of each float as an integer.
             return np.array(values, np.int64).astype("<u2").view(dtype).reshape(dims)
@@ -113,7 +112,7 @@ def to_array(tensor: Any, external: ExternalData | None) -> np.ndarray:
     if len(raw) != stored * dtype.itemsize:
         raise refuse(f"it holds {len(raw)} bytes, {dtype} {dims} takes {stored * dtype.itemsize}")
     if packed:
-        return unpacked(np.frombuffer(raw, np.uint8), elements, dtype).reshape(dims)
+        return unpack(np.frombuffer(raw, np.uint8), elements, dtype).reshape(dims)
     if dtype.kind == "b":
         return (np.frombuffer(raw, np.uint8) != 0).reshape(dims)
     array = np.frombuffer(raw, dtype).reshape(dims)
@@ -124,7 +123,7 @@ def _external(tensor: Any, external: ExternalData | None, what: str, nbytes: int
     """Read external data, which must be inside the model's folder."""
 
     def refuse(rule: str, hint: str = "") -> QnnError:
-        return QnnError(Code.GRAPH_CREATE_FAILED, what, rule, hint)
+        return malformed(what, rule, hint)
 
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
@@ -136,20 +135,20 @@ def _external(tensor: Any, external: ExternalData | None, what: str, nbytes: int
         if length != nbytes:
             raise refuse(f"external data of {length} bytes, its dimensions ask for {nbytes}")
         key = location, offset, length
-        if external.kept is not None and key in external.kept:
-            return external.kept[key]
+        if external.cache is not None and key in external.cache:
+            return external.cache[key]
         base = external.folder.resolve()
         path = (base / location).resolve()
         if not location or "\0" in location or not path.is_relative_to(base):
             raise refuse(f"external data '{location}' is outside the model's folder")
-        with reading.opened(path) as file:
+        with reading.open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if offset < 0 or offset + length > size:
                 raise refuse(f"external data at {offset}..{offset + length} is outside '{location}' of {size} bytes")
             file.seek(offset)
             raw = file.read(length)
-        if external.kept is not None:
-            external.kept[key] = raw
+        if external.cache is not None:
+            external.cache[key] = raw
         return raw
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
@@ -166,37 +165,38 @@ def embed_data(tensor: Any, external: ExternalData | None) -> None:
         tensor.ClearField("data_location")
 
 
+_ATTRIBUTES = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
+"""The field that has the value of an attribute, by the number of its type in ONNX's AttributeProto."""
+_LISTS = 6
+"""The first of the types that are lists."""
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "f": float,
+    "i": int,
+    "s": lambda text: text.decode("utf-8", "replace"),
+}
+"""How numbers and texts become values of Python, by the beginning of the field."""
+
+
 def attribute_value(attribute: Any, external: ExternalData | None) -> Any:
     """Return an attribute as a Python value: number, str, tuple, numpy array, or GraphProto."""
-    # The numbers are those of ONNX's AttributeProto.AttributeType.
     kind = attribute.type or _guess(attribute)
-    if kind == 1:
-        return float(attribute.f)
-    if kind == 2:
-        return int(attribute.i)
-    if kind == 3:
-        return attribute.s.decode("utf-8", "replace")
-    if kind == 4:
-        return to_array(attribute.t, external)
-    if kind == 5:
-        return attribute.g
-    if kind == 6:
-        return tuple(float(v) for v in attribute.floats)
-    if kind == 7:
-        return tuple(int(v) for v in attribute.ints)
-    if kind == 8:
-        return tuple(v.decode("utf-8", "replace") for v in attribute.strings)
-    raise unsupported(f"attribute '{attribute.name}'", f"attribute type {kind} is not supported")
+    if kind not in _ATTRIBUTES:
+        raise unsupported(f"attribute '{attribute.name}'", f"attribute type {kind} is not supported")
+    field = _ATTRIBUTES[kind]
+    value = getattr(attribute, field)
+    if field == "t":
+        return to_array(value, external)
+    if field == "g":
+        return value
+    convert = _CONVERSIONS[field[0]]
+    return tuple(map(convert, value)) if kind >= _LISTS else convert(value)
 
 
 def _guess(attribute: Any) -> int:
     """Guess the type of an attribute that does not state it (files older than ONNX IR 2)."""
-    for number, field in ((1, "f"), (2, "i"), (3, "s"), (4, "t"), (5, "g")):
-        if attribute.HasField(field):
-            return number
-    for number, field in ((6, "floats"), (7, "ints"), (8, "strings")):
-        if len(getattr(attribute, field)):
-            return number
+    for kind, field in _ATTRIBUTES.items():
+        if len(getattr(attribute, field)) if kind >= _LISTS else attribute.HasField(field):
+            return kind
     return 7
 
 
@@ -222,7 +222,7 @@ def keep_all_data(model: Any, external: ExternalData) -> None:
 
     It is kept beside the message: protobuf cannot serialize a message of 2 GB or more, nor tell its size.
     """
-    external.kept = external.kept or {}
+    external.cache = external.cache or {}
     for tensor in stored_tensors(model):
         if tensor.data_location == _EXTERNAL and tensor.data_type in NUMPY:
             to_array(tensor, external)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.frontends.onnx.node import OnnxNode
@@ -16,14 +16,10 @@ MAX_EXTENT = 1 << 24
 class Windows:
     """The geometry of windows over the spatial axes.
 
-    Parameters
-    ----------
-    kernel, strides, dilations
-        The window's size, the step between windows and the step between taps, along each axis.
-    pads
-        The padding before and after each axis.
-    ceil
-        Whether the number of windows is rounded up, so that the last one may extend beyond the padding.
+    - `kernel`, `strides`, `dilations`: the window's size, the step between windows and the step between taps, along
+      each axis.
+    - `pads`: the padding before and after each axis.
+    - `ceil`: whether the number of windows is rounded up, so that the last one may extend beyond the padding.
     """
 
     kernel: tuple[int, ...]
@@ -58,13 +54,13 @@ def read_windows(node: OnnxNode, sizes: Sequence[int], kernel: Sequence[int]) ->
         node.refuse(f"kernel {list(kernel)[:8]} does not fit {spatial} spatial axes")
     strides = per_axis(node, "strides", spatial)
     dilations = per_axis(node, "dilations", spatial)
-    windows = Windows(tuple(kernel), strides, dilations, ((0, 0),) * spatial, bool(node.attr("ceil_mode", 0)))
+    windows = Windows(tuple(kernel), strides, dilations, (), bool(node.attr("ceil_mode", 0)))
     # The padding with which there are ceil(size / stride) windows.
     same = [
         max((-(-size // stride) - 1) * stride + reach - size, 0)
         for size, stride, reach in zip(sizes, strides, windows.reach, strict=True)
     ]
-    return Windows(windows.kernel, strides, dilations, padding(node, spatial, same), windows.ceil)
+    return replace(windows, pads=padding(node, spatial, same))
 
 
 def padding(node: OnnxNode, spatial: int, same: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -22,7 +22,7 @@ def load(data: bytes | memoryview, name: str, shapes: Mapping[str, Sequence[int]
     data
         The bytes of the file. Constants of the graph may be views of them.
     name
-        The name of the graph, and of the file in messages.
+        The name of the file, for messages. The graph has it without the suffix.
     shapes
         Shapes of inputs by name. An input that is not named takes the file's shape, in which open dimensions have a
         default, usually 1.
@@ -85,13 +85,10 @@ def _inputs(graph: Graph, model: TfliteModel, main: Subgraph, shapes: dict[str, 
             name, TensorType.APP_WRITE, data_type(entry), dims, declared_quantization(entry)
         )
     if shapes:
-        wrong, known = next(iter(shapes)), [tensor.name for tensor in graph.inputs]
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT,
-            f"model '{graph.name}'",
-            f"a shape is given for '{wrong}', which is not an input",
-            f"{did_you_mean(wrong, known)} Its inputs are {', '.join(map(repr, known))}.".lstrip(),
-        )
+        wrong, names = next(iter(shapes)), [tensor.name for tensor in graph.inputs]
+        rule = f"a shape is given for '{wrong}', which is not an input"
+        hint = f"{did_you_mean(wrong, names)} Its inputs are {', '.join(map(repr, names))}.".lstrip()
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model '{graph.name}'", rule, hint)
     return values
 
 
@@ -103,12 +100,9 @@ def _dims(entry: TfliteTensor, asked: Sequence[int] | None) -> tuple[int, ...]:
     # LiteRT can resize any input, so a fixed dimension is only a default. An unsuitable size fails later, at the
     # operator that it does not fit.
     if len(dims) != len(entry.signature) or any(d < 1 for d in dims):
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT,
-            f"input '{entry.name}'",
-            f"the shape {list(dims)} does not fit the file's {list(entry.signature)}",
-            "Give as many dimensions as the file has, each at least 1.",
-        )
+        rule = f"the shape {list(dims)} does not fit the file's {list(entry.signature)}"
+        hint = "Give as many dimensions as the file has, each at least 1."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input '{entry.name}'", rule, hint)
     return dims
 
 
@@ -123,11 +117,11 @@ def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
     for index in main.outputs:
         if index == -1 or index in names:
             continue
-        wanted = name = main.tensor(index).name
+        base = name = main.tensor(index).name
         count = 0
         while name in taken:
             count += 1
-            name = f"{wanted}.{count}"
+            name = f"{base}.{count}"
         names[index] = name
         taken.add(name)
     for operator in main.operators():
@@ -140,7 +134,7 @@ def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
 def tensor_names(main: Subgraph) -> dict[int, str]:
     """Return the graph's names, by tensor number, of the tensors of the main subgraph that its operators write or read.
 
-    Names of constants are the file's; a graph may have them under others.
+    Constants have the file's names here; in a graph they may be named otherwise.
     """
     graph, names = Graph("names"), {}
     for index in main.inputs:
@@ -160,12 +154,8 @@ def _outputs(graph: Graph, scope: TfliteScope, values: Sequence[Value]) -> None:
     """Turn the outputs into graph outputs, in the file's order."""
     for index, value in zip(scope.subgraph.outputs, values, strict=True):
         if not isinstance(value, Tensor):
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR,
-                f"output {index} of '{graph.name}'",
-                "it is not a tensor of real numbers",
-                "A handle, or complex numbers, cannot leave a graph.",
-            )
+            rule, hint = "it is not a tensor of real numbers", "A handle, or complex numbers, cannot leave a graph."
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"output {index} of '{graph.name}'", rule, hint)
         name = scope.name(index)
         if value.type is TensorType.NATIVE and value.name == name:
             value.type = TensorType.APP_READ

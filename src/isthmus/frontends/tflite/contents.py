@@ -11,7 +11,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import TfliteSparsity, TfliteTensor
 from isthmus.frontends.tflite.schema import DENSE, NUMPY_TYPES, SPARSE_CSR, ElementType
 from isthmus.frontends.unsupported import unsupported
-from isthmus.graph.nibbles import unpacked
+from isthmus.graph.nibbles import unpack
 
 MAX_SPARSE_EXPANSION = 1 << 30
 """The most elements of a sparse tensor after expansion."""
@@ -35,7 +35,7 @@ def contents(
         return _densify(what, entry, sparsity(), data, dtype)
     if entry.type is ElementType.INT4:
         _check_size(what, len(data), (elements + 1) // 2, entry)
-        return unpacked(np.frombuffer(data, np.uint8), elements, dtype).reshape(entry.shape)
+        return unpack(np.frombuffer(data, np.uint8), elements, dtype).reshape(entry.shape)
     _check_size(what, len(data), elements * dtype.itemsize, entry)
     if entry.type is ElementType.BOOL:
         return (np.frombuffer(data, np.uint8) != 0).reshape(entry.shape)
@@ -43,23 +43,17 @@ def contents(
 
 
 def _check_size(what: str, have: int, need: int, entry: TfliteTensor) -> None:
-    """Refuse a buffer that has not the bytes that its tensor takes."""
+    """Refuse a buffer whose size is not that of its tensor's elements."""
     if have != need:
-        raise QnnError(
-            Code.COMMON_LOADING_BINARIES,
-            what,
-            f"its buffer has {have} bytes, {entry.type.name}{list(entry.shape)} takes {need}",
-            "The file is damaged.",
-        )
+        rule = f"its buffer has {have} bytes, {entry.type.name}{list(entry.shape)} takes {need}"
+        raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule, "The file is damaged.")
 
 
 def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: memoryview, dtype: np.dtype) -> np.ndarray:
-    """Expand a sparse tensor.
-
-    The file stores a tensor whose dimensions were split into blocks and reordered. Each of the resulting dimensions,
-    outermost first, is dense or a list of the indices that are present. Walking them one by one gives every stored
-    value its index in each dimension.
-    """
+    """Expand a sparse tensor."""
+    # The file stores a tensor whose dimensions were split into blocks and reordered. Each of the resulting dimensions,
+    # outermost first, is dense or a list of the indices that are present. Walking them one by one gives every stored
+    # value its index in each dimension.
 
     def refuse(rule: str) -> QnnError:
         return QnnError(Code.COMMON_LOADING_BINARIES, what, rule, "The file is damaged.")

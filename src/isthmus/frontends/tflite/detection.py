@@ -1,7 +1,4 @@
-"""Conversion of TFLite_Detection_PostProcess, the custom operator that ends SSD models.
-
-Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
-"""
+"""Conversion of TFLite_Detection_PostProcess, the custom operator that ends SSD models."""
 
 from __future__ import annotations
 
@@ -22,25 +19,25 @@ _REALS = {
 }  # fmt: skip
 
 
-def _post_process(site: OperatorContext) -> list[Tensor]:
+def _post_process(node: OperatorContext) -> list[Tensor]:
     """Convert boxes, class scores and anchors to a DetectionPostProcess on reals."""
     try:
-        options = flexbuffer.scalars(site.entry.custom_options)
+        options = flexbuffer.scalars(node.entry.custom_options)
     except ValueError as error:
-        site.refuse(f"its options cannot be read: {error}")
+        node.refuse(f"its options cannot be read: {error}")
     missing = [name for name in (*_INTEGERS, *_REALS) if name not in options]
     if missing:
-        site.refuse(f"its options lack '{missing[0]}'")
-    if len(site.outputs) != 4:
-        site.refuse(f"it has {len(site.outputs)} outputs, not 4")
+        node.refuse(f"its options lack '{missing[0]}'")
+    if len(node.outputs) != 4:
+        node.refuse(f"it has {len(node.outputs)} outputs, not 4")
     params: dict[str, int | float | bool] = {ours: int(options[theirs]) for theirs, ours in _INTEGERS.items()}
     params |= {ours: float(options[theirs]) for theirs, ours in _REALS.items()}
     params["detections_per_class"] = int(options.get("detections_per_class", 100))
     params["use_regular_nms"] = bool(options.get("use_regular_nms", False))
     if min(v for v in params.values() if isinstance(v, int)) < 0:
-        site.refuse("its options hold negative counts")
-    inputs = [site.real(site.input(index)) for index in range(3)]
-    return site.emit_all("DetectionPostProcess", inputs, params)
+        node.refuse("its options hold negative counts")
+    inputs = [node.real(node.input(index)) for index in range(3)]
+    return node.emit_all("DetectionPostProcess", inputs, params)
 
 
 CONVERTERS: dict[str, Converter] = {"CUSTOM:TFLite_Detection_PostProcess": _post_process}

@@ -27,18 +27,13 @@ MAX_CUSTOM_OPTIONS = 1 << 16
 class TfliteTensor:
     """A tensor as it is declared.
 
-    Parameters
-    ----------
-    index
-        The number of the tensor in its subgraph.
-    shape, signature
-        The dimensions with defaults for open ones, and with -1 for a dimension that the caller chooses.
-    is_variable
-        Whether its value lasts from one execution to the next.
-    scales, zero_points, quantized_dimension
-        The quantization; without scales there is none. Several scales are along the quantized dimension.
-    buffer, sparsity
-        Where and how its contents are stored. Only its model uses these, to read the contents.
+    - `index`: the number of the tensor in its subgraph.
+    - `shape`, `signature`: the dimensions with defaults for open ones, and with -1 for a dimension that the caller
+      chooses.
+    - `is_variable`: whether its value lasts from one execution to the next.
+    - `scales`, `zero_points`, `quantized_dimension`: the quantization; without scales there is none. Several scales are
+      along the quantized dimension.
+    - `buffer`, `sparsity`: where and how its contents are stored. Only its model uses these, to read the contents.
     """
 
     index: int
@@ -70,18 +65,11 @@ class TfliteTensor:
 class OperatorEntry:
     """An operator of a subgraph.
 
-    Parameters
-    ----------
-    index
-        The number of the operator in its subgraph.
-    code
-        The operator's name in the schema; a custom operator's name follows "CUSTOM:".
-    inputs, outputs
-        The numbers of its tensors, -1 for an absent one.
-    options
-        The options by name, with defaults.
-    custom_options
-        The bytes of a custom operator's options, in its own format.
+    - `index`: the number of the operator in its subgraph.
+    - `code`: the operator's name in the schema; a custom operator's name follows "CUSTOM:".
+    - `inputs`, `outputs`: the numbers of its tensors, -1 for an absent one.
+    - `options`: the options by name, with defaults.
+    - `custom_options`: the bytes of a custom operator's options, in its own format.
     """
 
     index: int
@@ -92,7 +80,7 @@ class OperatorEntry:
     custom_options: bytes
 
 
-def oversized(code: str, nbytes: int) -> str:
+def oversized_name(code: str, nbytes: int) -> str:
     """Return a name for a custom operator whose options are too large to be read; no converter has that name."""
     return f"{code} with {nbytes} bytes of options, more than {MAX_CUSTOM_OPTIONS}"
 
@@ -101,16 +89,10 @@ def oversized(code: str, nbytes: int) -> str:
 class SparseDimension:
     """One level of a sparse tensor: dense with a size, or a list of the indices that are present, in segments.
 
-    Parameters
-    ----------
-    format
-        `DENSE` or `SPARSE_CSR`.
-    size
-        The size of a dense level.
-    segments
-        For each entry of the level before, where its indices start in `indices`, and the end of the last.
-    indices
-        The indices that are present along this level.
+    - `format`: `DENSE` or `SPARSE_CSR`.
+    - `size`: the size of a dense level.
+    - `segments`: for each entry of the level before, where its indices start in `indices`, and the end of the last.
+    - `indices`: the indices that are present along this level.
     """
 
     format: int
@@ -123,14 +105,10 @@ class SparseDimension:
 class TfliteSparsity:
     """The storage of a sparse tensor: its dimensions are split into blocks, reordered, and each dense or listed.
 
-    Parameters
-    ----------
-    order
-        The dimension that each level stores, outermost first. Numbers from the rank on are the insides of blocks.
-    block_map
-        The dimensions that are split into blocks.
-    dimensions
-        One description for each level.
+    - `order`: the dimension that each level stores, outermost first. Numbers from the rank on are the insides of
+      blocks.
+    - `block_map`: the dimensions that are split into blocks.
+    - `dimensions`: one description for each level.
     """
 
     order: Sequence[int]
@@ -183,7 +161,7 @@ class TfliteModel(ABC):
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"model '{self.name}'", rule)
 
     def reachable(self, initializers: bool) -> Iterator[Subgraph]:
-        """Yield the main subgraph and those it calls, directly or not; with `initializers` also those called once.
+        """Yield the main subgraph and those it calls, directly or not; with `initializers` also those of CALL_ONCE.
 
         It stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
         """

@@ -27,12 +27,10 @@ def scalars(data: bytes) -> dict[str, int | float | bool]:
 
 
 def _scalars(data: bytes) -> dict[str, int | float | bool]:
-    """Read the numbers of a map.
-
-    The last byte of a flexbuffer is the width of its root, the one before it the root's type (upper six bits) and width
-    of elements (lower two bits). Before a map's values are their number, the width of the keys' offsets, and the offset
-    of the keys. A byte for the type of each value follows the values.
-    """
+    """Read the numbers of a map."""
+    # The last byte of a flexbuffer is the width of its root, the one before it the root's type (upper six bits) and
+    # width of elements (lower two bits). Before a map's values are their number, the width of the keys' offsets, and
+    # the offset of the keys. A byte for the type of each value follows the values.
     if len(data) < 3:
         raise ValueError("they are empty")
     root_type, width = data[-2], data[-1]

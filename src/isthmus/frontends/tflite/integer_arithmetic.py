@@ -17,16 +17,16 @@ _TABLE_STEP = 1 / 24
 """The distance between the entries of LiteRT's table of sigmoids."""
 
 
-def doubles(site: OperatorContext, tensor: Tensor) -> Tensor:
+def doubles(node: OperatorContext, tensor: Tensor) -> Tensor:
     """Return the stored integers of a tensor as doubles."""
-    return tensor if tensor.dtype is DataType.FLOAT_64 else site.step("Cast", [tensor], dtype=DataType.FLOAT_64)
+    return tensor if tensor.dtype is DataType.FLOAT_64 else node.step("Cast", [tensor], dtype=DataType.FLOAT_64)
 
 
-def combined(site: OperatorContext, op: str, x: Tensor, other: Tensor | np.ndarray | float) -> Tensor:
+def combine(node: OperatorContext, op: str, x: Tensor, other: Tensor | np.ndarray | float) -> Tensor:
     """Emit ``ElementWise{op}`` of two values; a number or an array becomes a constant."""
     if not isinstance(other, Tensor):
-        other = site.constant(np.asarray(other, np.float64).reshape(np.shape(other) or (1,)), op)
-    return site.step(f"ElementWise{op}", [x, other])
+        other = node.constant(np.asarray(other, np.float64).reshape(np.shape(other) or (1,)), op)
+    return node.step(f"ElementWise{op}", [x, other])
 
 
 def _multiplier(scale: float) -> tuple[int, int]:
@@ -41,7 +41,7 @@ def _multiplier(scale: float) -> tuple[int, int]:
     return (0, 0) if exponent < -31 else (bits, exponent)
 
 
-def rescaled(site: OperatorContext, x: Tensor, scales: float | np.ndarray, wide: bool = False) -> Tensor:
+def rescale(node: OperatorContext, x: Tensor, scales: float | np.ndarray, wide: bool = False) -> Tensor:
     """Multiply integers by a real scale, or by one per element of the last axis, as LiteRT does.
 
     The product with the 31-bit factor is rounded, halves up; then it is divided by a power of two and rounded again,
@@ -52,80 +52,80 @@ def rescaled(site: OperatorContext, x: Tensor, scales: float | np.ndarray, wide:
         factors = [min((bits + (1 << 15)) >> 16, 0x7FFF) * 2.0 ** (power - 15) for bits, power in pairs]
     else:
         factors = [bits * 2.0 ** (max(power, 0) - 31) for bits, power in pairs]
-    multiplied = combined(site, "Multiply", x, np.array(factors))
-    rounded = site.step("ElementWiseFloor", [combined(site, "Add", multiplied, 0.5)])
+    multiplied = combine(node, "Multiply", x, np.array(factors))
+    rounded = node.step("ElementWiseFloor", [combine(node, "Add", multiplied, 0.5)])
     divisors = np.array([2.0 ** max(-power, 0) for _, power in pairs])
     if wide or (divisors == 1).all():
         return rounded
-    size = combined(site, "Multiply", site.step("ElementWiseAbs", [rounded]), 1 / divisors)
-    size = site.step("ElementWiseFloor", [combined(site, "Add", size, 0.5)])
-    return combined(site, "Multiply", size, site.step("ElementWiseSign", [rounded]))
+    size = combine(node, "Multiply", node.step("ElementWiseAbs", [rounded]), 1 / divisors)
+    size = node.step("ElementWiseFloor", [combine(node, "Add", size, 0.5)])
+    return combine(node, "Multiply", size, node.step("ElementWiseSign", [rounded]))
 
 
-def saturated(site: OperatorContext, x: Tensor, low: float, high: float) -> Tensor:
+def saturate(node: OperatorContext, x: Tensor, low: float, high: float) -> Tensor:
     """Limit integers to a range."""
-    return combined(site, "Minimum", combined(site, "Maximum", x, low), high)
+    return combine(node, "Minimum", combine(node, "Maximum", x, low), high)
 
 
-def in_range_of(site: OperatorContext, x: Tensor, dtype: DataType) -> Tensor:
+def in_range_of(node: OperatorContext, x: Tensor, dtype: DataType) -> Tensor:
     """Limit integers to the range of a data type."""
     info = np.iinfo(dtype.numpy)
-    return saturated(site, x, info.min, info.max)
+    return saturate(node, x, info.min, info.max)
 
 
-def stored(site: OperatorContext, x: Tensor, dtype: DataType, quantization: Quantization | None = None) -> Tensor:
+def store_as(node: OperatorContext, x: Tensor, dtype: DataType, quantization: Quantization | None = None) -> Tensor:
     """Return integers in doubles, which are in range, as the stored elements of a data type."""
-    return site.step("Cast", [x], dtype=dtype, quantization=quantization)
+    return node.step("Cast", [x], dtype=dtype, quantization=quantization)
 
 
-def product(site: OperatorContext, x: Tensor, zero: int, weights: np.ndarray) -> Tensor:
+def product(node: OperatorContext, x: Tensor, zero: int, weights: np.ndarray) -> Tensor:
     """Multiply rows [rows, in] of stored 8-bit or 16-bit integers, less their zero point, by 8-bit weights [out, in].
 
     16-bit integers are multiplied in two halves, of which the lower one has no sign. The result is in doubles.
     """
-    matrix = site.graph.constant(f"{site.name}/weights", np.ascontiguousarray(weights.T))
+    matrix = node.graph.constant(f"{node.name}/weights", np.ascontiguousarray(weights.T))
     if x.dtype.itemsize == 1:
-        point = site.graph.constant(f"{site.name}/zero", np.array([zero], x.dtype.numpy))
-        plain = site.step("Cast", [x], dtype=DataType.of(x.dtype.numpy))
-        return doubles(site, site.step("MatMulInteger", [plain, matrix, point], dtype=DataType.INT_32))
-    whole = doubles(site, x)
-    upper = site.step("ElementWiseFloor", [combined(site, "Multiply", whole, 1 / 256)])
-    lower = combined(site, "Subtract", whole, combined(site, "Multiply", upper, 256.0))
+        point = node.graph.constant(f"{node.name}/zero", np.array([zero], x.dtype.numpy))
+        plain = node.step("Cast", [x], dtype=DataType.of(x.dtype.numpy))
+        return doubles(node, node.step("MatMulInteger", [plain, matrix, point], dtype=DataType.INT_32))
+    whole = doubles(node, x)
+    upper = node.step("ElementWiseFloor", [combine(node, "Multiply", whole, 1 / 256)])
+    lower = combine(node, "Subtract", whole, combine(node, "Multiply", upper, 256.0))
     parts = []
     for part, dtype in ((upper, DataType.INT_8), (lower, DataType.UINT_8)):
-        bytes_ = stored(site, part, dtype)
-        parts.append(doubles(site, site.step("MatMulInteger", [bytes_, matrix], dtype=DataType.INT_32)))
-    total = combined(site, "Add", combined(site, "Multiply", parts[0], 256.0), parts[1])
-    return combined(site, "Subtract", total, zero * weights.astype(np.float64).sum(1)) if zero else total
+        bytes_ = store_as(node, part, dtype)
+        parts.append(doubles(node, node.step("MatMulInteger", [bytes_, matrix], dtype=DataType.INT_32)))
+    total = combine(node, "Add", combine(node, "Multiply", parts[0], 256.0), parts[1])
+    return combine(node, "Subtract", total, zero * weights.astype(np.float64).sum(1)) if zero else total
 
 
 # --- softmax of 8-bit integers with a result of 16 bits ----------------------------------------------------------
 
 
-def wide_softmax(site: OperatorContext, x: Tensor, axis: int, beta: float) -> Tensor:
+def wide_softmax(node: OperatorContext, x: Tensor, axis: int, beta: float) -> Tensor:
     """Emit the softmax of 8-bit integers along the last axis with a result of 16 bits, in the arithmetic of LiteRT.
 
     Exponentials come from a table, by the distance to the largest element. They are floats and added up in their order,
     so their sum is the last one of a cumulative sum; quotients are rounded half away from zero.
     """
-    before, after = x.quantization, site.output().quantization()
+    before, after = x.quantization, node.output().quantization()
     if before is None or after is None or before.axis is not None:
-        site.refuse("its input and its result need a scale each")
+        node.refuse("its input and its result need a scale each")
     step = -np.float32(before.scale) * np.float32(beta)
     table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
-    stored_x = site.step("Cast", [x], dtype=DataType.INT_32)
-    largest = site.step("ReduceMax", [stored_x], {"axes": [axis], "keep_dims": True})
-    distances = site.step("ElementWiseSubtract", [largest, stored_x])
-    powers = site.step("Gather", [site.constant(table, "table"), distances], {"axis": 0})
-    sums = site.step("CumulativeSum", [powers], {"axis": axis})
+    stored_x = node.step("Cast", [x], dtype=DataType.INT_32)
+    largest = node.step("ReduceMax", [stored_x], {"axes": [axis], "keep_dims": True})
+    distances = node.step("ElementWiseSubtract", [largest, stored_x])
+    powers = node.step("Gather", [node.constant(table, "table"), distances], {"axis": 0})
+    sums = node.step("CumulativeSum", [powers], {"axis": axis})
     last = [(0, size, 1) for size in x.dims[:-1]] + [(x.dims[-1] - 1, x.dims[-1], 1)]
-    total = site.step("StridedSlice", [sums], {"ranges": np.array(last, np.int64)})
-    scaled = site.step("ElementWiseMultiply", [total, site.constant(np.array([after.scale], np.float32), "scale")])
-    factor = site.step("ElementWiseDivide", [site.constant(np.ones(1, np.float32), "one"), scaled])
-    quotients = doubles(site, site.step("ElementWiseMultiply", [powers, factor]))
-    rounded = site.step("ElementWiseFloor", [combined(site, "Add", quotients, 0.5)])
-    shifted = combined(site, "Add", rounded, float(after.zero_point))
-    return site.emit("Cast", [in_range_of(site, shifted, DataType.SFIXED_POINT_16)])
+    total = node.step("StridedSlice", [sums], {"ranges": np.array(last, np.int64)})
+    scaled = node.step("ElementWiseMultiply", [total, node.constant(np.array([after.scale], np.float32), "scale")])
+    factor = node.step("ElementWiseDivide", [node.constant(np.ones(1, np.float32), "one"), scaled])
+    quotients = doubles(node, node.step("ElementWiseMultiply", [powers, factor]))
+    rounded = node.step("ElementWiseFloor", [combine(node, "Add", quotients, 0.5)])
+    shifted = combine(node, "Add", rounded, float(after.zero_point))
+    return node.emit("Cast", [in_range_of(node, shifted, DataType.SFIXED_POINT_16)])
 
 
 # --- sigmoid and tanh of 16-bit integers -------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _sigmoids() -> np.ndarray:
     return np.minimum(np.rint(65536 * (y - _TABLE_STEP**2 / 16 * curvature)), 65535).astype(np.int64)
 
 
-def _interpolated(x: np.ndarray, bits: int, last: int) -> np.ndarray:
+def _interpolate(x: np.ndarray, bits: int, last: int) -> np.ndarray:
     """Interpolate the table between entries that are 2**bits apart; beyond it, return `last`."""
     table = _sigmoids()
     index = np.minimum(x >> bits, 255)
@@ -150,7 +150,7 @@ def _interpolated(x: np.ndarray, bits: int, last: int) -> np.ndarray:
 def sigmoid_table() -> np.ndarray:
     """Return the sigmoid of each 16-bit integer, from the lowest on: of units of 2**-12, in units of 2**-15."""
     x = 3 * np.arange(-(1 << 15), 1 << 15)
-    y = _interpolated(np.abs(x), 9, 0x7FFF << 10)
+    y = _interpolate(np.abs(x), 9, 0x7FFF << 10)
     return (np.where(x >= 0, y + (1 << 9), (1 << 25) - y + (1 << 9) - 1) >> 10).astype(np.int16)
 
 
@@ -159,14 +159,12 @@ def tanh_table(power: int) -> np.ndarray:
     x = np.arange(-(1 << 15), 1 << 15)
     shift = power + 12
     x = 3 * x << shift if shift >= 0 else (3 * x + (1 << (-shift - 1))) >> -shift
-    y = _interpolated(np.abs(x), 8, 0xFFFF << 8)
+    y = _interpolate(np.abs(x), 8, 0xFFFF << 8)
     return (np.where(x >= 0, y - (1 << 23) + (1 << 7), -y + (1 << 23) + (1 << 7) - 1) >> 8).astype(np.int16)
 
 
-def looked_up(site: OperatorContext, x: Tensor, table: np.ndarray, name: str) -> Tensor:
+def look_up(node: OperatorContext, x: Tensor, table: np.ndarray, name: str) -> Tensor:
     """Look up 16-bit integers, in doubles, in a table of all results; `name` tells tables apart."""
-    key = ("table", name)
-    if key not in site.derived:
-        site.derived[key] = site.graph.constant(name, table)
-    index = site.step("Cast", [combined(site, "Add", x, float(1 << 15))], dtype=DataType.INT_32)
-    return doubles(site, site.step("Gather", [site.derived[key], index], {"axis": 0}))
+    entries = node.derive(("table", name), lambda: node.graph.constant(name, table))
+    index = node.step("Cast", [combine(node, "Add", x, float(1 << 15))], dtype=DataType.INT_32)
+    return doubles(node, node.step("Gather", [entries, index], {"axis": 0}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +19,7 @@ from isthmus.frontends.tflite.entries import (
     TfliteModel,
     TfliteSparsity,
     TfliteTensor,
-    oversized,
+    oversized_name,
 )
 from isthmus.frontends.tflite.schema import (
     CUSTOM,
@@ -105,14 +106,9 @@ class SharedTables:
 class SubgraphEntry(Subgraph):
     """A subgraph of a file; its tensors and operators are read when they are first requested, and kept.
 
-    Parameters
-    ----------
-    shared
-        Data that all subgraphs of the file share.
-    index
-        The number of the subgraph.
-    table
-        The subgraph's table in the file.
+    - `shared`: data that all subgraphs of the file share.
+    - `index`: the number of the subgraph.
+    - `table`: the subgraph's table in the file.
     """
 
     def __init__(self, shared: SharedTables, index: int, table: Table) -> None:
@@ -134,13 +130,11 @@ class SubgraphEntry(Subgraph):
         if array is None:
             return ()
         if array.size > MAX_OPERANDS:
-            self.shared.file.refuse(f"{table.what} has {array.size} {what}, more than {MAX_OPERANDS}", table.start)
+            table.refuse(f"{table.what} has {array.size} {what}, more than {MAX_OPERANDS}")
         wrong = array[(array < -1) | (array >= len(self._tensors))]
         if wrong.size:
-            self.shared.file.refuse(
-                f"the {what} of {table.what} name tensor {wrong[0]}, subgraph {self.index} has {len(self._tensors)}",
-                table.start,
-            )
+            count = len(self._tensors)
+            table.refuse(f"the {what} of {table.what} name tensor {wrong[0]}, subgraph {self.index} has {count}")
         return tuple(int(i) for i in array)
 
     @property
@@ -162,43 +156,34 @@ class SubgraphEntry(Subgraph):
 
     def _tensor(self, index: int, table: Table) -> TfliteTensor:
         """Read tensor `index`; refuse a type, shape or quantization that no valid file has."""
-        file = self.shared.file
         number = table.integer(TensorField.TYPE, "i8")
         try:
             type_ = ElementType(number)
         except ValueError:
-            file.refuse(f"{table.what} has the unknown type {number}", table.start)
+            table.refuse(f"{table.what} has the unknown type {number}")
         if table.integer(TensorField.EXTERNAL_BUFFER, "u32"):
-            file.refuse(f"{table.what} keeps its data in another file", table.start)
+            table.refuse(f"{table.what} keeps its data in another file")
         shape = self._shape(table, TensorField.SHAPE)
         signature = self._shape(table, TensorField.SHAPE_SIGNATURE) or shape
         if any(d < 0 for d in shape):
             shape = tuple(max(d, 1) for d in shape)
         if len(signature) != len(shape):
-            file.refuse(
-                f"{table.what} has a shape of rank {len(shape)} and a signature of rank {len(signature)}", table.start
-            )
+            table.refuse(f"{table.what} has a shape of rank {len(shape)} and a signature of rank {len(signature)}")
         quantization = table.table(TensorField.QUANTIZATION, f"the quantization of {table.what}")
-        scales = zero_points = None
-        axis = 0
+        scales, zero_points, axis = None, None, 0
         if quantization is not None and not quantization.integer(QuantizationField.DETAILS_TYPE, "u8"):
             scales = quantization.array(QuantizationField.SCALE, np.float32)
             zero_points = quantization.array(QuantizationField.ZERO_POINT, np.int64)
             axis = quantization.integer(QuantizationField.QUANTIZED_DIMENSION, "i32")
             if scales is not None and scales.size > MAX_CHANNELS:
-                file.refuse(f"{table.what} has {scales.size} scales, more than {MAX_CHANNELS}", table.start)
+                table.refuse(f"{table.what} has {scales.size} scales, more than {MAX_CHANNELS}")
+        scales = np.zeros(0, np.float32) if scales is None else scales
+        zero_points = np.zeros(0, np.int64) if zero_points is None else zero_points
+        name, buffer = table.text(TensorField.NAME) or f"tensor_{index}", table.integer(TensorField.BUFFER, "u32")
+        is_variable = bool(table.number(TensorField.IS_VARIABLE, "bool", False))
+        sparsity = table.table(TensorField.SPARSITY, f"the sparsity of {table.what}")
         return TfliteTensor(
-            index,
-            table.text(TensorField.NAME) or f"tensor_{index}",
-            type_,
-            shape,
-            signature,
-            table.integer(TensorField.BUFFER, "u32"),
-            bool(table.number(TensorField.IS_VARIABLE, "bool", False)),
-            np.zeros(0, np.float32) if scales is None else scales,
-            np.zeros(0, np.int64) if zero_points is None else zero_points,
-            axis,
-            table.table(TensorField.SPARSITY, f"the sparsity of {table.what}"),
+            index, name, type_, shape, signature, buffer, is_variable, scales, zero_points, axis, sparsity
         )
 
     def _shape(self, table: Table, field: int) -> tuple[int, ...]:
@@ -207,9 +192,9 @@ class SubgraphEntry(Subgraph):
         if array is None:
             return ()
         if array.size > MAX_RANK:
-            self.shared.file.refuse(f"{table.what} has rank {array.size}, above {MAX_RANK}", table.start)
+            table.refuse(f"{table.what} has rank {array.size}, above {MAX_RANK}")
         if array.size and array.min() < -1:
-            self.shared.file.refuse(f"{table.what} has the dimension {array.min()}", table.start)
+            table.refuse(f"{table.what} has the dimension {array.min()}")
         return tuple(int(d) for d in array)
 
     def operators(self) -> Iterator[OperatorEntry]:
@@ -225,33 +210,25 @@ class SubgraphEntry(Subgraph):
         code = self.shared.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
         if custom is not None and custom.size > MAX_CUSTOM_OPTIONS:
-            code, custom = oversized(code, custom.size), None
-        return OperatorEntry(
-            index,
-            code,
-            self._indices(table, OperatorField.INPUTS, "inputs"),
-            self._indices(table, OperatorField.OUTPUTS, "outputs"),
-            _options(table, OPTIONS.get(code)),
-            b"" if custom is None else custom.tobytes(),
-        )
+            code, custom = oversized_name(code, custom.size), None
+        inputs = self._indices(table, OperatorField.INPUTS, "inputs")
+        outputs = self._indices(table, OperatorField.OUTPUTS, "outputs")
+        options = _options(table, OPTIONS.get(code))
+        return OperatorEntry(index, code, inputs, outputs, options, b"" if custom is None else custom.tobytes())
 
 
 class ModelFile(TfliteModel):
     """A TFLite file: its subgraphs, the names of its operators, the bytes of its buffers.
 
-    Parameters
-    ----------
-    data
-        The bytes of the file; constants are views of them.
-    name
-        The name of the file, for messages.
+    - `data`: the bytes of the file; constants are views of them.
+    - `name`: the name of the model, that of its file without the suffix. Messages name the file.
     """
 
     def __init__(self, data: bytes | memoryview, name: str) -> None:
         view = memoryview(data)
         if not view.contiguous:
             view = memoryview(bytes(view))
-        self.name = name
+        self.name = Path(name).stem
         self.file = File(view.cast("B"), name)
         self.nbytes = len(self.file.data)
         self.root = self.file.root(IDENTIFIER)
@@ -290,23 +267,21 @@ class ModelFile(TfliteModel):
         return self.shared.buffer(index)
 
 
-def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
+def _options(operator: Table, schema: OptionsTable | None) -> dict[str, Any]:
     """Return the options of an operator, or defaults if the file has none or another operator's.
 
-    `known` describes the options that are read; None if the operator has none.
+    `schema` describes the options that are read; None if the operator has none.
     """
-    if known is None:
+    if schema is None:
         return {}
-    kind, field = (
-        (OperatorField.OPTIONS_2_TYPE, OperatorField.OPTIONS_2)
-        if known.second
-        else (OperatorField.OPTIONS_TYPE, OperatorField.OPTIONS)
-    )
+    kind, field = OperatorField.OPTIONS_TYPE, OperatorField.OPTIONS
+    if schema.second:
+        kind, field = OperatorField.OPTIONS_2_TYPE, OperatorField.OPTIONS_2
     table = None
-    if operator.integer(kind, "u8") == known.union:
+    if operator.integer(kind, "u8") == schema.union:
         table = operator.table(field, f"the options of {operator.what}")
     values: dict[str, Any] = {}
-    for name, option in known.fields.items():
+    for name, option in schema.fields.items():
         if table is None:
             values[name] = option.default
         elif option.kind == "text":
@@ -314,7 +289,7 @@ def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
         elif option.kind == "i32[]":
             array = table.array(option.field, np.int32)
             if array is not None and array.size > MAX_RANK:
-                table.file.refuse(f"{name} of {table.what} has {array.size} elements, above {MAX_RANK}", table.start)
+                table.refuse(f"{name} of {table.what} has {array.size} elements, above {MAX_RANK}")
             values[name] = option.default if array is None else [int(v) for v in array]
         else:
             values[name] = table.number(option.field, option.kind, option.default)  # type: ignore[arg-type]
@@ -355,5 +330,5 @@ def _index_vector(table: Table, kind: int, field: int) -> np.ndarray:
     vector = table.table(field, f"an index vector of {table.what}")
     array = None if dtype is None or vector is None else vector.array(0, dtype)
     if array is None:
-        table.file.refuse(f"{table.what} lacks an index vector", table.start)
+        table.refuse(f"{table.what} lacks an index vector")
     return array

@@ -39,14 +39,10 @@ _MAX_TENSORS = 100_000
 class ArenaTensor:
     """A tensor of the main subgraph that is in the runtime's arena.
 
-    Parameters
-    ----------
-    index
-        The number of the tensor.
-    bytes
-        Its size in the arena.
-    first, last
-        The numbers of the first and last operator that use it; it occupies its memory from one to the other.
+    - `index`: the number of the tensor.
+    - `bytes`: its size in the arena.
+    - `first`, `last`: the numbers of the first and last operator that use it; it occupies its memory from one to the
+      other.
     """
 
     index: int
@@ -109,10 +105,8 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
 
 
 def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
-    """Return all subgraphs, the main one first. Refuse a file with too many tensors and operators.
-
-    The size of the file does not limit their number: a damaged file may refer to one table many times.
-    """
+    """Return all subgraphs, the main one first. Refuse a file with too many tensors and operators."""
+    # The size of the file does not limit their number: a damaged file may refer to one table many times.
     subgraphs, total = [], 0
     for index in range(model.subgraph_count):
         subgraphs.append(model.subgraph(index))
@@ -156,7 +150,7 @@ def _bytes(entry: TfliteTensor) -> int:
 
 def _root(model: ModelFile, plan: bytes) -> TableFields:
     """Return the new root: the old fields, and the lists of buffers and of metadata with the plan."""
-    root, buffers, kept_metadata, number = _parts(model)
+    root, buffers, other_metadata, number = _parts(model)
     # The plan's buffer replaces that of an old plan, or is added at the end.
     contents = old_tables(buffers)
     contents[number : number + 1] = [{BufferField.DATA: ("array", np.frombuffer(plan, np.uint8))}]
@@ -165,7 +159,7 @@ def _root(model: ModelFile, plan: bytes) -> TableFields:
         **old_references(root, [field for field in ModelField if field != ModelField.VERSION]),
         ModelField.VERSION: ("u32", VERSION),
         ModelField.BUFFERS: ("tables", contents),
-        ModelField.METADATA: ("tables", [*old_tables(kept_metadata), entry]),
+        ModelField.METADATA: ("tables", [*old_tables(other_metadata), entry]),
     }
 
 
@@ -177,8 +171,8 @@ def _parts(model: ModelFile) -> tuple[Table, list[Table], list[Table], int]:
     if not buffers:
         model.file.refuse("it has no buffers")
     entries = list(root.tables(ModelField.METADATA, "metadata entry"))
-    kept = [entry for entry in entries if entry.text(MetadataField.NAME) != METADATA_NAME]
-    used = {entry.integer(MetadataField.BUFFER, "u32") for entry in kept}
+    others = [entry for entry in entries if entry.text(MetadataField.NAME) != METADATA_NAME]
+    used = {entry.integer(MetadataField.BUFFER, "u32") for entry in others}
     used |= {s.tensor(i).buffer for s in _subgraphs(model) for i in range(s.tensor_count)}
     free = {entry.integer(MetadataField.BUFFER, "u32") for entry in entries} - used - {0}
-    return root, buffers, kept, next((n for n in sorted(free) if n < len(buffers)), len(buffers))
+    return root, buffers, others, next((n for n in sorted(free) if n < len(buffers)), len(buffers))

@@ -6,7 +6,7 @@ A final result takes the name, type and quantization that the file declares for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from isthmus.frontends.tflite.entries import OperatorEntry, TfliteTensor
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, Activation, ElementType, Padding
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor, folding
+from isthmus.graph.operation import Operands, Params
 from isthmus.graph.ops import OPERATIONS
 
 QUANTIZED_TYPES = frozenset(
@@ -69,16 +70,10 @@ class Complex:
 class OperatorContext:
     """One operator during conversion.
 
-    Parameters
-    ----------
-    graph
-        The graph that receives the operations.
-    entry
-        The operator in the model.
-    inputs
-        The operands, None for an absent one.
-    outputs, names
-        The declarations of the results, and their names in the graph.
+    - `graph`: the graph that receives the operations.
+    - `entry`: the operator in the model.
+    - `inputs`: the operands, None for an absent one.
+    - `outputs`, `names`: the declarations of the results, and their names in the graph.
     """
 
     graph: Graph
@@ -86,7 +81,7 @@ class OperatorContext:
     inputs: list[Tensor | None]
     outputs: list[TfliteTensor]
     names: list[str]
-    derived: dict[tuple[Any, ...], Tensor]
+    derived: dict[Hashable, Tensor]
     """Constants derived from others (transposed, dequantized), so that each is made only once."""
     declared: list[TfliteTensor | None] = field(default_factory=list)
     """The declarations of the operands, None for an absent one."""
@@ -103,23 +98,28 @@ class OperatorContext:
         """The operator's options."""
         return self.entry.options
 
+    @property
+    def what(self) -> str:
+        """The operator in messages."""
+        return f"operator '{self.name}' ({self.entry.code})"
+
     def refuse(self, rule: str) -> NoReturn:
         """Refuse an invalid operator."""
-        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"operator '{self.name}' ({self.entry.code})", rule)
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, self.what, rule)
 
     def unsupported(self, rule: str) -> NoReturn:
         """Refuse a valid operator that cannot be converted."""
-        raise unsupported(f"operator '{self.name}' ({self.entry.code})", rule)
+        raise unsupported(self.what, rule)
 
     # Operands
 
-    def given(self, index: int) -> Tensor | None:
+    def optional(self, index: int) -> Tensor | None:
         """Return operand `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def input(self, index: int = 0) -> Tensor:
         """Return operand `index`, which must be present."""
-        tensor = self.given(index)
+        tensor = self.optional(index)
         if tensor is None:
             self.refuse(f"input {index} is missing")
         return tensor
@@ -130,7 +130,7 @@ class OperatorContext:
             self.refuse(f"output {index} is missing")
         return self.outputs[index]
 
-    def ranked(self, index: int, *ranks: int) -> Tensor:
+    def input_of_rank(self, index: int, *ranks: int) -> Tensor:
         """Return operand `index`, which must have one of these ranks."""
         tensor = self.input(index)
         if tensor.rank not in ranks:
@@ -181,12 +181,8 @@ class OperatorContext:
     def padding(self, size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
         """Return how much a window operator pads one axis before and after.
 
-        Parameters
-        ----------
-        size
-            The input's size along the axis.
-        kernel, stride, dilation
-            The window's size, the step between windows and the step between taps.
+        - `size`: the input's size along the axis.
+        - `kernel`, `stride`, `dilation`: the window's size, the step between windows and the step between taps.
         """
         if self.options["padding"] == Padding.VALID:
             return 0, 0
@@ -202,48 +198,30 @@ class OperatorContext:
     # Results
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: dict[str, Any] | None = None,
-        *,
-        dims: Sequence[int] | None = None,
+        self, op: str, inputs: Operands, params: Params | None = None, *, dims: Sequence[int] | None = None
     ) -> Tensor:
         """Emit the operation that computes the operator's only result; `dims` only if it cannot derive them."""
         return self.emit_all(op, inputs, params, dims=None if dims is None else [dims])[0]
 
     def emit_all(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: dict[str, Any] | None = None,
-        *,
-        dims: Sequence[Sequence[int]] | None = None,
+        self, op: str, inputs: Operands, params: Params | None = None, *, dims: Sequence[Sequence[int]] | None = None
     ) -> list[Tensor]:
         """Emit the operation that computes all of the operator's results."""
         # Refuse an operator without results.
         self.output()
         if any(entry.scales.size > 1 for entry in self.outputs):
             self.unsupported("results quantized per channel are not supported")
+        dtypes = [data_type(entry) for entry in self.outputs]
+        quantizations = [declared_quantization(entry) for entry in self.outputs]
+        shapes = None if dims is None else [tuple(d) for d in dims]
         return self._emit(
-            op,
-            inputs,
-            params,
-            name=self.name,
-            dims=None if dims is None else [tuple(d) for d in dims],
-            dtypes=[data_type(entry) for entry in self.outputs],
-            quantizations=[declared_quantization(entry) for entry in self.outputs],
-            outputs=len(self.outputs),
-            output_names=self.names,
-        )
+            op, inputs, params, name=self.name, dims=shapes, dtypes=dtypes, quantizations=quantizations,
+            outputs=len(self.outputs), output_names=self.names,
+        )  # fmt: skip
 
-    def _emit(
-        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
-    ) -> list[Tensor]:
-        """Fold the operation if all its inputs are constants, unless computing it now would take too long.
-
-        `more` are further arguments of `Graph.emit`.
-        """
+    def _emit(self, op: str, inputs: Operands, params: Params | None, **more: Any) -> list[Tensor]:
+        """Fold the operation if all its inputs are constants, unless computing it now would take too long."""
+        # `more` are further arguments of `Graph.emit`.
         sizes = [t.elements for t in inputs if t is not None]
         products = 0
         traits = OPERATIONS[op].traits
@@ -254,13 +232,8 @@ class OperatorContext:
             return self.graph.emit(op, inputs, params, **more)
         return folding.emit(self.graph, op, inputs, params, **more)
 
-    def activated(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: dict[str, Any] | None = None,
-        *,
-        dims: Sequence[int] | None = None,
+    def emit_activated(
+        self, op: str, inputs: Operands, params: Params | None = None, *, dims: Sequence[int] | None = None
     ) -> list[Tensor]:
         """Emit the result, followed by the operator's fused activation if it has one.
 
@@ -280,25 +253,14 @@ class OperatorContext:
         return [self.emit(activation, [before], activation_params)]
 
     def step(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: dict[str, Any] | None = None,
-        *,
-        dims: Sequence[int] | None = None,
-        dtype: DataType | None = None,
-        quantization: Quantization | None = None,
-    ) -> Tensor:
+        self, op: str, inputs: Operands, params: Params | None = None, *, dims: Sequence[int] | None = None,
+        dtype: DataType | None = None, quantization: Quantization | None = None,
+    ) -> Tensor:  # fmt: skip
         """Emit an intermediate operation; its type is that of its first input unless given."""
-        return self._emit(
-            op,
-            inputs,
-            params,
-            name=f"{self.name}/{op}",
-            dims=None if dims is None else [tuple(dims)],
-            dtypes=None if dtype is None else [dtype],
-            quantizations=None if dtype is None else [quantization],
-        )[0]
+        shapes = None if dims is None else [tuple(dims)]
+        dtypes, quantizations = (None, None) if dtype is None else ([dtype], [quantization])
+        name = f"{self.name}/{op}"
+        return self._emit(op, inputs, params, name=name, dims=shapes, dtypes=dtypes, quantizations=quantizations)[0]
 
     def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
         """Reshape an intermediate value."""
@@ -316,13 +278,13 @@ class OperatorContext:
         """Create an intermediate constant."""
         return self.graph.constant(f"{self.name}/{name or 'constant'}", value)
 
-    def known(self, value: np.ndarray) -> list[Tensor]:
+    def emit_constant(self, value: np.ndarray) -> list[Tensor]:
         """Return a result that is a constant."""
         entry = self.output()
         dtype = data_type(entry)
         return [self.graph.constant(self.name, np.asarray(value, dtype.numpy), declared_quantization(entry), dtype)]
 
-    def limited(self, dims: Sequence[int], itemsize: int = 8) -> tuple[int, ...]:
+    def check_size(self, dims: Sequence[int], itemsize: int = 8) -> tuple[int, ...]:
         """Check that a constant of these dimensions is not too large to be created; return them."""
         if any(d < 0 for d in dims) or len(dims) > 8 or math.prod(dims) * itemsize > MAX_CONSTANT_BYTES:
             self.refuse(f"a constant of dimensions {list(dims)} cannot be made")
@@ -330,23 +292,29 @@ class OperatorContext:
 
     # Weights
 
-    def transposed(self, tensor: Tensor, perm: Sequence[int]) -> Tensor:
+    def derive(self, key: Hashable, create: Callable[[], Tensor]) -> Tensor:
+        """Return the constant with this key, which is created only once in a model."""
+        if key not in self.derived:
+            self.derived[key] = create()
+        return self.derived[key]
+
+    def transpose(self, tensor: Tensor, perm: Sequence[int]) -> Tensor:
         """Transpose weights to QNN's axis order; the axis of a per-channel quantization moves with them."""
         perm = tuple(perm)
         if tensor.rank != len(perm):
             self.refuse(f"'{tensor.name}' must have rank {len(perm)}, has rank {tensor.rank}")
-        key = ("transposed", tensor.name, perm)
-        if key in self.derived:
-            return self.derived[key]
         quantization = tensor.quantization
         if quantization is not None and quantization.axis is not None:
             quantization = quantization.transposed(perm, tensor.dims)
-        if tensor.is_static and tensor.data is not None:
-            value = np.ascontiguousarray(tensor.data.transpose(perm))
-            constant = self.graph.constant(f"{tensor.name}/transposed", value, quantization, tensor.dtype)
-            self.derived[key] = constant
-            return constant
-        return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)
+        data = tensor.data
+        if data is None or not tensor.is_static:
+            return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)
+
+        def rearrange() -> Tensor:
+            array = np.ascontiguousarray(data.transpose(perm))
+            return self.graph.constant(f"{tensor.name}/transposed", array, quantization, tensor.dtype)
+
+        return self.derive(("transposed", tensor.name, perm), rearrange)
 
     def real(self, tensor: Tensor, dtype: DataType = DataType.FLOAT_32) -> Tensor:
         """Return weights as floats of a type; quantized weights of a float operator are dequantized."""
@@ -372,7 +340,7 @@ class OperatorContext:
         In a quantized operator the file's integers have no scale of their own; theirs is the product of the scales of
         the activations and the weights.
         """
-        tensor = self.given(index)
+        tensor = self.optional(index)
         if tensor is None:
             return None
         if tensor.elements != channels:
@@ -384,23 +352,14 @@ class OperatorContext:
         if tensor.dtype not in (DataType.INT_32, DataType.INT_64):
             self.refuse(f"the bias '{tensor.name}' must hold 32 or 64-bit integers, is {tensor.dtype.name}")
         limit = np.iinfo(np.int32)
-        if (
-            tensor.dtype is DataType.INT_64
-            and tensor.elements
-            and (tensor.data.min() < limit.min or tensor.data.max() > limit.max)
-        ):
+        if tensor.elements and (tensor.data.min() < limit.min or tensor.data.max() > limit.max):
             self.unsupported(f"the bias '{tensor.name}' does not fit 32 bits")
         scales = tuple(activations.quantization.scale * s for s in weights.quantization.scales)
-        key = ("bias", tensor.name, scales)
-        constant = self.derived.get(key)
-        if constant is None:
-            axis = None if weights.quantization.axis is None else 0
-            constant = self.derived[key] = self.graph.constant(
-                f"{tensor.name}/bias",
-                tensor.data.astype(np.int32).reshape(channels),
-                Quantization(scales, (0,) * len(scales), axis),
-            )
-        return constant
+        quantization = Quantization(scales, (0,) * len(scales), None if weights.quantization.axis is None else 0)
+        array = tensor.data.astype(np.int32).reshape(channels)
+        return self.derive(
+            ("bias", tensor.name, scales), lambda: self.graph.constant(f"{tensor.name}/bias", array, quantization)
+        )
 
 
 def declared_quantization(entry: TfliteTensor) -> Quantization | None:

@@ -1,4 +1,7 @@
-"""All operators that are converted on their own, by name. The walk handles subgraph calls and variables."""
+"""All operators that are converted on their own, by name, from one table per family (see `Converter`).
+
+The walk handles subgraph calls and variables.
+"""
 
 from isthmus.frontends.tflite import convolution, detection, elementwise, movement, recurrent, reduction, spectrum
 from isthmus.frontends.tflite.elementwise import Converter

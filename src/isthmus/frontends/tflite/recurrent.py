@@ -1,7 +1,4 @@
-"""Conversion of operators with a state that is kept between executions: the LSTM over a sequence, and SVDF.
-
-Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
-"""
+"""Conversion of operators with a state that is kept between executions: the LSTM over a sequence, and SVDF."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ import numpy as np
 
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.integer_arithmetic import (
-    combined,
+    combine,
     doubles,
     in_range_of,
-    looked_up,
+    look_up,
     product,
-    rescaled,
-    saturated,
+    rescale,
+    saturate,
     sigmoid_table,
-    stored,
+    store_as,
     tanh_table,
 )
 from isthmus.frontends.tflite.operator_context import OperatorContext, data_type, declared_quantization
@@ -29,62 +26,48 @@ from isthmus.graph import DataType, Tensor
 INPUT, HIDDEN_STATE, CELL_STATE = 0, 18, 19
 """Positions of the operands that are not weights."""
 WEIGHTS: dict[int, int] = {
-    # input, recurrent, bias, peephole, projection
-    1: 2,
-    2: 3,
-    3: 4,
-    16: 1,
-    4: 6,
-    5: 7,
-    6: 8,
-    17: 5,
-    7: 13,
-    8: 14,
-    9: 15,
-    21: 12,
-    18: 9,
-    19: 10,
-    20: 11,
-    22: 16,
-    23: 17,
-}
+    # A line each: input weights, recurrent weights, biases, peepholes, projection.
+    1: 2, 2: 3, 3: 4, 16: 1,
+    4: 6, 5: 7, 6: 8, 17: 5,
+    7: 13, 8: 14, 9: 15, 21: 12,
+    18: 9, 19: 10, 20: 11,
+    22: 16, 23: 17,
+}  # fmt: skip
 """TFLite's operand number for each weight operand of QNN."""
 LAYER_NORM = range(20, 24)
 """TFLite's operand numbers of the layer-norm weights."""
 
 
-def _sequence_lstm(site: OperatorContext) -> list[Tensor]:
-    """Convert to an Lstm over a time-first sequence, whose last states become the new values of the two variables.
-
-    `isthmus.graph.ops.recurrent` numbers its operands.
-    """
-    x = site.ranked(INPUT, 3)
-    if site.options["activation"] != Activation.TANH or site.options["diagonal"]:
-        site.unsupported("an LSTM with another activation than TANH, or diagonal weights, is not supported")
-    if any(site.given(i) is not None for i in LAYER_NORM):
-        site.unsupported("an LSTM with layer normalisation is not supported")
+def _sequence_lstm(node: OperatorContext) -> list[Tensor]:
+    """Convert to an Lstm over a time-first sequence, whose last states become the new values of the two variables."""
+    # `isthmus.graph.ops.recurrent` numbers its operands.
+    x = node.input_of_rank(INPUT, 3)
+    if node.options["activation"] != Activation.TANH or node.options["diagonal"]:
+        node.unsupported("an LSTM with another activation than TANH, or diagonal weights, is not supported")
+    if any(node.optional(i) is not None for i in LAYER_NORM):
+        node.unsupported("an LSTM with layer normalisation is not supported")
     if x.dtype is not DataType.FLOAT_32:
-        return _integer_lstm(site, x)
-    time_major = bool(site.options["time_major"])
+        return _integer_lstm(node, x)
+    time_major = bool(node.options["time_major"])
     if not time_major:
-        x = site.step("Transpose", [x], {"perm": (1, 0, 2)})
+        x = node.step("Transpose", [x], {"perm": (1, 0, 2)})
     inputs: list[Tensor | None] = [None] * 24
-    inputs[0], inputs[10], inputs[11] = x, site.input(HIDDEN_STATE), site.input(CELL_STATE)
+    inputs[0], inputs[10], inputs[11] = x, node.input(HIDDEN_STATE), node.input(CELL_STATE)
     for target, source in WEIGHTS.items():
-        tensor = site.given(source)
-        inputs[target] = None if tensor is None else site.real(tensor)
+        tensor = node.optional(source)
+        inputs[target] = None if tensor is None else node.real(tensor)
     while inputs[-1] is None:
         inputs.pop()
     params = {
-        "cell_clip_threshold": float(site.options["cell_clip"]),
-        "output_clip_threshold": float(site.options["proj_clip"]),
+        "cell_clip_threshold": float(node.options["cell_clip"]),
+        "output_clip_threshold": float(node.options["proj_clip"]),
     }
-    sequence, cell, hidden = site.graph.emit("Lstm", inputs, params, name=f"{site.name}/Lstm", outputs=3)
-    site.store(HIDDEN_STATE, hidden)
-    site.store(CELL_STATE, cell)
+    sequence, cell, hidden = node.graph.emit("Lstm", inputs, params, name=f"{node.name}/Lstm", outputs=3)
+    node.store(HIDDEN_STATE, hidden)
+    node.store(CELL_STATE, cell)
     if time_major:
-        return site.finish(sequence)
-    return [site.emit("Transpose", [sequence], {"perm": (1, 0, 2)})]
+        return node.finish(sequence)
+    return [node.emit("Transpose", [sequence], {"perm": (1, 0, 2)})]
 
 
 GATES = 4
@@ -93,9 +76,9 @@ _GATE_SCALE = 2.0**-12
 _UNIT_SCALE = 2.0**-15
 
 
-def _array(site: OperatorContext, index: int) -> np.ndarray:
+def _array(node: OperatorContext, index: int) -> np.ndarray:
     """Return the stored integers of a constant operand."""
-    return np.asarray(site.value(index))
+    return np.asarray(node.value(index))
 
 
 def _scale(tensor: Tensor) -> float:
@@ -110,121 +93,118 @@ def _zero(tensor: Tensor) -> int:
     return tensor.quantization.zero_point
 
 
-def _integer_lstm(site: OperatorContext, x: Tensor) -> list[Tensor]:
-    """Unroll an LSTM in integers, as LiteRT Micro computes it.
-
-    Gates have 16 bits, 12 of them after the point; sigmoid and tanh give 15. The hidden state has the type of the
-    input, the cell state 16 bits and a power of two as scale.
-    """
-    hidden, cell = site.input(HIDDEN_STATE), site.input(CELL_STATE)
-    weights = [site.input(index) for index in range(1, 1 + 2 * GATES)]
+def _integer_lstm(node: OperatorContext, x: Tensor) -> list[Tensor]:
+    """Unroll an LSTM in integers, as LiteRT Micro computes it."""
+    # Gates have 16 bits, 12 of them after the point; sigmoid and tanh give 15. The hidden state has the type of the
+    # input, the cell state 16 bits and a power of two as scale.
+    hidden, cell = node.input(HIDDEN_STATE), node.input(CELL_STATE)
+    weights = [node.input(index) for index in range(1, 1 + 2 * GATES)]
     if x.dtype not in (DataType.SFIXED_POINT_8, DataType.SFIXED_POINT_16) or hidden.dtype is not x.dtype:
-        site.unsupported(f"an LSTM of {x.dtype.name} is not supported")
+        node.unsupported(f"an LSTM of {x.dtype.name} is not supported")
     if cell.dtype is not DataType.SFIXED_POINT_16 or any(t.dtype is not DataType.SFIXED_POINT_8 for t in weights):
-        site.unsupported("an integer LSTM needs 8-bit weights and a 16-bit cell state")
-    if any(site.given(index) is not None for index in (9, 10, 11, 16, 17)):
-        site.unsupported("an integer LSTM with peepholes or a projection is not supported")
+        node.unsupported("an integer LSTM needs 8-bit weights and a 16-bit cell state")
+    if any(node.optional(index) is not None for index in (9, 10, 11, 16, 17)):
+        node.unsupported("an integer LSTM with peepholes or a projection is not supported")
     power = math.log2(_scale(cell))
     if power != int(power) or any(_zero(t) for t in (cell, *weights)):
-        site.refuse("the cell's scale must be a power of two, and cell and weights need the zero point 0")
-    clip = min(float(site.options["cell_clip"]) / _scale(cell), 32767.0) // 1 or math.inf
-    time_major = bool(site.options["time_major"])
+        node.refuse("the cell's scale must be a power of two, and cell and weights need the zero point 0")
+    clip = min(float(node.options["cell_clip"]) / _scale(cell), 32767.0) // 1 or math.inf
+    time_major = bool(node.options["time_major"])
     steps, batch = x.dims[:2] if time_major else x.dims[1::-1]
     units = weights[GATES].dims[1]
     # All gates at once: their weights stacked, one scale per output.
-    stacks = [np.concatenate([_array(site, first + g) for g in range(GATES)]) for first in (1, 1 + GATES)]
+    stacks = [np.concatenate([_array(node, first + g) for g in range(GATES)]) for first in (1, 1 + GATES)]
     scales = [
         np.repeat([_scale(weights[first + g]) * _scale(source) / _GATE_SCALE for g in range(GATES)], units)
         for first, source in ((0, x), (GATES, hidden))
     ]
-    biases = np.concatenate([np.zeros(units) if site.given(b) is None else _array(site, b) for b in range(12, 16)])
-    rows = x if time_major else site.step("Transpose", [x], {"perm": (1, 0, 2)})
+    biases = np.concatenate([np.zeros(units) if node.optional(b) is None else _array(node, b) for b in range(12, 16)])
+    rows = x if time_major else node.step("Transpose", [x], {"perm": (1, 0, 2)})
     wide = x.dtype is DataType.SFIXED_POINT_16
-    rows = site.reshape(rows, (steps * batch, x.dims[2]))
-    sums = combined(site, "Add", product(site, rows, _zero(x), stacks[0]), biases)
-    from_input = in_range_of(site, rescaled(site, sums, scales[0], wide), DataType.INT_16)
+    rows = node.reshape(rows, (steps * batch, x.dims[2]))
+    sums = combine(node, "Add", product(node, rows, _zero(x), stacks[0]), biases)
+    from_input = in_range_of(node, rescale(node, sums, scales[0], wide), DataType.INT_16)
     sigmoids, tanhs, cell_tanhs = sigmoid_table(), tanh_table(-12), tanh_table(int(power))
-    state = doubles(site, site.reshape(cell, (batch, units)))
-    hidden_now = site.reshape(hidden, (batch, units))
+    state = doubles(node, node.reshape(cell, (batch, units)))
+    hidden_now = node.reshape(hidden, (batch, units))
     results = []
     for step in range(steps):
-        sums = product(site, hidden_now, _zero(hidden), stacks[1])
-        gates = in_range_of(site, rescaled(site, sums, scales[1], wide), DataType.INT_16)
-        gates = combined(site, "Add", gates, _part(site, from_input, 0, step * batch, batch))
-        gates = in_range_of(site, gates, DataType.INT_16)
-        pieces = [_part(site, gates, 1, g * units, units) for g in range(GATES)]
-        enter, forget, leave = (looked_up(site, pieces[g], sigmoids, "lstm/sigmoid") for g in (0, 1, 3))
-        new = looked_up(site, pieces[2], tanhs, "lstm/tanh")
-        kept = rescaled(site, combined(site, "Multiply", forget, state), _UNIT_SCALE)
-        added = rescaled(site, combined(site, "Multiply", enter, new), _UNIT_SCALE**2 / _scale(cell))
-        state = combined(site, "Add", *(in_range_of(site, v, DataType.INT_16) for v in (kept, added)))
-        state = saturated(site, state, max(-32768.0, -clip), min(32767.0, clip))
-        shown = looked_up(site, state, cell_tanhs, f"lstm/tanh{int(power)}")
-        value = rescaled(site, combined(site, "Multiply", leave, shown), _UNIT_SCALE**2 / _scale(hidden))
-        value = in_range_of(site, combined(site, "Add", value, float(_zero(hidden))), hidden.dtype)
-        hidden_now = stored(site, value, hidden.dtype, hidden.quantization)
-        results.append(site.reshape(hidden_now, (1, batch, units)))
-    site.store(HIDDEN_STATE, site.reshape(hidden_now, hidden.dims))
-    site.store(CELL_STATE, site.reshape(stored(site, state, cell.dtype, cell.quantization), cell.dims))
-    sequence = site.step("Concat", results, {"axis": 0}) if steps > 1 else results[0]
+        sums = product(node, hidden_now, _zero(hidden), stacks[1])
+        gates = in_range_of(node, rescale(node, sums, scales[1], wide), DataType.INT_16)
+        gates = combine(node, "Add", gates, _part(node, from_input, 0, step * batch, batch))
+        gates = in_range_of(node, gates, DataType.INT_16)
+        pieces = [_part(node, gates, 1, g * units, units) for g in range(GATES)]
+        enter, forget, leave = (look_up(node, pieces[g], sigmoids, "lstm/sigmoid") for g in (0, 1, 3))
+        new = look_up(node, pieces[2], tanhs, "lstm/tanh")
+        remembered = rescale(node, combine(node, "Multiply", forget, state), _UNIT_SCALE)
+        added = rescale(node, combine(node, "Multiply", enter, new), _UNIT_SCALE**2 / _scale(cell))
+        state = combine(node, "Add", *(in_range_of(node, v, DataType.INT_16) for v in (remembered, added)))
+        state = saturate(node, state, max(-32768.0, -clip), min(32767.0, clip))
+        shown = look_up(node, state, cell_tanhs, f"lstm/tanh{int(power)}")
+        value = rescale(node, combine(node, "Multiply", leave, shown), _UNIT_SCALE**2 / _scale(hidden))
+        value = in_range_of(node, combine(node, "Add", value, float(_zero(hidden))), hidden.dtype)
+        hidden_now = store_as(node, value, hidden.dtype, hidden.quantization)
+        results.append(node.reshape(hidden_now, (1, batch, units)))
+    node.store(HIDDEN_STATE, node.reshape(hidden_now, hidden.dims))
+    node.store(CELL_STATE, node.reshape(store_as(node, state, cell.dtype, cell.quantization), cell.dims))
+    sequence = node.step("Concat", results, {"axis": 0}) if steps > 1 else results[0]
     if time_major:
-        return site.finish(sequence)
-    return [site.emit("Transpose", [sequence], {"perm": (1, 0, 2)})]
+        return node.finish(sequence)
+    return [node.emit("Transpose", [sequence], {"perm": (1, 0, 2)})]
 
 
-def _part(site: OperatorContext, matrix: Tensor, axis: int, first: int, count: int) -> Tensor:
+def _part(node: OperatorContext, matrix: Tensor, axis: int, first: int, count: int) -> Tensor:
     """Return some rows (axis 0) or columns (axis 1) of a matrix."""
     ranges = [(0, size, 1) for size in matrix.dims]
     ranges[axis] = (first, first + count, 1)
-    return site.step("StridedSlice", [matrix], {"ranges": ranges})
+    return node.step("StridedSlice", [matrix], {"ranges": ranges})
 
 
-def _svdf(site: OperatorContext) -> list[Tensor]:
-    """Convert a layer of filters over features and time; the state holds the features of the last steps.
-
-    Operands are the input [batch, in], feature weights [filters, in], time weights [filters, memory], a bias and the
-    state [batch, filters * memory]. Each output adds the results of `rank` filters.
-    """
-    x, feature_weights, time_weights, state = site.ranked(0, 2), site.ranked(1, 2), site.ranked(2, 2), site.input(4)
-    rank, (filters, memory), batch = int(site.options["rank"]), time_weights.dims, x.dims[0]
+def _svdf(node: OperatorContext) -> list[Tensor]:
+    """Convert a layer of filters over features and time; the state holds the features of the last steps."""
+    # Operands are the input [batch, in], feature weights [filters, in], time weights [filters, memory], a bias and the
+    # state [batch, filters * memory]. Each output adds the results of `rank` filters.
+    x, feature_weights, time_weights = (node.input_of_rank(index, 2) for index in range(3))
+    state = node.input(4)
+    rank, (filters, memory), batch = int(node.options["rank"]), time_weights.dims, x.dims[0]
     fits = feature_weights.dims == (filters, x.dims[1]) and state.elements == batch * filters * memory
     if rank < 1 or filters % rank or not fits:
-        site.refuse(f"weights {list(time_weights.dims)} of rank {rank} do not fit its operands")
+        node.refuse(f"weights {list(time_weights.dims)} of rank {rank} do not fit its operands")
     is_float = x.dtype is DataType.FLOAT_32
     if is_float:
-        features = site.step("FullyConnected", [x, site.real(feature_weights)])
-        past, factors = state, site.real(time_weights)
+        features = node.step("FullyConnected", [x, node.real(feature_weights)])
+        past, factors = state, node.real(time_weights)
     else:
-        features = _integer_features(site, x, feature_weights, state)
-        past, factors = doubles(site, state), doubles(site, time_weights)
-    past = site.reshape(past, (batch, filters, memory))
-    later = site.step("StridedSlice", [past], {"ranges": [(0, batch, 1), (0, filters, 1), (1, memory, 1)]})
-    now = site.step("Concat", [later, site.reshape(features, (batch, filters, 1))], {"axis": 2})
-    kept = site.reshape(now, state.dims)
-    site.store(4, kept if is_float else stored(site, kept, state.dtype, state.quantization))
-    sums = site.step("ReduceSum", [site.step("ElementWiseMultiply", [now, factors])], {"axes": [2]})
-    sums = site.step("ReduceSum", [site.reshape(sums, (batch, filters // rank, rank))], {"axes": [2]})
-    bias = site.given(3)
+        features = _integer_features(node, x, feature_weights, state)
+        past, factors = doubles(node, state), doubles(node, time_weights)
+    past = node.reshape(past, (batch, filters, memory))
+    later = node.step("StridedSlice", [past], {"ranges": [(0, batch, 1), (0, filters, 1), (1, memory, 1)]})
+    now = node.step("Concat", [later, node.reshape(features, (batch, filters, 1))], {"axis": 2})
+    new_state = node.reshape(now, state.dims)
+    node.store(4, new_state if is_float else store_as(node, new_state, state.dtype, state.quantization))
+    sums = node.step("ReduceSum", [node.step("ElementWiseMultiply", [now, factors])], {"axes": [2]})
+    sums = node.step("ReduceSum", [node.reshape(sums, (batch, filters // rank, rank))], {"axes": [2]})
+    bias = node.optional(3)
     if bias is not None:
-        sums = site.step("ElementWiseAdd", [sums, site.real(bias) if is_float else doubles(site, bias)])
+        sums = node.step("ElementWiseAdd", [sums, node.real(bias) if is_float else doubles(node, bias)])
     if is_float:
-        return site.activated("Reshape", [sums], dims=sums.dims)
-    quantization = declared_quantization(site.output())
+        return node.emit_activated("Reshape", [sums], dims=sums.dims)
+    quantization = declared_quantization(node.output())
     assert quantization is not None
     scale = _scale(state) * _scale(time_weights) / float(np.float32(quantization.scale))
-    shifted = combined(site, "Add", rescaled(site, sums, scale), float(quantization.zero_point))
+    shifted = combine(node, "Add", rescale(node, sums, scale), float(quantization.zero_point))
     # As in LiteRT, only the range of the output limits an integer result; it begins at 0 if there is an activation.
-    return [site.emit("Cast", [in_range_of(site, shifted, data_type(site.output()))])]
+    return [node.emit("Cast", [in_range_of(node, shifted, data_type(node.output()))])]
 
 
-def _integer_features(site: OperatorContext, x: Tensor, weights: Tensor, state: Tensor) -> Tensor:
+def _integer_features(node: OperatorContext, x: Tensor, weights: Tensor, state: Tensor) -> Tensor:
     """Return the features of a step as integers of the state's type and scale, in doubles."""
     dtypes = (x.dtype, weights.dtype, state.dtype)
     if x.dtype is not DataType.SFIXED_POINT_8 or weights.dtype is not x.dtype or not state.dtype.is_fixed_point:
-        site.unsupported(f"filters of {', '.join(dtype.name for dtype in dtypes)} are not supported")
+        node.unsupported(f"filters of {', '.join(dtype.name for dtype in dtypes)} are not supported")
     scale = _scale(x) * _scale(weights) / _scale(state)
-    sums = product(site, x, _zero(x), _array(site, 1))
-    return in_range_of(site, rescaled(site, sums, scale), state.dtype)
+    sums = product(node, x, _zero(x), _array(node, 1))
+    return in_range_of(node, rescale(node, sums, scale), state.dtype)
 
 
 CONVERTERS: dict[str, Converter] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence_lstm, "SVDF": _svdf}

@@ -11,109 +11,31 @@ import numpy as np
 IDENTIFIER = b"TFL3"
 VERSION = 3
 
+# Fields of tables, by number.
+ModelField = IntEnum(
+    "ModelField", "VERSION OPERATOR_CODES SUBGRAPHS DESCRIPTION BUFFERS METADATA_BUFFER METADATA SIGNATURES", start=0
+)
+MetadataField = IntEnum("MetadataField", "NAME BUFFER", start=0)
+"""Fields of a metadata entry: a name, and the number of the buffer with its contents."""
+OperatorCodeField = IntEnum("OperatorCodeField", {"DEPRECATED_BUILTIN_CODE": 0, "CUSTOM_CODE": 1, "BUILTIN_CODE": 3})
+SubgraphField = IntEnum("SubgraphField", "TENSORS INPUTS OUTPUTS OPERATORS NAME", start=0)
 
-class ModelField(IntEnum):
-    """Fields of the root table."""
-
-    VERSION = 0
-    OPERATOR_CODES = 1
-    SUBGRAPHS = 2
-    DESCRIPTION = 3
-    BUFFERS = 4
-    METADATA_BUFFER = 5
-    METADATA = 6
-    SIGNATURES = 7
-
-
-class MetadataField(IntEnum):
-    """Fields of a metadata entry: a name, and the number of the buffer with its contents."""
-
-    NAME = 0
-    BUFFER = 1
-
-
-class OperatorCodeField(IntEnum):
-    """Fields of an operator code."""
-
-    DEPRECATED_BUILTIN_CODE = 0
-    CUSTOM_CODE = 1
-    BUILTIN_CODE = 3
-
-
-class SubgraphField(IntEnum):
-    """Fields of a subgraph."""
-
-    TENSORS = 0
-    INPUTS = 1
-    OUTPUTS = 2
-    OPERATORS = 3
-    NAME = 4
-
-
-class TensorField(IntEnum):
-    """Fields of a tensor."""
-
-    SHAPE = 0
-    TYPE = 1
-    BUFFER = 2
-    NAME = 3
-    QUANTIZATION = 4
-    IS_VARIABLE = 5
-    SPARSITY = 6
-    SHAPE_SIGNATURE = 7
-    EXTERNAL_BUFFER = 10
-
-
-class OperatorField(IntEnum):
-    """Fields of an operator."""
-
-    OPCODE_INDEX = 0
-    INPUTS = 1
-    OUTPUTS = 2
-    OPTIONS_TYPE = 3
-    OPTIONS = 4
-    CUSTOM_OPTIONS = 5
-    LARGE_CUSTOM_OPTIONS_OFFSET = 9
-    OPTIONS_2_TYPE = 11
-    OPTIONS_2 = 12
-
-
-class BufferField(IntEnum):
-    """Fields of a buffer; offset and size locate bytes outside of the flatbuffer, in the same file."""
-
-    DATA = 0
-    OFFSET = 1
-    SIZE = 2
-
-
-class QuantizationField(IntEnum):
-    """Fields of a tensor's quantization."""
-
-    SCALE = 2
-    ZERO_POINT = 3
-    DETAILS_TYPE = 4
-    QUANTIZED_DIMENSION = 6
-
-
-class SparsityField(IntEnum):
-    """Fields of a sparse tensor's description."""
-
-    TRAVERSAL_ORDER = 0
-    BLOCK_MAP = 1
-    DIM_METADATA = 2
-
-
-class DimensionField(IntEnum):
-    """Fields of one dimension of a sparse tensor."""
-
-    FORMAT = 0
-    DENSE_SIZE = 1
-    SEGMENTS_TYPE = 2
-    SEGMENTS = 3
-    INDICES_TYPE = 4
-    INDICES = 5
-
-
+TensorField = IntEnum("TensorField", {
+    "SHAPE": 0, "TYPE": 1, "BUFFER": 2, "NAME": 3, "QUANTIZATION": 4, "IS_VARIABLE": 5, "SPARSITY": 6,
+    "SHAPE_SIGNATURE": 7, "EXTERNAL_BUFFER": 10,
+})  # fmt: skip
+OperatorField = IntEnum("OperatorField", {
+    "OPCODE_INDEX": 0, "INPUTS": 1, "OUTPUTS": 2, "OPTIONS_TYPE": 3, "OPTIONS": 4, "CUSTOM_OPTIONS": 5,
+    "LARGE_CUSTOM_OPTIONS_OFFSET": 9, "OPTIONS_2_TYPE": 11, "OPTIONS_2": 12,
+})  # fmt: skip
+BufferField = IntEnum("BufferField", "DATA OFFSET SIZE", start=0)
+"""Fields of a buffer; offset and size locate bytes outside of the flatbuffer, in the same file."""
+QuantizationField = IntEnum(
+    "QuantizationField", {"SCALE": 2, "ZERO_POINT": 3, "DETAILS_TYPE": 4, "QUANTIZED_DIMENSION": 6}
+)
+SparsityField = IntEnum("SparsityField", "TRAVERSAL_ORDER BLOCK_MAP DIM_METADATA", start=0)
+DimensionField = IntEnum("DimensionField", "FORMAT DENSE_SIZE SEGMENTS_TYPE SEGMENTS INDICES_TYPE INDICES", start=0)
+"""Fields of one dimension of a sparse tensor."""
 SPARSE_INDEX_TYPES: dict[int, type] = {1: np.int32, 2: np.uint16, 3: np.uint8}
 """Element types of a sparse dimension's index vectors, by union type."""
 DENSE, SPARSE_CSR = 0, 1
@@ -148,19 +70,11 @@ class ElementType(IntEnum):
     FLOAT8_E5M2 = 22
 
 
+_NAMED_AS_IN_NUMPY = (
+    "FLOAT32", "FLOAT16", "INT32", "UINT8", "INT64", "BOOL", "INT16", "INT8", "FLOAT64", "UINT64", "UINT32", "UINT16",
+)  # fmt: skip
 NUMPY_TYPES: dict[ElementType, type] = {
-    ElementType.FLOAT32: np.float32,
-    ElementType.FLOAT16: np.float16,
-    ElementType.INT32: np.int32,
-    ElementType.UINT8: np.uint8,
-    ElementType.INT64: np.int64,
-    ElementType.BOOL: np.bool_,
-    ElementType.INT16: np.int16,
-    ElementType.INT8: np.int8,
-    ElementType.FLOAT64: np.float64,
-    ElementType.UINT64: np.uint64,
-    ElementType.UINT32: np.uint32,
-    ElementType.UINT16: np.uint16,
+    **{ElementType[name]: np.dtype(name.lower()).type for name in _NAMED_AS_IN_NUMPY},
     ElementType.INT4: np.int8,
 }
 """The numpy type of each supported tensor type; INT4 is unpacked to a byte per element."""
@@ -242,6 +156,11 @@ def _options(union: int, **fields: tuple[Any, ...]) -> OptionsTable:
     return OptionsTable(union, {name: Option(*field) for name, field in fields.items()})
 
 
+def _row(first: int, kind: str, *names: str, default: float = 0) -> dict[str, tuple[Any, ...]]:
+    """Describe fields with consecutive numbers from `first` on, of one kind."""
+    return {name: (number, kind, default) for number, name in enumerate(names, first)}
+
+
 _WINDOW: dict[str, tuple[Any, ...]] = {"padding": (0, "i8"), "stride_w": (1, "i32"), "stride_h": (2, "i32")}
 _KEEP_DIMS = _options(27, keep_dims=(0, "bool", False))
 
@@ -270,11 +189,7 @@ OPTIONS: dict[str, OptionsTable] = {
     "SQUEEZE": _options(30, squeeze_dims=(0, "i32[]", None)),
     "STRIDED_SLICE": _options(
         32,
-        begin_mask=(0, "i32"),
-        end_mask=(1, "i32"),
-        ellipsis_mask=(2, "i32"),
-        new_axis_mask=(3, "i32"),
-        shrink_axis_mask=(4, "i32"),
+        **_row(0, "i32", "begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"),
         offset=(5, "bool", False),
     ),
     "SPLIT": _options(35, num_splits=(0, "i32")),
@@ -285,8 +200,7 @@ OPTIONS: dict[str, OptionsTable] = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _options(
         71,
         activation=(0, "i8"),
-        cell_clip=(1, "f32", 0.0),
-        proj_clip=(2, "f32", 0.0),
+        **_row(1, "f32", "cell_clip", "proj_clip", default=0.0),
         time_major=(3, "bool", False),
         diagonal=(5, "bool", False),
     ),
@@ -304,13 +218,9 @@ OPTIONS: dict[str, OptionsTable] = {
     "CONV_3D": _options(
         106,
         padding=(0, "i8"),
-        stride_d=(1, "i32"),
-        stride_w=(2, "i32"),
-        stride_h=(3, "i32"),
+        **_row(1, "i32", "stride_d", "stride_w", "stride_h"),
         activation=(4, "i8"),
-        dilation_d=(5, "i32", 1),
-        dilation_w=(6, "i32", 1),
-        dilation_h=(7, "i32", 1),
+        **_row(5, "i32", "dilation_d", "dilation_w", "dilation_h", default=1),
     ),
     "VAR_HANDLE": _options(111, container=(0, "text", ""), shared_name=(1, "text", "")),
     "GELU": _options(116, approximate=(0, "bool", False)),

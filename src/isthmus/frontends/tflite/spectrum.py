@@ -2,13 +2,11 @@
 
 A complex value is two tensors. Data movement moves both. A product that is never read is dropped when the graph is
 prepared, so a model that needs only one part computes only that one.
-
-Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,98 +23,95 @@ MAX_LENGTH = 8192
 """The longest transform; its matrices have up to the square of this number of elements."""
 
 
-def _waves(site: OperatorContext, length: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return cosines and negative sines of the first `count` frequencies, one column each.
+def _waves(node: OperatorContext, length: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and negative sines of the first `count` frequencies, one column each."""
+    # `length` is the number of samples, one row each.
 
-    `length` is the number of samples, one row each.
-    """
-    matrices = []
-    for name, function in (("cosines", np.cos), ("sines", lambda angle: -np.sin(angle))):
-        key = (name, length, count)
-        if key not in site.derived:
-            # The product of indices is reduced modulo the length, so that large angles stay exact.
-            turns = np.outer(np.arange(length), np.arange(count)) % length / length
-            value = function(2 * np.pi * turns).astype(np.float32)
-            site.derived[key] = site.graph.constant(f"{name} {length}x{count}", value)
-        matrices.append(site.derived[key])
-    return matrices[0], matrices[1]
+    def matrix(name: str, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+        # The product of indices is reduced modulo the length, so that large angles stay exact.
+        turns = np.outer(np.arange(length), np.arange(count)) % length / length
+        value = function(2 * np.pi * turns).astype(np.float32)
+        return node.graph.constant(f"{name} {length}x{count}", value)
+
+    cosines = node.derive(("cosines", length, count), lambda: matrix("cosines", np.cos))
+    return cosines, node.derive(("sines", length, count), lambda: matrix("sines", lambda angle: -np.sin(angle)))
 
 
-def _fitted(site: OperatorContext, x: Tensor, sizes: Sequence[int]) -> Tensor:
+def _fit(node: OperatorContext, x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Cut the last axes, or pad them with zeros, to `sizes`."""
     lead = x.rank - len(sizes)
     ranges = [(0, d, 1) for d in x.dims[:lead]] + [(0, min(d, s), 1) for d, s in zip(x.dims[lead:], sizes, strict=True)]
     if any(end < d for (_, end, _), d in zip(ranges, x.dims, strict=True)):
-        x = site.step("StridedSlice", [x], {"ranges": ranges})
+        x = node.step("StridedSlice", [x], {"ranges": ranges})
     pads = [(0, 0)] * lead + [(0, s - d) for d, s in zip(x.dims[lead:], sizes, strict=True)]
     if any(after for _, after in pads):
-        x = site.step("Pad", [x], {"scheme": CONSTANT, "pad_amount": pads})
+        x = node.step("Pad", [x], {"scheme": CONSTANT, "pad_amount": pads})
     return x
 
 
-def _rfft_2d(site: OperatorContext) -> list[Any]:
+def _rfft_2d(node: OperatorContext) -> list[Any]:
     """Transform along the width by products with real input, then along the height with complex input."""
-    x, sizes = site.input(0), site.integers(1)
+    x, sizes = node.input(0), node.integers(1)
     if len(sizes) != 2 or x.rank < 2 or not all(1 <= s <= MAX_LENGTH for s in sizes):
-        site.refuse(f"a transform of lengths {sizes} does not fit {list(x.dims)} (at most {MAX_LENGTH})")
+        node.refuse(f"a transform of lengths {sizes} does not fit {list(x.dims)} (at most {MAX_LENGTH})")
     if x.dtype is not DataType.FLOAT_32:
-        site.refuse(f"input 0 must be FLOAT_32, is {x.dtype.name}")
-    x = _fitted(site, x, sizes)
+        node.refuse(f"input 0 must be FLOAT_32, is {x.dtype.name}")
+    x = _fit(node, x, sizes)
     height, width = sizes
-    real, imaginary = (site.step("MatMul", [x, waves]) for waves in _waves(site, width, width // 2 + 1))
+    real, imaginary = (node.step("MatMul", [x, waves]) for waves in _waves(node, width, width // 2 + 1))
     if height > 1:
         # Along the height the input is complex: (c + i s)(real + i imaginary).
-        cosines, sines = _waves(site, height, height)
-        products = [[site.step("MatMul", [w, part]) for part in (real, imaginary)] for w in (cosines, sines)]
-        real = site.step("ElementWiseSubtract", [products[0][0], products[1][1]])
-        imaginary = site.step("ElementWiseAdd", [products[0][1], products[1][0]])
+        cosines, sines = _waves(node, height, height)
+        products = [[node.step("MatMul", [w, part]) for part in (real, imaginary)] for w in (cosines, sines)]
+        real = node.step("ElementWiseSubtract", [products[0][0], products[1][1]])
+        imaginary = node.step("ElementWiseAdd", [products[0][1], products[1][0]])
     return [Complex(real, imaginary)]
 
 
-def convert_complex(site: OperatorContext, operands: Sequence[Any]) -> list[Any]:
+def convert_complex(node: OperatorContext, operands: Sequence[Any]) -> list[Any]:
     """Convert an operator that has complex operands; return its real or complex results.
 
-    `operands` are all operands; `site` has only the real ones. Data movement is applied to both parts.
+    `operands` are all operands; `node` has only the real ones. Data movement is applied to both parts.
     """
-    if site.entry.code in MOVEMENTS:
+    if node.entry.code in MOVEMENTS:
         parts = []
         for part in ("real", "imaginary"):
             moved = replace(
-                site,
+                node,
                 inputs=[getattr(v, part) if isinstance(v, Complex) else v for v in operands],
-                outputs=[replace(entry, type=ElementType.FLOAT32) for entry in site.outputs],
-                names=[f"{name}/{part}" for name in site.names],
+                outputs=[replace(entry, type=ElementType.FLOAT32) for entry in node.outputs],
+                names=[f"{name}/{part}" for name in node.names],
             )
-            parts.append(MOVEMENTS[site.entry.code](moved))
+            parts.append(MOVEMENTS[node.entry.code](moved))
         return [Complex(real, imaginary) for real, imaginary in zip(*parts, strict=True)]
     z = operands[0]
-    if site.entry.code not in PARTS or not isinstance(z, Complex):
-        site.unsupported("complex operands are not supported")
-    return PARTS[site.entry.code](site, z)
+    if node.entry.code not in PARTS or not isinstance(z, Complex):
+        node.unsupported("complex operands are not supported")
+    return PARTS[node.entry.code](node, z)
 
 
-def _real(site: OperatorContext, z: Complex) -> list[Tensor]:
-    if data_type(site.output()) is not DataType.FLOAT_32:
-        site.unsupported("complex numbers become FLOAT32 only")
-    return site.finish(z.real)
+def _real(node: OperatorContext, z: Complex) -> list[Tensor]:
+    if data_type(node.output()) is not DataType.FLOAT_32:
+        node.unsupported("complex numbers become FLOAT32 only")
+    return node.finish(z.real)
 
 
-def _imaginary(site: OperatorContext, z: Complex) -> list[Tensor]:
-    return site.finish(z.imaginary)
+def _imaginary(node: OperatorContext, z: Complex) -> list[Tensor]:
+    return node.finish(z.imaginary)
 
 
-def _magnitude(site: OperatorContext, z: Complex) -> list[Tensor]:
-    squares = [site.step("ElementWiseMultiply", [part, part]) for part in (z.real, z.imaginary)]
-    return [site.emit("ElementWiseSquareRoot", [site.step("ElementWiseAdd", squares)])]
+def _magnitude(node: OperatorContext, z: Complex) -> list[Tensor]:
+    squares = [node.step("ElementWiseMultiply", [part, part]) for part in (z.real, z.imaginary)]
+    return [node.emit("ElementWiseSquareRoot", [node.step("ElementWiseAdd", squares)])]
 
 
 PARTS = {"CAST": _real, "REAL": _real, "IMAG": _imaginary, "COMPLEX_ABS": _magnitude}
 """Operators that turn complex numbers into real ones; a cast keeps the real part."""
 
 
-def _needs_complex(site: OperatorContext) -> list[Tensor]:
+def _needs_complex(node: OperatorContext) -> list[Tensor]:
     """Refuse an operator on complex numbers whose operand is real."""
-    site.refuse("its operand must be complex")
+    node.refuse("its operand must be complex")
 
 
 CONVERTERS: dict[str, Converter] = {

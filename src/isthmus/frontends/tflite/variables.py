@@ -62,11 +62,8 @@ class Variables:
                 variable.value = variable.state = self._state(key, variable.initial, entry, dims)
         value = variable.value
         if value.dtype is not data_type(entry):
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR,
-                f"variable '{_name(key)}'",
-                f"it holds {value.describe()} and is read as {entry.type.name}",
-            )
+            rule = f"it holds {value.describe()} and is read as {entry.type.name}"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"variable '{_name(key)}'", rule)
         return value
 
     def _state(self, key: Hashable, initial: Tensor | None, entry: TfliteTensor, dims: tuple[int, ...]) -> Tensor:
@@ -74,28 +71,18 @@ class Variables:
         dtype = data_type(entry)
         if initial is not None and initial.data is not None:
             if initial.dtype is not dtype:
-                raise QnnError(
-                    Code.GRAPH_INVALID_TENSOR,
-                    f"variable '{_name(key)}'",
-                    f"it starts as {initial.describe()} and is read as {entry.type.name}",
-                )
+                rule = f"it starts as {initial.describe()} and is read as {entry.type.name}"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"variable '{_name(key)}'", rule)
             data = np.array(initial.data)
         elif int(np.prod(dims, dtype=object)) * dtype.itemsize > MAX_CONSTANT_BYTES:
-            raise QnnError(
-                Code.TENSOR_INVALID_TENSOR_PARAM, f"variable '{_name(key)}'", f"dimensions {list(dims)} are too large"
-            )
+            rule = f"dimensions {list(dims)} are too large"
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"variable '{_name(key)}'", rule)
         else:
             # In LiteRT a variable without an initial value is undefined; here it is 0.0.
             quantization = declared_quantization(entry)
             data = np.full(dims, 0 if quantization is None else quantization.zero_point, dtype.numpy)
-        return self.graph.create_tensor(
-            self.graph.fresh(_name(key)),
-            TensorType.APP_READWRITE,
-            dtype,
-            data.shape,
-            declared_quantization(entry),
-            data,
-        )
+        name, quantization = self.graph.fresh(_name(key)), declared_quantization(entry)
+        return self.graph.create_tensor(name, TensorType.APP_READWRITE, dtype, data.shape, quantization, data)
 
     def finish(self) -> None:
         """Set the value that each state has after an execution."""
@@ -110,10 +97,8 @@ def _name(key: Hashable) -> str:
 
 
 def _assigned_handles(model: TfliteModel) -> set[Resource] | None:
-    """Return the handles assigned outside of initializations, or None if the file alone does not determine them.
-
-    A variable that only an initialization assigns is a constant.
-    """
+    """Return the handles assigned outside of initializations, or None if the file alone does not determine them."""
+    # A variable that only an initialization assigns is a constant.
     assigned: set[Resource] = set()
     for subgraph in model.reachable(initializers=False):
         handles: dict[int, Resource] = {}

@@ -6,9 +6,9 @@ can list all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -51,18 +51,11 @@ Value = Tensor | Complex | Resource | Unknown | None
 class TfliteScope:
     """A call of a subgraph: the values of its tensors so far, and the suffix that makes its names unique.
 
-    Parameters
-    ----------
-    values
-        The values by tensor number.
-    suffix
-        Appended to the names of tensors and operators; it identifies the calls around this one.
-    depth
-        The number of calls around this one.
-    initializing
-        Whether an initialization runs, which sets the initial values of variables.
-    names
-        Names in the graph, by tensor number, that replace the file's names with the suffix.
+    - `values`: the values by tensor number.
+    - `suffix`: appended to the names of tensors and operators; it identifies the calls around this one.
+    - `depth`: the number of calls around this one.
+    - `initializing`: whether an initialization runs, which sets the initial values of variables.
+    - `names`: names in the graph, by tensor number, that replace the file's names with the suffix.
     """
 
     subgraph: Subgraph
@@ -78,27 +71,18 @@ class TfliteScope:
         """Return the graph's name for a tensor of the file."""
         return self.names.get(index) or self.subgraph.tensor(index).name + self.suffix
 
-    def operator(self, entry: OperatorEntry) -> str:
-        """Return the name of an operator in this call."""
-        return self.subgraph.operator_name(entry) + self.suffix
+    def what(self, entry: OperatorEntry) -> str:
+        """Return an operator of this call in messages."""
+        return f"operator '{self.subgraph.operator_name(entry)}{self.suffix}' ({entry.code})"
 
 
 class Walk:
     """The conversion of one model into one graph.
 
-    Parameters
-    ----------
-    graph
-        The graph that receives the operations.
-    model
-        The model to convert.
-    reserved
-        Names that constants must not take.
-
-    Attributes
-    ----------
-    unsupported
-        The operators that could not be converted so far.
+    - `graph`: the graph that receives the operations.
+    - `model`: the model to convert.
+    - `reserved`: names that constants must not take.
+    - `unsupported`: the operators that could not be converted so far.
     """
 
     def __init__(self, graph: Graph, model: TfliteModel, reserved: frozenset[str] = frozenset()) -> None:
@@ -109,8 +93,8 @@ class Walk:
         self.variables = Variables(graph, model)
         # The constants of the file that were read, by subgraph and tensor number.
         self._constants: dict[tuple[int, int], Tensor] = {}
-        # Constants that converters derived from others; see `OperatorContext.derived`.
-        self._derived: dict[tuple[Any, ...], Tensor] = {}
+        # Constants that converters derived from others; see `OperatorContext.derive`.
+        self._derived: dict[Hashable, Tensor] = {}
         # The numbers of the initialization subgraphs that ran.
         self._initialized: set[int] = set()
         self._steps = 0
@@ -127,11 +111,8 @@ class Walk:
     def run(self, scope: TfliteScope) -> list[Value]:
         """Convert the operators of a subgraph and return the values of its outputs."""
         if scope.depth > MAX_DEPTH:
-            raise QnnError(
-                Code.COMMON_LOADING_BINARIES,
-                f"subgraph '{scope.subgraph.name}'",
-                f"subgraphs call subgraphs more than {MAX_DEPTH} deep",
-            )
+            rule = f"subgraphs call subgraphs more than {MAX_DEPTH} deep"
+            raise QnnError(Code.COMMON_LOADING_BINARIES, f"subgraph '{scope.subgraph.name}'", rule)
         for entry in scope.subgraph.operators():
             check_interrupted()
             self._steps += 1
@@ -153,11 +134,8 @@ class Walk:
         if isinstance(value, Tensor) and value.is_static:
             self._folded += value.nbytes
             if self._folded > MAX_FOLDED_BYTES + 8 * self.model.nbytes:
-                raise QnnError(
-                    Code.COMMON_MEM_ALLOC,
-                    f"model '{self.graph.name}'",
-                    f"the constants that it computes take {self._folded} bytes so far",
-                )
+                rule = f"the constants that it computes take {self._folded} bytes so far"
+                raise QnnError(Code.COMMON_MEM_ALLOC, f"model '{self.graph.name}'", rule)
 
     def value(self, scope: TfliteScope, index: int) -> Value:
         """Return the value of a tensor at this point of the walk."""
@@ -172,19 +150,16 @@ class Walk:
                 return self.variables.read(entry.name + scope.suffix, entry, entry.shape)
             data = self.model.contents(scope.subgraph, entry)
             if data is None:
-                raise QnnError(
-                    Code.GRAPH_UNCONNECTED_NODE,
-                    f"tensor '{entry.name}'",
-                    "it is read before any operator writes it",
-                    "The operators of a model must be in the order of their data; a cycle has no such order.",
-                )
+                rule = "it is read before any operator writes it"
+                hint = "The operators of a model must be in the order of their data; a cycle has no such order."
+                raise QnnError(Code.GRAPH_UNCONNECTED_NODE, f"tensor '{entry.name}'", rule, hint)
             name = f"{entry.name}/{index}" if entry.name in self.reserved else entry.name
             self._constants[key] = self.graph.constant(name, data, declared_quantization(entry), data_type(entry))
         return self._constants[key]
 
     def _refuse(self, scope: TfliteScope, entry: OperatorEntry, rule: str) -> NoReturn:
         """Refuse an invalid operator."""
-        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"operator '{scope.operator(entry)}' ({entry.code})", rule)
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, scope.what(entry), rule)
 
     def _convert(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
         """Convert one operator; if it is not supported, record why and return unknown results."""
@@ -208,7 +183,7 @@ class Walk:
         """
         special = SPECIAL.get(entry.code)
         if special is None and entry.code not in CONVERTERS:
-            raise unsupported(f"operator '{scope.operator(entry)}' ({entry.code})", "the operator is not supported")
+            raise unsupported(scope.what(entry), "the operator is not supported")
         try:
             operands = [self.value(scope, index) for index in entry.inputs]
             if any(isinstance(value, Unknown) for value in operands):
@@ -219,29 +194,24 @@ class Walk:
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
             # The last safeguard against untrusted models: an exception in a converter or a reference computation is a
             # fault of the operator, and is reported as one.
-            raise QnnError(
-                Code.GRAPH_INVALID_OP_CONFIG,
-                f"operator '{scope.operator(entry)}' ({entry.code})",
-                f"its operands make no sense ({type(error).__name__}: {error})",
-            ) from error
+            too_large = isinstance(error, MemoryError)
+            rule = "it needs more memory than there is" if too_large else "its operands and options do not fit together"
+            hint = "The file is damaged, or was not written by TensorFlow's converter."
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, scope.what(entry), rule, hint) from error
 
     def _emit(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         """Convert one operator by its converter, and store the new values of variables that it changes."""
         if any(isinstance(value, Resource) for value in operands):
             self._refuse(scope, entry, "a resource handle is not a value")
-        site = OperatorContext(
-            self.graph,
-            entry,
-            [value if isinstance(value, Tensor) else None for value in operands],
-            [scope.subgraph.tensor(index) for index in entry.outputs if index != -1],
-            [scope.name(index) for index in entry.outputs if index != -1],
-            self._derived,
-            [None if index == -1 else scope.subgraph.tensor(index) for index in entry.inputs],
-        )
+        inputs = [value if isinstance(value, Tensor) else None for value in operands]
+        present = [index for index in entry.outputs if index != -1]
+        outputs, names = [scope.subgraph.tensor(index) for index in present], [scope.name(index) for index in present]
+        declared = [None if index == -1 else scope.subgraph.tensor(index) for index in entry.inputs]
+        node = OperatorContext(self.graph, entry, inputs, outputs, names, self._derived, declared)
         if any(isinstance(value, Complex) for value in operands):
-            return convert_complex(site, operands)
-        results = CONVERTERS[entry.code](site)
-        for position, value in site.variables.items():
+            return convert_complex(node, operands)
+        results = CONVERTERS[entry.code](node)
+        for position, value in node.variables.items():
             index = entry.inputs[position]
             variable = scope.subgraph.tensor(index)
             if index in scope.subgraph.kept_variables:
@@ -256,23 +226,20 @@ class Walk:
         """Convert a call of subgraph `index` and return its outputs; `what` names the calling operator in errors."""
         subgraph = self.model.subgraph(index)
         if len(subgraph.inputs) != len(operands):
-            raise QnnError(
-                Code.GRAPH_INVALID_OP_CONFIG,
-                what,
-                f"it gives {len(operands)} values to subgraph '{subgraph.name}', which takes {len(subgraph.inputs)}",
-            )
+            rule = f"it gives {len(operands)} values to subgraph '{subgraph.name}', which takes {len(subgraph.inputs)}"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
         values = dict(zip(subgraph.inputs, operands, strict=True))
         return self.run(TfliteScope(subgraph, values, suffix, scope.depth + 1, scope.initializing))
 
     def _if(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         """Convert the branch that a constant condition selects."""
-        what = f"operator '{scope.operator(entry)}' (IF)"
+        what = scope.what(entry)
         chosen = "then_subgraph" if _truth(what, operands[0] if operands else None) else "else_subgraph"
         return self._call(scope, entry.options[chosen], operands[1:], f"{scope.suffix}@{entry.index}", what)
 
     def _while(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         """Unroll a loop: convert its condition, which must be constant, and its body for each iteration."""
-        what = f"operator '{scope.operator(entry)}' (WHILE)"
+        what = scope.what(entry)
         values = list(operands)
         for iteration in range(MAX_ITERATIONS + 1):
             suffix = f"{scope.suffix}@{entry.index}#{iteration}"
@@ -286,8 +253,9 @@ class Walk:
 
     def _composite(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         """Convert a composite operator by the subgraph that defines it."""
-        what = f"operator '{scope.operator(entry)}' ({entry.code})"
-        return self._call(scope, entry.options["subgraph"], operands, f"{scope.suffix}@{entry.index}", what)
+        return self._call(
+            scope, entry.options["subgraph"], operands, f"{scope.suffix}@{entry.index}", scope.what(entry)
+        )
 
     def _call_once(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         """Run an initialization, on its first call only."""
