@@ -11,7 +11,7 @@ def test_nothing_needs_nothing() -> None:
     assert bound() == 0
 
 
-def test_it_is_the_largest_sum_of_sizes_live_at_one_step() -> None:
+def test_the_bound_is_the_largest_sum_of_sizes_live_at_one_step() -> None:
     assert bound(PlannerBuffer("a", 0, 2, 5), PlannerBuffer("b", 1, 3, 7), PlannerBuffer("c", 2, 4, 6)) == 13
 
 

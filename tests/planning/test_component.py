@@ -14,8 +14,8 @@ def parts_of(capacity: int, *buffers: PlannerBuffer) -> Parts:
     return take_apart(problem, Scale.of(problem), find_conflicts(problem), capacity)
 
 
-def test_what_is_set_aside_leaves_its_neighbours_fewer_of_them() -> None:
-    """The one in the middle finds room because the first, which may lie anywhere, is no neighbour any more."""
+def test_a_buffer_that_is_set_aside_is_no_neighbour_of_the_others_any_more() -> None:
+    """The middle buffer surely finds room only once the first, which fits anywhere, is set aside."""
     buffers = PlannerBuffer("first", 0, 2, 1), PlannerBuffer("middle", 1, 4, 2), PlannerBuffer("last", 3, 6, 4)
     parts = parts_of(7, *buffers)
     assert (parts.components, parts.settled, sorted(parts.last)) == ([], {}, [0, 1, 2])
@@ -66,7 +66,7 @@ def test_a_buffer_that_pauses_spans_its_pause() -> None:
     assert (component.left.tolist()[4], component.right.tolist()[4]) == (0, 2)
 
 
-def test_what_meets_all_others_lies_below_them() -> None:
+def test_a_buffer_that_is_live_with_all_others_lies_below_them() -> None:
     parts = parts_of(18, PlannerBuffer("under", 0, 9, 5), *(PlannerBuffer(*each) for each in CHAIN))
     assert parts.settled == {0: 0}
     assert [(c.members, c.base) for c in parts.components] == [([1, 2, 3, 4], 5)]

@@ -17,7 +17,7 @@ HARD = square_in_pieces(40, seed=1)
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """As a process begins that has loaded nothing yet, with an empty cache."""
+    """Forget the loaded search, as in a new process, and use an empty cache."""
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(children, "_in_memory", {})
     machine.load.cache_clear()
@@ -96,7 +96,7 @@ def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch,
 
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
 def test_the_search_knows_at_every_pause_how_much_is_left_to_place_where(monkeypatch, interpreted_work) -> None:
-    """It only decides what is preferred, so a wrong account costs time and nothing else tells of it."""
+    """A wrong account would only make the search slower, which no other test notices."""
     monkeypatch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (interpreted_work, False, 0.0))
     monkeypatch.setattr(solver, "orders", lambda problem, conflicts: iter([list(range(len(problem)))]))
     partly = []

@@ -145,6 +145,6 @@ def test_a_layout_that_is_too_large_to_be_searched_says_so(pack, monkeypatch) ->
 
 
 @pytest.mark.parametrize("timeout", ["nan", "-1"])
-def test_a_time_that_is_none_is_refused(pack, timeout) -> None:
+def test_a_timeout_that_is_no_number_or_negative_is_refused(pack, timeout) -> None:
     status, _, err = pack("--timeout", timeout)
     assert (status, err.count("\n")) == (2, 1)

@@ -96,7 +96,7 @@ def search_only(monkeypatch):
 
 @given(problems())
 @PROPERTY
-def test_it_agrees_with_brute_force(problem) -> None:
+def test_the_planner_agrees_with_brute_force(problem) -> None:
     agrees_with_brute_force(problem)
 
 

@@ -48,16 +48,10 @@ BLAME_DECAY = 0.9
 class Task:
     """A component with all tables that do not change between attempts, and what the latest attempts learned.
 
-    Parameters
-    ----------
-    problem, scale
-        The whole problem, and its numbers in units.
-    component
-        The buffers to place. The tables below number them from 0 in the order of its members.
-    conflicts
-        The conflicts of all buffers of the problem.
-    blame
-        By the number of an attempt: how hard each member was to place, from 0 to 1.
+    - `problem`, `scale`: the whole problem, and its numbers in units.
+    - `component`: the buffers to place. The tables below number them from 0 in the order of its members.
+    - `conflicts`: the conflicts of all buffers of the problem.
+    - `blame`: by the number of an attempt: how hard each member was to place, from 0 to 1.
     """
 
     problem: Problem
@@ -206,29 +200,15 @@ class Task:
 class Attempt:
     """A search that can run in slices.
 
-    Parameters
-    ----------
-    task
-        The component to place.
-    capacity
-        The bytes that the layout may take.
-    turn
-        The number of this attempt at the component; it determines preference and perturbation.
-    node_limit
-        The maximum number of nodes to examine.
-    blame
-        For each member, how hard it was to place in earlier attempts, from 0 to 1; empty for the first.
-    machine
-        Whether the search will run as machine code, on arrays.
-
-    Attributes
-    ----------
-    blame_before
-        The parameter `blame`, with zeros if it was empty.
-    nodes
-        The number of nodes examined so far.
-    state
-        The state of the search: lists, or arrays for machine code.
+    - `task`: the component to place.
+    - `capacity`: the bytes that the layout may take.
+    - `turn`: the number of this attempt at the component; it determines preference and perturbation.
+    - `node_limit`: the maximum number of nodes to examine.
+    - `blame`: for each member, how hard it was to place in earlier attempts, from 0 to 1; empty for the first.
+    - `machine`: whether the search will run as machine code, on arrays.
+    - `blame_before`: the parameter `blame`, with zeros if it was empty.
+    - `nodes`: the number of nodes examined so far.
+    - `state`: the state of the search: lists, or arrays for machine code.
     """
 
     def __init__(
@@ -289,10 +269,7 @@ class Attempt:
 
 
 def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[float]) -> list[int]:
-    """Return the rank of each member in a strict order of preference; seed 0 means no perturbation.
-
-    The preference names measures, the most important first; members with a large value get a low rank.
-    """
+    """Return the rank of each member by the preferred measures, the largest first; seed 0 means no perturbation."""
     chance = random.Random(seed)
     shake = SHAKE[seed % len(SHAKE)] if seed else 0.0
     weight = [1 + BLAME_WEIGHT * b for b in blame]
@@ -312,10 +289,8 @@ def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[flo
 
 
 def _twins(task: Task, rank: Sequence[int]) -> list[int]:
-    """Return for each member the closest identical one before it in rank, or -1.
-
-    The search places identical members only in order of rank, since any other order gives an equal layout.
-    """
+    """Return for each member the closest identical one before it in rank, or -1."""
+    # The search places identical members only in order of rank, since any other order gives an equal layout.
     twin = [-1] * len(task)
     last: dict[tuple[int, int], int] = {}
     tables = task.fixed_tables

@@ -43,9 +43,7 @@ def lower_bound(problem: Problem) -> int:
 
 
 def _live_total(buffers: Sequence[PlannerBuffer], unit: int) -> int:
-    """Return the maximum over time of the sum of live sizes, each but the topmost rounded up to a multiple of
-    `unit`.
-    """
+    """Return the maximum over time of the sum of live sizes, each but the topmost a multiple of `unit`."""
     if not buffers:
         return 0
     pieces = [(s, e, i) for i, b in enumerate(buffers) for s, e in b.lifetimes]
@@ -68,10 +66,8 @@ def _live_total(buffers: Sequence[PlannerBuffer], unit: int) -> int:
 
 
 def _largest_at(begin: np.ndarray, stop: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """Return for each of `count` steps the largest value among the intervals ``[begin, stop)`` that cover it.
-
-    Intervals are painted in descending order of value; `free` maps a painted step to the next unpainted one.
-    """
+    """Return for each of `count` steps the largest value among the intervals ``[begin, stop)`` that cover it."""
+    # Intervals are painted in descending order of value; `free` maps a painted step to the next unpainted one.
     painted = np.zeros(count, dtype=np.int64)
     free = list(range(count + 1))
     for k in np.argsort(-values, kind="stable").tolist():

@@ -25,10 +25,8 @@ _WORD = ir.IntType(64)
 
 @intrinsic
 def _state_at(typing_context: Any, table: Any) -> Any:
-    """Return the state whose pointers are stored at an address.
-
-    Like every intrinsic of numba, it returns its type and a function that emits LLVM instructions for its arguments.
-    """
+    """Return the state whose pointers are stored at an address."""
+    # Like every intrinsic of numba, it returns its type and a function that emits LLVM instructions for its arguments.
     fields = len(search.State._fields)
     state = types.NamedUniTuple(types.CPointer(types.int64), fields, search.State)
 
@@ -70,7 +68,7 @@ def compile_search(triple: str) -> bytes:
     with objects.front_end():
         text, name = objects.intermediate(entry)
     target = objects.machine_for(triple, "generic", "")
-    return bytes(target.emit_object(objects.optimised(text, name, machine.SYMBOL, target, _MAY_CALL)))
+    return bytes(target.emit_object(objects.optimise(text, name, machine.SYMBOL, target, _MAY_CALL)))
 
 
 def compile_job(function: str, architecture: str) -> tuple[str, bytes]:

@@ -29,14 +29,9 @@ class Scale:
     With all sizes rounded up to the common alignment, every offset is a multiple of `unit` in a layout where no buffer
     can move down.
 
-    Parameters
-    ----------
-    unit
-        The number of bytes in a unit.
-    size, alignment
-        Size and alignment of each buffer, in units.
-    fixed
-        The fixed offset of each buffer in units, or -1.
+    - `unit`: the number of bytes in a unit.
+    - `size`, `alignment`: size and alignment of each buffer, in units.
+    - `fixed`: the fixed offset of each buffer in units, or -1.
     """
 
     unit: int
@@ -69,19 +64,12 @@ class Scale:
 class Component:
     """Connected buffers, with time divided into sections: the moments at which the set of live buffers is maximal.
 
-    Parameters
-    ----------
-    members
-        Indices of the buffers in the problem; all tables below are in this order.
-    base
-        Units below the component that are occupied by buffers set aside.
-    piece_first, piece_left, piece_right
-        Sections in which each buffer is live: pieces ``piece_first[i]`` to ``piece_first[i + 1]``, each a half-open
-        range.
-    left, right
-        The first section of each buffer, and the one after its last.
-    sections
-        The number of sections.
+    - `members`: indices of the buffers in the problem; all tables below are in this order.
+    - `base`: units below the component that are occupied by buffers set aside.
+    - `piece_first`, `piece_left`, `piece_right`: sections in which each buffer is live: pieces ``piece_first[i]`` to
+      ``piece_first[i + 1]``, each a half-open range.
+    - `left`, `right`: the first section of each buffer, and the one after its last.
+    - `sections`: the number of sections.
     """
 
     members: list[int]
@@ -98,14 +86,9 @@ class Component:
 class Parts:
     """A problem split into parts.
 
-    Parameters
-    ----------
-    settled
-        Offset in units of each buffer that cannot affect any other.
-    components
-        The components to search.
-    last
-        Buffers that always find space after all others are placed, in the order in which to place them.
+    - `settled`: offset in units of each buffer that cannot affect any other.
+    - `components`: the components to search.
+    - `last`: buffers that always find space after all others are placed, in the order in which to place them.
     """
 
     settled: dict[int, int] = field(default_factory=dict)
@@ -152,10 +135,8 @@ def take_apart(
 def _without_easy(
     members: list[int], room: int, scale: Scale, neighbours: Sequence[Sequence[int]], easy: list[int]
 ) -> list[int]:
-    """Return the members without those that find space, in `room` units, wherever their neighbours are.
-
-    These are appended to `easy`. Each one makes its neighbours easier to place, so they are examined again.
-    """
+    """Return the members without those that find space, in `room` units, wherever their neighbours are."""
+    # These are appended to `easy`. Each one makes its neighbours easier to place, so they are examined again.
     remaining = set(members)
     taken = {i: sum(scale.size[j] for j in neighbours[i] if j in remaining) for i in members}
     count = {i: sum(j in remaining for j in neighbours[i]) for i in members}
@@ -226,10 +207,7 @@ def _components(problem: Problem, members: list[int], base: int) -> list[Compone
 
 
 def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return the first section of each of `count` buffers and the one after its last, over all its pieces.
-
-    Piece ``k`` belongs to buffer ``owners[k]`` and covers the sections from ``left[k]`` to before ``right[k]``.
-    """
+    """Return the first section of each of `count` buffers and the one after its last, over all pieces of each."""
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.zeros(count, dtype=np.int64)
     np.minimum.at(low, owners, left)
@@ -238,10 +216,8 @@ def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints
 
 
 def _bottom(problem: Problem, scale: Scale, component: Component) -> list[int]:
-    """Return the members that conflict with all others and may be stacked below them.
-
-    Members with padding are excluded, because on top of all others their padding would cost nothing.
-    """
+    """Return the members that conflict with all others and may be stacked below them."""
+    # Members with padding are excluded, because on top of all others their padding would cost nothing.
     members = component.members
     if not all(scale.is_plain(i) for i in members):
         return []

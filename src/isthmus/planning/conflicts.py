@@ -46,11 +46,9 @@ def count_conflicts(problem: Problem) -> int:
 
 
 def _meetings(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a table of live intervals, and how many later intervals each one overlaps.
-
-    The rows of the table are (start, end, number of the buffer) in order of start. So the later intervals that one
-    overlaps directly follow it.
-    """
+    """Return a table of live intervals, and how many later intervals each one overlaps."""
+    # The rows of the table are (start, end, number of the buffer) in order of start. So the later intervals that one
+    # overlaps directly follow it.
     pieces = [(s, e, i) for i, b in enumerate(problem.buffers) if b.size for s, e in b.lifetimes]
     table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
     table = table[np.argsort(table[:, 0], kind="stable")]

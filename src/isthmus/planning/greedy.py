@@ -50,18 +50,11 @@ def first_fit(
 ) -> tuple[int, ...] | None:
     """Place buffers in the given order, each at the lowest offset that is free for its whole lifetime.
 
-    Parameters
-    ----------
-    problem
-        Fixed buffers are placed before all others, at their offsets.
-    order
-        Indices of all buffers, or of those that are neither fixed nor in `known_offsets`.
-    conflicts
-        For each buffer, those it must not overlap.
-    known_offsets
-        Offsets that are already decided.
-    deadline
-        A time of `time.perf_counter`; once it has passed, the function returns None.
+    - `problem`: fixed buffers are placed before all others, at their offsets.
+    - `order`: indices of all buffers, or of those that are neither fixed nor in `known_offsets`.
+    - `conflicts`: for each buffer, those it must not overlap.
+    - `known_offsets`: offsets that are already decided.
+    - `deadline`: a time of `time.perf_counter`; once it has passed, the function returns None.
     """
     buffers = problem.buffers
     offsets = [0] * len(buffers)
@@ -122,10 +115,7 @@ def in_order_of_time(problem: Problem) -> tuple[int, ...]:
 class _Holes:
     """Free memory: holes below a top that rises as needed, and everything above it.
 
-    Parameters
-    ----------
-    taken
-        Bytes from low to high that are occupied from the start, in ascending order.
+    - `taken`: bytes from low to high that are occupied from the start, in ascending order.
     """
 
     def __init__(self, taken: list[tuple[int, int]]) -> None:

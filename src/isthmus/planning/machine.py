@@ -35,10 +35,7 @@ def load() -> Advance:
 class _Search:
     """The compiled `advance`, on a state of arrays; it runs without the GIL.
 
-    Parameters
-    ----------
-    address
-        The address of the function.
+    - `address`: the address of the function.
     """
 
     def __init__(self, address: int) -> None:

@@ -35,22 +35,13 @@ INTERPRETED_WORK = 60_000
 class SearchBudget:
     """The remaining budget of one planning call.
 
-    Parameters
-    ----------
-    deadline
-        The deadline as a time of `time.perf_counter`.
-    nodes
-        The number of nodes that may still be examined.
-    threads
-        The number of threads for compiled searches; interpreted ones would only wait for each other.
-    whole
-        Whether loading the compiled search counts too. If so, loading is given up at the deadline.
-    interpreted_work
-        The amount of search that may still be done without compiled code, as nodes times members.
-    loaded
-        Whether the compiled search has been loaded by this call.
-    loading
-        The seconds that this took.
+    - `deadline`: the deadline as a time of `time.perf_counter`.
+    - `nodes`: the number of nodes that may still be examined.
+    - `threads`: the number of threads for compiled searches; interpreted ones would only wait for each other.
+    - `whole`: whether loading the compiled search counts too. If so, loading is given up at the deadline.
+    - `interpreted_work`: the amount of search that may still be done without compiled code, as nodes times members.
+    - `loaded`: whether the compiled search has been loaded by this call.
+    - `loading`: the seconds that this took.
     """
 
     deadline: float
@@ -101,14 +92,9 @@ def _load_quietly() -> None:
 class Answer:
     """The result of attempts: offsets of the members, a proof that there are none, or neither.
 
-    Parameters
-    ----------
-    offsets
-        The offset of each member, in units above the base; None if no layout was found.
-    refuted
-        Whether it is proved that there is no layout.
-    turns, nodes
-        The number of attempts made, and of nodes examined.
+    - `offsets`: the offset of each member, in units above the base; None if no layout was found.
+    - `refuted`: whether it is proved that there is no layout.
+    - `turns`, `nodes`: the number of attempts made, and of nodes examined.
     """
 
     offsets: list[int] | None = None
@@ -120,16 +106,10 @@ class Answer:
 def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int, limits: SearchBudget) -> Answer:
     """Try to place a component within a capacity.
 
-    Parameters
-    ----------
-    task, capacity
-        The component to place, and the bytes available.
-    first_turn
-        The number of earlier attempts at this component; each attempt searches differently.
-    attempts, nodes
-        The number of attempts to make, and the maximum number of nodes for each.
-    limits
-        The budget; it is reduced by what is used.
+    - `task`, `capacity`: the component to place, and the bytes available.
+    - `first_turn`: the number of earlier attempts at this component; each attempt searches differently.
+    - `attempts`, `nodes`: the number of attempts to make, and the maximum number of nodes for each.
+    - `limits`: the budget; it is reduced by what is used.
     """
     # The number of each attempt, and the nodes that it may examine.
     plan: list[tuple[int, int]] = []
@@ -168,28 +148,16 @@ class _Race:
     """Attempts that run in parallel: the one with the lowest number that has a result wins, and later ones are
     abandoned.
 
-    Parameters
-    ----------
-    task, capacity
-        The component to place, and the bytes available.
-    limits
-        The budget, which the attempts only read.
-    plan
-        The attempts in order: the turn of each, which is its number among all attempts at this component, and the nodes
-        that it may examine.
-    code
-        The search, interpreted or compiled.
-
-    Attributes
-    ----------
-    winner
-        The place in `plan` of the best attempt so far that has a result; beyond the plan without one, -1 to stop all.
-    found
-        The result of that attempt.
-    nodes
-        The nodes that each attempt of the plan has examined.
-    errors
-        What threads raised; `run` raises the first.
+    - `task`, `capacity`: the component to place, and the bytes available.
+    - `limits`: the budget, which the attempts only read.
+    - `plan`: the attempts in order: the turn of each, which is its number among all attempts at this component, and the
+      nodes that it may examine.
+    - `code`: the search, interpreted or compiled.
+    - `winner`: the place in `plan` of the best attempt so far that has a result; beyond the plan without one, -1 to
+      stop all.
+    - `found`: the result of that attempt.
+    - `nodes`: the nodes that each attempt of the plan has examined.
+    - `errors`: what threads raised; `run` raises the first.
     """
 
     def __init__(

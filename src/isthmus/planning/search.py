@@ -60,43 +60,27 @@ class State(NamedTuple):
 
     Buffers are the members of the component, numbered from 0.
 
-    Parameters
-    ----------
-    size, limit, alignment
-        For each buffer: its size, the highest offset that it may have, and its alignment.
-    conflict_first, conflict
-        The conflicts of buffer ``x`` are ``conflict[conflict_first[x]:conflict_first[x + 1]]``.
-    piece_first, piece_left, piece_right, left, right
-        The sections of each buffer; see `component.Component`.
-    barrier_first, barrier_low, barrier_high
-        The fixed buffers that each buffer must not overlap, from low to high; ``barrier_first`` is like
-        ``conflict_first``.
-    group
-        For each buffer a number that it shares with all that have the same lifetime and no constraints.
-    ceiling
-        One number: the top of the memory.
-    by_crowd
-        One number: 1 if buffers where memory is scarcest come first.
-    rank, twin
-        For each buffer: its place in the order of preference, and the closest identical buffer before it, or -1.
-    floor, reach, placed
-        For each buffer: see the module's explanation; `placed` is 0 or 1.
-    total
-        For each section, the sum of the sizes of the buffers that are not placed.
-    spans
-        For each section, how many buffers that are not placed span the border to the next section.
-    turn
-        For each buffer, its place in the order of preference within its part.
-    order
-        The buffers of every frame on the stack, one range after another.
-    group_last, group_top
-        For each group: the buffer placed last, or -1, and its top.
-    frames, trail, registers
-        The stack of frames, the changes to undo, and what else a paused search must keep.
-    blame
-        How often each buffer was the one that no longer fitted.
-    load, crowd, bag
-        Temporary storage of `fits`, `give_turns` and `sort_by_reach`.
+    - `size`, `limit`, `alignment`: for each buffer: its size, the highest offset that it may have, and its alignment.
+    - `conflict_first`, `conflict`: the conflicts of buffer ``x`` are
+      ``conflict[conflict_first[x]:conflict_first[x + 1]]``.
+    - `piece_first`, `piece_left`, `piece_right`, `left`, `right`: the sections of each buffer; see
+      `component.Component`.
+    - `barrier_first`, `barrier_low`, `barrier_high`: the fixed buffers that each buffer must not overlap, from low to
+      high; ``barrier_first`` is like ``conflict_first``.
+    - `group`: for each buffer a number that it shares with all that have the same lifetime and no constraints.
+    - `ceiling`: one number: the top of the memory.
+    - `by_crowd`: one number: 1 if buffers where memory is scarcest come first.
+    - `rank`, `twin`: for each buffer: its place in the order of preference, and the closest identical buffer before it,
+      or -1.
+    - `floor`, `reach`, `placed`: for each buffer: see the module's explanation; `placed` is 0 or 1.
+    - `total`: for each section, the sum of the sizes of the buffers that are not placed.
+    - `spans`: for each section, how many buffers that are not placed span the border to the next section.
+    - `turn`: for each buffer, its place in the order of preference within its part.
+    - `order`: the buffers of every frame on the stack, one range after another.
+    - `group_last`, `group_top`: for each group: the buffer placed last, or -1, and its top.
+    - `frames`, `trail`, `registers`: the stack of frames, the changes to undo, and what else a paused search must keep.
+    - `blame`: how often each buffer was the one that no longer fitted.
+    - `load`, `crowd`, `bag`: temporary storage of `fits`, `give_turns` and `sort_by_reach`.
     """
 
     # The component (read only).

@@ -13,8 +13,7 @@ from isthmus.planning.component import Scale, take_apart
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
 from isthmus.planning.greedy import first_fit, in_order_of_time, orders
 from isthmus.planning.portfolio import SearchBudget, answer
-from isthmus.planning.problem import PlanningError, Problem
-from isthmus.planning.solution import Solution, Status
+from isthmus.planning.problem import PlanningError, Problem, Solution, Status
 
 FIRST_NODES = 4
 """Nodes per member of a component for an attempt of the first round; each round doubles them."""
@@ -76,28 +75,19 @@ def solve(
         raise PlanningError(f"{threads} threads cannot search")
     planner = _Planner(problem, timeout, node_limit, threads, whole)
     stopped_by = planner.place_fast()
-    if stopped_by is None and not planner.finished():
+    if stopped_by is None and not planner.is_finished():
         stopped_by = planner.search()
-    return planner.solution("proof" if planner.finished() or stopped_by is None else stopped_by)
+    return planner.solution("proof" if planner.is_finished() or stopped_by is None else stopped_by)
 
 
 class _Hard:
     """A component under search, with the results so far.
 
-    Parameters
-    ----------
-    task
-        The component.
-
-    Attributes
-    ----------
-    turns
-        The number of attempts made.
-    refuted
-        The largest capacity in bytes for which there is no layout; -1 if none is known.
-    peak, offsets
-        The best layout so far: the offset in bytes at which it ends, and the offset of each member in units above the
-        component's base.
+    - `task`: the component.
+    - `turns`: the number of attempts made.
+    - `refuted`: the largest capacity in bytes for which there is no layout; -1 if none is known.
+    - `peak`, `offsets`: the best layout so far: the offset in bytes at which it ends, and the offset of each member in
+      units above the component's base.
     """
 
     def __init__(self, task: Task) -> None:
@@ -120,28 +110,15 @@ class _Hard:
 class _Planner:
     """One call of `solve`: the best layout and the best bound so far, and the remaining budget.
 
-    Parameters
-    ----------
-    problem, timeout, node_limit, threads, whole
-        The arguments of `solve`.
-
-    Attributes
-    ----------
-    began, limits
-        When the call began, and the remaining budget.
-    spent
-        The nodes that the exact search has examined so far.
-    bound
-        A peak that no layout can go below.
-    peak, offsets
-        The best layout so far; infinite and None before there is one.
-    greedy
-        The peak of the first fast layout; None if none was completed.
-    conflicts, neighbours
-        The conflicts of all buffers, as a table and as lists; from `place_fast` on.
-    unit, remainders, parts, hard
-        The unit of the problem in bytes, what a peak can be beyond a multiple of it, the parts of the problem, and its
-        components with their results; from `prepare_search` on.
+    - `problem`, `timeout`, `node_limit`, `threads`, `whole`: the arguments of `solve`.
+    - `began`, `limits`: when the call began, and the remaining budget.
+    - `spent`: the nodes that the exact search has examined so far.
+    - `bound`: a peak that no layout can go below.
+    - `peak`, `offsets`: the best layout so far; infinite and None before there is one.
+    - `greedy`: the peak of the first fast layout; None if none was completed.
+    - `conflicts`, `neighbours`: the conflicts of all buffers, as a table and as lists; from `place_fast` on.
+    - `unit`, `remainders`, `parts`, `hard`: the unit of the problem in bytes, what a peak can be beyond a multiple of
+      it, the parts of the problem, and its components with their results; from `prepare_search` on.
     """
 
     def __init__(
@@ -158,7 +135,7 @@ class _Planner:
         self.offsets: tuple[int, ...] | None = None
         self.greedy: int | None = None
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether the problem is decided: nothing is left to find or to prove."""
         capacity = self.problem.capacity
         if capacity is not None:
@@ -167,7 +144,7 @@ class _Planner:
 
     def place_fast(self) -> str | None:
         """Try several one-pass layouts; return what prevents a search, if anything does."""
-        if self.finished():
+        if self.is_finished():
             return None
         if count_conflicts(self.problem) > MAX_CONFLICTS:
             self._keep(in_order_of_time(self.problem))
@@ -182,7 +159,7 @@ class _Planner:
                 return "time limit"
             self._keep(offsets)
             self.greedy = int(self.peak) if self.greedy is None else self.greedy
-            if self.finished():
+            if self.is_finished():
                 return None
             if time.perf_counter() >= self.limits.deadline:
                 return "time limit"
@@ -213,10 +190,7 @@ class _Planner:
         return True
 
     def decide(self, capacity: int) -> str:
-        """Search for a layout within the capacity, or for a proof that there is none.
-
-        Return "proof" for either, or the limit that was reached.
-        """
+        """Search for a layout within the capacity, or a proof of none; return "proof" or the limit that was reached."""
         for effort in count():
             suffices = self._try(capacity, ATTEMPTS, effort)
             if suffices is not None:
@@ -248,7 +222,7 @@ class _Planner:
                     open_below = max(open_below, self.bound)
                 elif suffices is None:
                     open_below = goal + 1
-                if self.finished():
+                if self.is_finished():
                     return "proof"
                 reached = self.limits.reached()
                 if reached:
@@ -265,24 +239,15 @@ class _Planner:
             status = Status.OPTIMAL if self.peak == self.bound else Status.FEASIBLE
         else:
             status = Status.INFEASIBLE if capacity is not None and self.bound > capacity else Status.UNKNOWN
-        return Solution(
-            status,
-            self.offsets if has_layout else None,
-            int(self.peak) if has_layout else None,
-            self.bound,
-            time.perf_counter() - self.began - self.limits.loading,
-            self.spent,
-            stopped_by,
-            self.limits.loading,
-            self.greedy,
-        )
+        offsets, peak = (self.offsets, int(self.peak)) if has_layout else (None, None)
+        loading = self.limits.loading
+        seconds = time.perf_counter() - self.began - loading
+        return Solution(status, offsets, peak, self.bound, seconds, self.spent, stopped_by, loading, self.greedy)
 
     def _try(self, capacity: int, attempts: int, effort: int) -> bool | None:
-        """Return whether a capacity suffices; ``None`` if the attempts do not decide it.
-
-        Each component gets this number of attempts, whose node limit doubles with every unit of `effort`. If the
-        capacity suffices, the layout becomes the best one.
-        """
+        """Return whether a capacity suffices; ``None`` if the attempts do not decide it."""
+        # Each component gets this number of attempts, whose node limit doubles with every unit of `effort`. If the
+        # capacity suffices, the layout becomes the best one.
         solved = True
         for hard in self.hard:
             if hard.refuted >= capacity:
@@ -311,12 +276,12 @@ class _Planner:
     def _assemble(self) -> None:
         """Combine the layouts of all components, and place the easy buffers, which always fit, around them."""
         unit = self.unit
-        known = {i: at * unit for i, at in self.parts.settled.items()}
+        offsets_of = {i: at * unit for i, at in self.parts.settled.items()}
         for hard in self.hard:
             component = hard.task.component
             for i, at in zip(component.members, hard.offsets, strict=True):
-                known[i] = (component.base + at) * unit
-        offsets = first_fit(self.problem, self.parts.last, self.neighbours, known)
+                offsets_of[i] = (component.base + at) * unit
+        offsets = first_fit(self.problem, self.parts.last, self.neighbours, offsets_of)
         assert offsets is not None
         self._keep(offsets)
 
