@@ -120,7 +120,7 @@ def run_graph(graph: Graph, inputs: Arrays) -> Arrays:
 
 
 def run_work(work: Work, inputs: Arrays) -> Arrays:
-    """The same of a graph under rewriting."""
+    """Outputs and new values of states of a graph that is being rewritten."""
     values = {t: inputs[t.name] for t in work.inputs} | {s: s.data for s in work.states}
     _run(work.ordered(), values)
     return _answer(work.outputs, work.updates, values)

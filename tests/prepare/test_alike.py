@@ -8,7 +8,7 @@ from support import tile_networks
 
 from isthmus.backends.seam import native
 from isthmus.planning import PlannerBuffer, Problem, check, solve
-from isthmus.prepare.alike import moved_together
+from isthmus.prepare.layout import move_together
 from isthmus.prepare.tiling import ScratchLimit
 
 
@@ -19,18 +19,18 @@ def test_a_buffer_is_moved_to_where_another_one_lay() -> None:
         PlannerBuffer("c", 3, 5, 64),
         PlannerBuffer("d", 3, 5, 64),
     ]
-    assert moved_together(buffers, [0, 64, 64, 0], [[(2, 0), (3, 1)]], 128) == [0, 64, 0, 64]
+    assert move_together(buffers, [0, 64, 64, 0], [[(2, 0), (3, 1)]], 128) == [0, 64, 0, 64]
 
 
-def test_one_that_would_meet_another_stays() -> None:
+def test_a_buffer_that_would_meet_another_stays() -> None:
     buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("long", 1, 9, 64), PlannerBuffer("c", 3, 5, 128)]
-    assert moved_together(buffers, [0, 64, 128], [[(2, 0)]], 256) == [0, 64, 128]
-    assert moved_together([*buffers[:2], PlannerBuffer("c", 3, 5, 64)], [0, 64, 128], [[(2, 0)]], 192) == [0, 64, 0]
+    assert move_together(buffers, [0, 64, 128], [[(2, 0)]], 256) == [0, 64, 128]
+    assert move_together([*buffers[:2], PlannerBuffer("c", 3, 5, 64)], [0, 64, 128], [[(2, 0)]], 192) == [0, 64, 0]
 
 
 def test_nothing_is_moved_beyond_the_end_of_scratch() -> None:
     buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("b", 3, 5, 128)]
-    assert moved_together(buffers, [64, 0], [[(1, 0)]], 128) == [64, 0]
+    assert move_together(buffers, [64, 0], [[(1, 0)]], 128) == [64, 0]
 
 
 def test_random_layouts_stay_layouts() -> None:
@@ -43,7 +43,7 @@ def test_random_layouts_stay_layouts() -> None:
         problem = Problem(tuple(buffers))
         solution = solve(problem, node_limit=200)
         groups = [[(rng.randrange(30), rng.randrange(30)) for _ in range(6)] for _ in range(4)]
-        moved = moved_together(buffers, solution.offsets, groups, solution.peak)
+        moved = move_together(buffers, solution.offsets, groups, solution.peak)
         check(problem, moved)
         assert max(at + b.size for at, b in zip(moved, buffers, strict=True)) <= solution.peak
 

@@ -70,7 +70,7 @@ def run(case: str, weights: Tensor, kind: DataType) -> tuple[np.ndarray, np.ndar
         graph.execute([qnn.ClientTensor("x", given)], [qnn.ClientTensor("y", found)])
         program = graph.driver.program
     wanted = evaluate(op, [x, w], [given, weights.data], params, [y])[0]
-    return found, wanted, list(program.kernels), program.constants.nbytes
+    return found, wanted, list(program.kernels), program.constant_bytes
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,7 +78,7 @@ def test_multiples_of_a_channels_scale_are_computed_in_integers_from_packed_weig
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, True, column)
     found, wanted, kernels, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
-    assert any(kernel.startswith("quantized_convolution:convolve_nibbles") for kernel in kernels)
+    assert any(kernel.startswith("quantized_convolution:") and "_nibbles" in kernel for kernel in kernels)
     assert all(kernel.endswith("_factors") for kernel in kernels if "nibbles" in kernel)
     # The reference multiplies reals, so it may round a tie to the other side.
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
@@ -93,7 +93,7 @@ def test_products_of_16_bits_are_computed_in_integers(case: str, blocks: bool) -
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, True, column) if blocks else weights_of(dims, column, 0, False, column)
     found, wanted, kernels, _ = run(case, weights, DataType.UFIXED_POINT_16)
-    assert [kernel for kernel in kernels if kernel.startswith("fixed16_convolution:convolve.w8")]
+    assert [kernel for kernel in kernels if kernel.startswith("quantized_convolution:convolve_wide.w8")]
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
     assert (found == wanted).mean() > 0.99
 
@@ -104,7 +104,7 @@ def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(c
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, False, column)
     found, wanted, kernels, nbytes = run(case, weights, kind)
-    assert any(kernel.startswith(("matmul:packed_nibbles", "convolution:indirect_nibbles")) for kernel in kernels)
+    assert any(kernel.startswith(("matmul:", "convolution:")) and kernel.endswith("_nibbles") for kernel in kernels)
     if kind.is_fixed_point:
         assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
     else:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
-from isthmus.prepare.match import is_number, number
+from isthmus.prepare.rewrite import is_number, number
 
 
 def constant(data, dtype, quantization=None):

@@ -13,17 +13,13 @@ import numpy as np
 import pytest
 
 from isthmus.graph import DataType, Quantization, Tensor
-from isthmus.prepare.passes import constants, duplicates
-from isthmus.prepare.passes.activation import fuse_activations, narrow
+from isthmus.prepare.passes import constants, redundant
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
-from isthmus.prepare.passes.canonical import canonicalize
-from isthmus.prepare.passes.dead import remove_dead
-from isthmus.prepare.passes.flatten import flatten_products
-from isthmus.prepare.passes.gates import recognize_gates
-from isthmus.prepare.passes.identities import remove_identities
-from isthmus.prepare.passes.normalization import recognize_normalizations
-from isthmus.prepare.passes.padding import fuse_padding
+from isthmus.prepare.passes.canonical import canonicalize, flatten_products
+from isthmus.prepare.passes.fusion import fuse_activations, fuse_padding, narrow
+from isthmus.prepare.passes.idioms import recognize_gates, recognize_normalizations
+from isthmus.prepare.passes.redundant import remove_dead, remove_identities
 from prepare.interpreter import Builder, ops, rewritten
 
 RNG = np.random.default_rng(4)
@@ -452,7 +448,7 @@ def test_ones_before_a_constant_matrix_go_where_its_operand_has_as_many_axes(dim
 
 
 @pytest.mark.parametrize(("axis", "moved"), [(3, 1), (2, 0), (None, None)])
-def test_the_axis_of_scales_follows_a_matrix_that_loses_the_ones_before_it(axis, moved) -> None:
+def test_the_axis_of_scales_follows_a_matrix_that_loses_leading_dimensions_of_one(axis, moved) -> None:
     b = Builder()
     value = RNG.integers(-9, 9, (1, 1, 4, 5)).astype(np.int8)
     count = 1 if axis is None else value.shape[axis]
@@ -463,7 +459,7 @@ def test_the_axis_of_scales_follows_a_matrix_that_loses_the_ones_before_it(axis,
     assert (matrix.dims, matrix.quantization.axis) == ((4, 5), moved)
 
 
-def test_scales_of_the_ones_before_a_matrix_keep_them() -> None:
+def test_leading_dimensions_of_one_stay_where_scales_are_along_them() -> None:
     b = Builder()
     value = RNG.integers(-9, 9, (1, 4, 5)).astype(np.int8)
     y = b.op("MatMul", stored(b, 1, 3, 4), b.constant(value, Quantization((0.1,), (0,), 0)), q=COARSE)
@@ -507,9 +503,9 @@ def test_large_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_constants_are_the_same_by_what_they_hold_and_large_ones_by_what_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(duplicates, "_SMALL", 16)
+    monkeypatch.setattr(redundant, "_SMALL", 16)
     for size, left in ((4, [MUL, SUB]), (5, [MUL, MUL, SUB])):
         b = Builder()
         x, c = b.input(size), floats(size)
         y = b.op(SUB, b.op(MUL, x, c), b.op(MUL, x, c.copy()))
-        assert ops(rewritten(b.finish(y), duplicates.merge_duplicates)) == left
+        assert ops(rewritten(b.finish(y), redundant.merge_duplicates)) == left

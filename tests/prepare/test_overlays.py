@@ -12,10 +12,9 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.memory import host
-from isthmus.prepare.liveness import Life
-from isthmus.prepare.overlays import Overlaid, OverlaySpan, layered, place_from_top
+from isthmus.prepare.inplace import Overlaid, OverlaySpan, overlay_blocks, place_from_top
 from isthmus.prepare.schedule import Step
-from isthmus.prepare.storage import Storage
+from isthmus.prepare.storage import Life, Storage
 from isthmus.prepare.tiling import ScratchLimit
 
 
@@ -46,7 +45,7 @@ def chain(*sizes, alignment=64):
         steps[first], steps[first + 1] = (Step("Relu", "over", [source], [result]) for _ in range(2))
         overlaid.append(Overlaid(source, result, first, first + 1))
     steps[0], steps[-1] = Step("Relu", "a", [], [tensors[0]]), Step("Relu", "z", [tensors[-1]], [])
-    return layered(storage, Life(steps, storage), overlaid, alignment), len(steps) - 1
+    return overlay_blocks(storage, Life(steps, storage), overlaid, alignment), len(steps) - 1
 
 
 def test_a_larger_result_takes_its_bytes_from_where_it_is_begun() -> None:
@@ -90,7 +89,7 @@ def test_blocks_hang_one_below_the_other_or_not_at_all() -> None:
 
 
 def test_a_block_that_grows_leaves_room_in_one_piece() -> None:
-    """A neighbour too large for the room below the operand, and gone when the result begins."""
+    """A block beside the operand does not fit below it, but is free when the larger result begins."""
     graph, rng = Graph("neighbours"), np.random.default_rng(0)
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64, 16, 4))
 

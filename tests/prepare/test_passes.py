@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 
 from isthmus.graph import DataType, Quantization
-from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
-from isthmus.prepare.passes.canonical import canonicalize
+from isthmus.prepare.passes.canonical import canonicalize, flatten_products
 from isthmus.prepare.passes.constants import fold_all_constants, fold_constants
-from isthmus.prepare.passes.dead import remove_dead
-from isthmus.prepare.passes.duplicates import merge_duplicates
-from isthmus.prepare.passes.flatten import flatten_products
-from isthmus.prepare.passes.gates import recognize_gates
-from isthmus.prepare.passes.identities import remove_identities
-from isthmus.prepare.passes.normalization import recognize_normalizations
-from isthmus.prepare.passes.padding import fuse_padding
+from isthmus.prepare.passes.fusion import fuse_activations, fuse_padding
+from isthmus.prepare.passes.idioms import recognize_gates, recognize_normalizations
+from isthmus.prepare.passes.redundant import merge_duplicates, remove_dead, remove_identities
 from prepare.interpreter import Builder, ops, rewritten
 
 RNG = np.random.default_rng(1)
@@ -153,7 +148,7 @@ def test_one_dimensional_convolutions_become_two_dimensional(op) -> None:
         ("FullyConnected", (5, 6), {"keep_dims": True}),
     ],
 )
-def test_products_with_a_matrix_are_products_of_rows(op, weights, params) -> None:
+def test_products_of_batches_with_one_matrix_become_products_of_two_dimensions(op, weights, params) -> None:
     b = Builder()
     y = b.op(op, b.input(4, 1, 3, 6), floats(*weights), floats(5), **params)
     work = rewritten(b.finish(b.op("ElementWiseAbs", y)), flatten_products)

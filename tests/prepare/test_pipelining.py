@@ -8,10 +8,9 @@ import pytest
 
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.layout import Demand, lay_out, thread_arenas
-from isthmus.prepare.liveness import Life
-from isthmus.prepare.pipelining import _Access, _meet, awaited, own_blocks
+from isthmus.prepare.pipelining import _Access, _meet, awaited_steps, own_blocks
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
-from isthmus.prepare.storage import Storage
+from isthmus.prepare.storage import Life, Storage
 
 
 def tensor(name: str, size: int = 64) -> Tensor:
@@ -37,11 +36,11 @@ def repeat(advances=None, threads: int = 2, times: int = 9, arena=(0, 128)) -> R
 
 def test_an_iteration_waits_for_tensors_that_the_one_before_writes_for_it() -> None:
     # The first step reads what the third writes; the others follow those of the iteration before.
-    assert awaited(STEPS, repeat(), PLACES) == (2, 1, 2, 3)
+    assert awaited_steps(STEPS, repeat(), PLACES) == (2, 1, 2, 3)
 
 
 def test_an_iteration_waits_until_tensors_outside_the_arenas_are_no_longer_read() -> None:
-    assert awaited(STEPS, repeat(arena=(0, 64)), PLACES) == (2, 3, 2, 3)
+    assert awaited_steps(STEPS, repeat(arena=(0, 64)), PLACES) == (2, 3, 2, 3)
 
 
 @pytest.mark.parametrize(("move", "first"), [(64, 1), (63, 3), (32, 3), (0, 3), (-64, 1), (-63, 3)])
@@ -50,7 +49,7 @@ def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first) -> N
     whole = tensor("whole")
     steps = [step([X], A), step([A], whole), step([A], B), step([whole], Y)]
     places = PLACES | {whole: Place(Pool.SCRATCH, 1024)}
-    assert awaited(steps, repeat({X: 64, Y: 64, whole: move}), places)[1] == first
+    assert awaited_steps(steps, repeat({X: 64, Y: 64, whole: move}), places)[1] == first
 
 
 def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet() -> None:
@@ -59,8 +58,8 @@ def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet() -> No
     places = PLACES | {ahead: Place(Pool.SCRATCH, 4096), behind: Place(Pool.SCRATCH, 4096 + 640)}
     moves = {X: 64, Y: 64, ahead: 128, behind: 64}
     # What moves by 64 bytes an iteration is reached by what moves by 128 in the tenth, and not before.
-    assert awaited(steps, repeat(moves, times=9), places)[0] == 0
-    assert awaited(steps, repeat(moves, times=10), places)[0] == 2
+    assert awaited_steps(steps, repeat(moves, times=9), places)[0] == 0
+    assert awaited_steps(steps, repeat(moves, times=10), places)[0] == 2
 
 
 def test_more_threads_are_further_apart() -> None:
@@ -69,8 +68,8 @@ def test_more_threads_are_further_apart() -> None:
     steps = [step([X], A), step([A], moving), step([A], B), step([still], Y)]
     places = PLACES | {moving: Place(Pool.SCRATCH, 1024), still: Place(Pool.SCRATCH, 1024 + 128)}
     moves = {X: 64, Y: 64, moving: 64}
-    assert awaited(steps, repeat(moves, threads=2, times=2), places)[1] == 1
-    assert awaited(steps, repeat(moves, threads=3, times=3), places)[1] == 3
+    assert awaited_steps(steps, repeat(moves, threads=2, times=2), places)[1] == 1
+    assert awaited_steps(steps, repeat(moves, threads=3, times=3), places)[1] == 3
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,7 +96,7 @@ def test_tensors_that_only_one_iteration_writes_and_reads_are_private() -> None:
     steps = [before, *STEPS]
     one = Repeat(1, 4, 9, {}, 2)
     for every, own in ((steps, {A, B}), ([*steps, after], {A})):
-        life = Life(every, storage, [X], [Y], [one])
+        life = Life(every, storage, [X], [Y], [(one.first, one.last)])
         found = {t for block in own_blocks(every, storage, life, one) for t in block.members}
         assert found == own
 
@@ -105,13 +104,13 @@ def test_tensors_that_only_one_iteration_writes_and_reads_are_private() -> None:
 def test_tensors_that_are_read_before_they_are_written_are_not_private() -> None:
     storage = Storage()
     one = Repeat(0, 3, 9, {}, 2)
-    life = Life(STEPS, storage, [X], [Y], [one])
+    life = Life(STEPS, storage, [X], [Y], [(one.first, one.last)])
     assert {t for block in own_blocks(STEPS, storage, life, one) for t in block.members} == {A, B}
 
 
 def test_each_thread_has_an_arena_for_all_tensors_of_an_iteration() -> None:
     storage = Storage()
-    life = Life(STEPS, storage, [X], [Y], [repeat()])
+    life = Life(STEPS, storage, [X], [Y], [(0, 3)])
     blocks = [storage.block(t) for t in (A, B, KEPT)]
     own = [storage.block(t) for t in (A, B)]
     spaces = [0, 192, 0, 0]
@@ -129,7 +128,7 @@ def test_each_thread_has_an_arena_for_all_tensors_of_an_iteration() -> None:
 
 def test_arenas_share_no_cache_line() -> None:
     storage = Storage()
-    life = Life(STEPS, storage, [X], [Y], [repeat()])
+    life = Life(STEPS, storage, [X], [Y], [(0, 3)])
     small = [step([X, KEPT], A), *STEPS[1:]]
     own = [storage.block(t) for t in (A, B)]
     spaces = [0, 1, 0, 0]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from isthmus.graph import DataType, Quantization
-from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.constants import fold_all_constants
-from isthmus.prepare.passes.dead import remove_dead
+from isthmus.prepare.passes.fusion import fuse_activations
 from isthmus.prepare.passes.quantized import resolve_quantization
+from isthmus.prepare.passes.redundant import remove_dead
 from isthmus.prepare.work import Work
 from prepare.interpreter import Builder, ops, random_inputs, rewritten, run_graph, run_work
 

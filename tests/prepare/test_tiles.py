@@ -21,10 +21,9 @@ from isthmus.prepare import Planner, PlanOptions, Schedule, Step
 from isthmus.prepare.planner import Arrangement
 from isthmus.prepare.schedule import Region, Repeat
 from isthmus.prepare.tiling import ScratchLimit, fit, search
-from isthmus.prepare.tiling.candidate import candidate_of
 from isthmus.prepare.tiling.fused_region import FusedRegion
-from isthmus.prepare.tiling.lower_bounds import LowerBounds
-from isthmus.prepare.tiling.region_grower import RegionGrower
+from isthmus.prepare.tiling.limit_search import candidate_of
+from isthmus.prepare.tiling.region_grower import LowerBounds, RegionGrower
 from isthmus.prepare.tiling.search import MAX_REGION_STEPS, MIN_SHARE, Budget, RegionChoice, RegionSearch, share_of
 
 
@@ -269,10 +268,10 @@ def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole
     """On the method itself: the random networks give the same bits without the comparison of rates."""
 
     def wanted(*asked):
-        ending = SimpleNamespace(_wanted={}, _base=SimpleNamespace(end={"x": 3}), _last=5, _sources={})
+        ending = SimpleNamespace(_needs={}, _base=SimpleNamespace(end={"x": 3}), _last=5, _sources={})
         for each in asked:
-            RegionGrower._want(ending, "x", *each)
-        found = ending._wanted["x"]
+            RegionGrower._need(ending, "x", *each)
+        found = ending._needs["x"]
         assert list(ending._sources) == (["x"] if asked[0][0] is not None else [])
         return found if found is None else (found.axis, found.rate, found.end, found.begin)
 

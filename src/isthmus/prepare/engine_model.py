@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
+
+if TYPE_CHECKING:
+    from isthmus.prepare.storage import Storage
 
 DEFAULT_ALIGNMENT = 64
 
@@ -23,14 +26,9 @@ class EngineModel(Protocol):
     `work_bytes` is all that an engine must provide. The defaults describe an engine that executes every step on one
     thread, stores tensors as they are declared, and needs a nanosecond for each byte of a step, whole or in tiles.
 
-    Attributes
-    ----------
-    alignment
-        The alignment of the offset of every block and state, in bytes.
-    threads
-        The number of threads that execute a step.
-    sharing
-        The cost of dividing a step between threads, in nanoseconds.
+    - `alignment`: the alignment of the offset of every block and state, in bytes.
+    - `threads`: the number of threads that execute a step.
+    - `sharing`: the cost of dividing a step between threads, in nanoseconds.
     """
 
     alignment: int = DEFAULT_ALIGNMENT
@@ -53,14 +51,19 @@ class EngineModel(Protocol):
         """Choose how the tensors of a rewritten graph are stored."""
         return
 
+    def together(self, steps: Sequence[Step], storage: Storage) -> Sequence[tuple[int, int]]:
+        """Return the ranges of steps in order that become one, by their first and last index.
+
+        Results of the last one may then be written while operands of the first are read.
+        """
+        return ()
+
     def nanoseconds(self, step: Step) -> float:
         """Estimate the time of a step on one thread."""
         return float(sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None))
 
     def can_tile(self, step: Step, axis: int) -> bool:
-        """Return whether computing a step in tiles along an axis of its result gives the same bits as computing it
-        whole.
-        """
+        """Return whether tiles of a step along an axis of its result have the same bits as the whole step."""
         return True
 
     def is_shared(self, step: Step) -> bool:

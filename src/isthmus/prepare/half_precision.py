@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.datatypes import from_bfloat16
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -34,12 +33,8 @@ def widen_halves(work: Work) -> None:
 class _Conversion:
     """The conversion of one graph from one type of floats to another.
 
-    Attributes
-    ----------
-    converted
-        For a tensor of the old type, the one of the new type with the same numbers.
-    restored
-        For a tensor that is only computed in the new type, one of the old type with the same numbers.
+    - `converted`: for a tensor of the old type, the one of the new type with the same numbers.
+    - `restored`: for a tensor that is only computed in the new type, one of the old type with the same numbers.
     """
 
     def __init__(self, work: Work, old: DataType, new: DataType) -> None:
@@ -56,7 +51,7 @@ class _Conversion:
                 self.work.change(step, inputs=[self._restore(t, step) for t in step.inputs])
                 continue
             if step.op == "Cast":
-                # A number that exists in its own type is cast from there.
+                # A tensor that still exists in its own type is cast from that type, not from the new one.
                 inputs = [self._convert(t, step) if t in self._replaced else t for t in step.inputs]
             else:
                 inputs = [self._convert(t, step) for t in step.inputs]
@@ -68,20 +63,20 @@ class _Conversion:
                     self._replaced.discard(tensor)
 
     def _convert(self, tensor: Tensor | None, reader: Step) -> Tensor | None:
-        """Return a tensor as a converted step reads it."""
+        """Return a tensor in the type in which a converted step reads it."""
         if tensor is None or tensor.dtype is not self.old:
             return tensor
         if tensor not in self.converted:
             if tensor.is_static:
                 assert tensor.data is not None
-                numbers = _limited(self.old.decode(tensor.data), self.new)
+                numbers = _limit(self.old.decode(tensor.data), self.new)
                 self.converted[tensor] = self.work.floats(tensor.name, numbers, self.new)
             else:
                 self.converted[tensor] = self._cast(tensor, self.new, reader)
         return self.converted[tensor]
 
     def _restore(self, tensor: Tensor | None, reader: Step) -> Tensor | None:
-        """Return a tensor as a step that is kept reads it."""
+        """Return a tensor in the type in which a step that is not converted reads it."""
         if tensor is None or tensor not in self._replaced:
             return tensor
         if tensor not in self.restored:
@@ -104,11 +99,9 @@ class _Conversion:
 
 
 def _steps_of_float_tensors(work: Work) -> set[Step]:
-    """Return the steps that compute with floats of the model.
-
-    The others belong to operations on fixed-point tensors that are composed of steps in floats: their results have
-    more digits than 16 bits.
-    """
+    """Return the steps that compute with floats of the model."""
+    # The others belong to operations on fixed-point tensors that are composed of steps in floats: their results have
+    # more digits than 16 bits.
     found: set[Step] = set()
     near = [tensor for step in work.steps for tensor in _floats(step) if work.is_of_model(tensor)]
     while near:
@@ -122,8 +115,7 @@ def _steps_of_float_tensors(work: Work) -> set[Step]:
 
 def _floats(step: Step) -> list[Tensor]:
     """Return the FLOAT_32 tensors of a step that are computed."""
-    tensors = [tensor for tensor in (*step.inputs, *step.outputs) if tensor is not None and not tensor.is_static]
-    return [tensor for tensor in tensors if tensor.dtype is DataType.FLOAT_32]
+    return [tensor for tensor in (*step.operands, *step.outputs) if tensor.dtype is DataType.FLOAT_32]
 
 
 def _has_fixed_point(step: Step) -> bool:
@@ -131,9 +123,8 @@ def _has_fixed_point(step: Step) -> bool:
     return any(t is not None and t.dtype.is_fixed_point for t in (*step.inputs, *step.outputs))
 
 
-def _limited(numbers: np.ndarray, dtype: DataType) -> np.ndarray:
+def _limit(numbers: np.ndarray, dtype: DataType) -> np.ndarray:
     """Limit finite numbers to the range of a type."""
     if dtype is DataType.FLOAT_32:
         return numbers
-    largest = np.finfo(np.float16).max if dtype is DataType.FLOAT_16 else from_bfloat16(np.array(0x7F7F, np.uint16))
-    return np.where(np.isfinite(numbers), np.clip(numbers, -largest, largest), numbers)
+    return np.where(np.isfinite(numbers), np.clip(numbers, -dtype.largest, dtype.largest), numbers)

@@ -1,4 +1,9 @@
-"""The layout of scratch: blocks and their lifetimes become a planning problem, whose solution gives their offsets."""
+"""The layout of scratch: blocks and their lifetimes become a planning problem, whose solution gives their offsets.
+
+The first and last tiles of a fused region do mostly the same work as the repeated tile. The planner does not know that
+and may place their buffers at other offsets. When these are moved to the offsets of the repeated tile's buffers, the
+instructions become identical.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+import numpy as np
+
 from isthmus.errors import Code, QnnError
 from isthmus.planning import PlannerBuffer, Problem, Solution, greedy_by_size, solve
-from isthmus.prepare.alike import moved_together
-from isthmus.prepare.liveness import Life
-from isthmus.prepare.overlays import OverlayBlock
+from isthmus.prepare.inplace import OverlayBlock
 from isthmus.prepare.schedule import Plan, PlanRow, Repeat, Step
-from isthmus.prepare.storage import Block
+from isthmus.prepare.storage import Block, Life
+from isthmus.prepare.tiling.region_path import live_bytes
 
 _LINE = 64
 """The bytes of a cache line."""
@@ -21,20 +27,17 @@ PATIENCE = 10.0
 """Seconds after which planning stops in any case. The effective limit is the number of search nodes, which is the same
 on every machine.
 """
+Pairs = Sequence[tuple[int, int]]
+"""Pairs of buffer numbers: the first buffer should be at the offset of the second."""
 
 
 @dataclass(frozen=True)
 class ThreadArenas:
     """Steps `first` to `last`, which several threads execute at once, each in its own arena.
 
-    Parameters
-    ----------
-    threads
-        The number of threads, and so of arenas.
-    blocks, work
-        The offsets of blocks, and of the work spaces of steps by their number, within an arena.
-    bytes
-        The size of an arena.
+    - `threads`: the number of threads, and so of arenas.
+    - `blocks`, `work`: the offsets of blocks, and of the work spaces of steps by their number, within an arena.
+    - `bytes`: the size of an arena.
     """
 
     first: int
@@ -49,19 +52,12 @@ class ThreadArenas:
 class Demand:
     """Everything that needs scratch memory.
 
-    Parameters
-    ----------
-    steps
-        The steps in order.
-    blocks, life
-        The blocks to place, and the lifetimes of blocks.
-    work
-        The bytes of work space of each step.
-    arenas
-        The ranges of steps that several threads execute at once.
-    alike
-        Groups of pairs of blocks, or of steps (for their work spaces): the first should be placed at the offset of the
-        second.
+    - `steps`: the steps in order.
+    - `blocks`, `life`: the blocks to place, and the lifetimes of blocks.
+    - `work`: the bytes of work space of each step.
+    - `arenas`: the ranges of steps that several threads execute at once.
+    - `alike`: groups of pairs of blocks, or of steps (for their work spaces): the first should be placed at the offset
+      of the second.
     """
 
     steps: Sequence[Step]
@@ -76,16 +72,10 @@ class Demand:
 class Layout:
     """The offsets of blocks and work spaces in scratch, and statistics about them.
 
-    Parameters
-    ----------
-    blocks, work
-        The offset of each block, and of the work space of each step; 0 for a step without one.
-    work_bytes
-        The bytes of work space of each step.
-    plan
-        The statistics.
-    arenas
-        For each of `Demand.arenas`, the offset of the first thread's arena and the size of one arena.
+    - `blocks`, `work`: the offset of each block, and of the work space of each step; 0 for a step without one.
+    - `work_bytes`: the bytes of work space of each step.
+    - `plan`: the statistics.
+    - `arenas`: for each of `Demand.arenas`, the offset of the first thread's arena and the size of one arena.
     """
 
     blocks: dict[Block, int]
@@ -100,12 +90,8 @@ def thread_arenas(
 ) -> ThreadArenas:
     """Lay out the arena of each thread for repeated steps: these blocks, and the work spaces of the steps.
 
-    Parameters
-    ----------
-    work
-        The bytes of work space of each step.
-    nodes
-        The maximum number of partial layouts that the solver examines.
+    - `work`: the bytes of work space of each step.
+    - `nodes`: the maximum number of partial layouts that the solver examines.
     """
     users = [index for index in range(repeat.first, repeat.last + 1) if work[index]]
     buffers = [
@@ -124,14 +110,9 @@ def thread_arenas(
 def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[OverlayBlock] = ()) -> Layout:
     """Place everything that needs scratch; buffers that are not alive at the same time share memory.
 
-    Parameters
-    ----------
-    demand, alignment
-        What to place, and the alignment of all offsets.
-    nodes
-        The maximum number of partial layouts that the solver examines.
-    overlays
-        Blocks that already have an offset, because their extent changes over time.
+    - `demand`, `alignment`: what to place, and the alignment of all offsets.
+    - `nodes`: the maximum number of partial layouts that the solver examines.
+    - `overlays`: blocks that already have an offset, because their extent changes over time.
     """
     began = time.perf_counter()
     fixed = {one.block: one.offset for one in overlays}
@@ -148,7 +129,7 @@ def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[Overl
             [(numbers[a], numbers[b]) for a, b in group if a in numbers and b in numbers and a != b]
             for group in demand.alike
         ]
-        offsets = moved_together(buffers, offsets, groups, peak)
+        offsets = move_together(buffers, offsets, groups, peak)
     # The offsets are in the order of `_buffers`: blocks, work spaces, overlays, arenas.
     places = dict(zip(blocks, offsets, strict=False)) | fixed
     spaces = dict(zip(users, offsets[len(blocks) :], strict=False))
@@ -227,23 +208,49 @@ def most_alive(plan: Plan, alignment: int) -> int:
 
 
 def _peak(rows: Sequence[PlanRow], steps: int) -> tuple[int, tuple[str, ...]]:
-    """Return the step with the most live bytes, and the names of the blocks that are live in it.
-
-    A block that lives before the first step counts as live in the first one, a block that lives after the last step in
-    the last one. The result is -1 and no names if no block has any bytes.
-    """
+    """Return the step with the most live bytes, and the names of the blocks that are live in it."""
+    # A block that lives before the first step counts as live in the first one, a block that lives after the last step
+    # in the last one. The result is -1 and no names if no block has any bytes.
     final = max(steps - 1, 0)
     lives = [(min(max(row.first, 0), final), min(max(row.last, 0), final), row) for row in rows]
-    change: dict[int, int] = {}
-    for first, last, row in lives:
-        change[first] = change.get(first, 0) + row.bytes
-        change[last + 1] = change.get(last + 1, 0) - row.bytes
-    live = most = 0
-    step = -1
-    for moment in sorted(change):
-        live += change[moment]
-        if live > most:
-            most, step = live, moment
-    if not most:
+    live = live_bytes(((first, last, row.bytes) for first, last, row in lives), final + 1)
+    if not any(live):
         return -1, ()
+    step = live.index(max(live))
     return step, tuple(row.name for first, last, row in lives if first <= step <= last)
+
+
+def move_together(
+    buffers: Sequence[PlannerBuffer], offsets: Sequence[int], groups: Sequence[Pairs], most: int
+) -> list[int]:
+    """Return offsets with as many buffers of each group as possible at the offsets of their partners.
+
+    All buffers of a group are moved at once. Those that would then overlap another buffer stay where they are, and the
+    others are tried again.
+
+    - `buffers`, `offsets`: all buffers, and a valid layout.
+    - `groups`: the buffers to move, and their partners.
+    - `most`: the offset at which a moved buffer must end at the latest.
+    """
+    at = np.array(offsets, np.int64)
+    start, end = (np.array([getattr(b, name) for b in buffers], np.int64) for name in ("start", "end"))
+    size = np.array([b.size for b in buffers], np.int64)
+    for group in groups:
+        goals = {a: int(at[b]) for a, b in group if buffers[a].offset is None and at[b] + size[a] <= most}
+        while goals:
+            tried = at.copy()
+            tried[list(goals)] = list(goals.values())
+            colliding = [a for a in goals if _meets(a, tried, start, end, size)]
+            if not colliding:
+                at = tried
+                break
+            for a in colliding:
+                del goals[a]
+    return [int(offset) for offset in at]
+
+
+def _meets(one: int, at: np.ndarray, start: np.ndarray, end: np.ndarray, size: np.ndarray) -> bool:
+    """Return whether a buffer overlaps another one in both memory and time."""
+    same_time = (start < end[one]) & (start[one] < end)
+    same_bytes = (at < at[one] + size[one]) & (at[one] < at + size)
+    return int((same_time & same_bytes).sum()) > 1  # one of them is the buffer itself

@@ -32,26 +32,15 @@ MAX_STEPS = 8000
 class Flow:
     """Dependencies between steps, and the blocks that they use.
 
-    Parameters
-    ----------
-    after
-        For each step, the steps that must come before it.
-    before
-        For each step, the steps that depend on it.
-    writes, reads
-        The blocks that each step writes and reads, as indices into `sizes`.
-    touches
-        The blocks that each step reads or writes, each with a count: 2 if it does both, else 1.
-    sizes
-        Bytes of each block; 0 for blocks outside scratch.
-    held
-        Blocks that live to the end.
-    initial
-        Blocks that live from the beginning.
-    work
-        Bytes of work space that each step needs.
-    in_place
-        Whether each step may overwrite an operand.
+    - `after`: for each step, the steps that it must come after.
+    - `before`: for each step, the steps that it must come before.
+    - `writes`, `reads`: the blocks that each step writes and reads, as indices into `sizes`.
+    - `touches`: the blocks that each step reads or writes, each with a count: 2 if it does both, else 1.
+    - `sizes`: bytes of each block; 0 for blocks outside scratch.
+    - `held`: blocks that live to the end.
+    - `initial`: blocks that live from the beginning.
+    - `work`: bytes of work space that each step needs.
+    - `in_place`: whether each step may overwrite an operand.
     """
 
     after: list[set[int]]
@@ -85,12 +74,10 @@ def dependencies(steps: Sequence[Step], storage: Storage) -> list[set[int]]:
     after: list[set[int]] = []
     for index, step in enumerate(steps):
         needed: set[int] = set()
-        for operand in step.inputs:
-            if operand is not None and not operand.is_static:
-                block, low, high = storage.span(operand)
-                if block in writers:
-                    near = slice(bisect_right(highs[block], low), bisect_left(lows[block], high))
-                    needed.update(writer for _, end, writer in writers[block][near] if low < end)
+        for block, low, high in map(storage.span, step.operands):
+            if block in writers:
+                near = slice(bisect_right(highs[block], low), bisect_left(lows[block], high))
+                needed.update(writer for _, end, writer in writers[block][near] if low < end)
         needed.discard(index)
         after.append(needed)
     return after
@@ -100,25 +87,18 @@ def flow(
     steps: Sequence[Step],
     storage: Storage,
     work_bytes: Callable[[Step], int],
-    kept: Sequence[Tensor],
+    final: Sequence[Tensor],
     given: Sequence[Tensor],
     alignment: int,
     planned: Callable[[Block], bool],
 ) -> Flow:
     """Return the flow of a list of steps.
 
-    Parameters
-    ----------
-    steps, storage
-        The steps, and the blocks of their tensors.
-    work_bytes
-        A function that returns the bytes of work space of a step.
-    kept, given
-        The tensors that live to the end, and those that live from the beginning.
-    alignment
-        What all sizes are rounded up to.
-    planned
-        A function that returns whether a block is in scratch.
+    - `steps`, `storage`: the steps, and the blocks of their tensors.
+    - `work_bytes`: a function that returns the bytes of work space of a step.
+    - `final`, `given`: the tensors that live to the end, and those that live from the beginning.
+    - `alignment`: what all sizes are rounded up to.
+    - `planned`: a function that returns whether a block is in scratch.
     """
     numbers: dict[Block, int] = {}
     sizes: list[int] = []
@@ -137,7 +117,7 @@ def flow(
         for other in sorted(needed):
             before[other].append(index)
     writes = [list(dict.fromkeys(number(t) for t in s.outputs)) for s in steps]
-    reads = [list(dict.fromkeys(number(t) for t in s.inputs if t is not None and not t.is_static)) for s in steps]
+    reads = [list(dict.fromkeys(number(t) for t in s.operands)) for s in steps]
     return Flow(
         after,
         before,
@@ -145,7 +125,7 @@ def flow(
         reads,
         [[(b, (b in r) + (b in w)) for b in dict.fromkeys((*r, *w))] for r, w in zip(reads, writes, strict=True)],
         sizes,
-        {number(t) for t in kept},
+        {number(t) for t in final},
         {number(t) for t in given},
         [-(-work_bytes(s) // alignment) * alignment for s in steps],
         [any(may_overwrite(s, t) for t in s.inputs) for s in steps],
@@ -155,27 +135,14 @@ def flow(
 class _State:
     """A partial order: some steps, in the order in which they are executed.
 
-    Parameters
-    ----------
-    graph
-        The flow of all steps; no step is in the new partial order.
-
-    Attributes
-    ----------
-    waiting
-        For each step, how many of the steps that must come before it are missing.
-    left
-        For each block, how often it is still read or written; it is freed at 0.
-    born
-        For each block, 1 once it was written or if it lives from the beginning.
-    ready
-        The steps that may come next, the one that became ready first at the front.
-    path
-        The last step, with the path before it: (path, step); None if there are no steps.
-    live, peak
-        The live bytes after the last step, and the maximum so far.
-    done
-        The set of steps, as the bits of a number.
+    - `graph`: the flow of all steps; no step is in the new partial order.
+    - `waiting`: for each step, how many of the steps that must come before it are missing.
+    - `left`: for each block, how often it is still read or written; it is freed at 0.
+    - `born`: for each block, 1 once it was written or if it lives from the beginning.
+    - `ready`: the steps that may come next, the one that became ready first at the front.
+    - `path`: the last step, with the path before it: (path, step); None if there are no steps.
+    - `live`, `peak`: the live bytes after the last step, and the maximum so far.
+    - `done`: the set of steps, as the bits of a number.
     """
 
     __slots__ = ("born", "done", "left", "live", "path", "peak", "ready", "waiting")
@@ -201,7 +168,7 @@ class _State:
     def cost(self, graph: Flow, step: int) -> tuple[int, int]:
         """Return the live bytes during a step and after it.
 
-        A new block that may overwrite an operand of the same size, which is not needed any more, does not count.
+        During the step, a new block does not count if it may overwrite an operand of its size that is last used here.
         """
         left, born, sizes = self.left, self.born, graph.sizes
         new = largest = freed = overwritten = 0
@@ -262,7 +229,7 @@ def peak(graph: Flow, order: Sequence[int]) -> int:
     return highest
 
 
-def _needed(graph: Flow) -> int:
+def _bytes_needed(graph: Flow) -> int:
     """Return the bytes that the largest step needs in any order: for its reads, writes and work space."""
     most = 0
     for step, work in enumerate(graph.work):
@@ -279,7 +246,7 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     present_order = list(range(count))
     if count > MAX_STEPS:
         return present_order, 0
-    before, needed = peak(graph, present_order), _needed(graph)
+    before, needed = peak(graph, present_order), _bytes_needed(graph)
     if count < 2 or before <= needed:
         return present_order, 0
     start = _State(graph)
@@ -321,11 +288,9 @@ def _ends(ready: list[int], most: int) -> list[int]:
 
 
 def _candidates(graph: Flow, state: _State, ready: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return the ready steps that may come next, each as (peak so far, live bytes after it, step).
-
-    If a step increases neither the peak nor the live bytes, it is the only candidate. In any other order it could be
-    moved here, which would remove bytes from the steps in between and add none.
-    """
+    """Return the ready steps that may come next, each as (peak so far, live bytes after it, step)."""
+    # If a step increases neither the peak nor the live bytes, it is the only candidate. In any other order it could be
+    # moved here, which would remove bytes from the steps in between and add none.
     ranks = []
     for step in ready:
         during, after = state.cost(graph, step)

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from isthmus.graph import Tensor
-from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
-from isthmus.prepare.storage import Block, Storage
+from isthmus.prepare.storage import Block, Life, Storage
 
 
 def own_blocks(steps: Sequence[Step], storage: Storage, life: Life, repeat: Repeat) -> list[Block]:
@@ -16,9 +15,8 @@ def own_blocks(steps: Sequence[Step], storage: Storage, life: Life, repeat: Repe
     # For each block, whether its first use in an iteration is a write.
     written_first: dict[Block, bool] = {}
     for step in steps[repeat.first : repeat.last + 1]:
-        for operand in step.inputs:
-            if operand is not None and not operand.is_static:
-                written_first.setdefault(storage.block(operand), False)
+        for operand in step.operands:
+            written_first.setdefault(storage.block(operand), False)
         for result in step.outputs:
             written_first.setdefault(storage.block(result), True)
     return [
@@ -39,7 +37,7 @@ class _Access:
     stride: int
 
 
-def awaited(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> tuple[int, ...]:
+def awaited_steps(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> tuple[int, ...]:
     """Return for each step the last step that the previous iteration must have completed before it begins.
 
     Both are relative to the first repeated step. A step always waits for itself in the previous iteration, so only
@@ -60,11 +58,9 @@ def awaited(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place
 
 
 def _accesses(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> Iterator[tuple[int, _Access]]:
-    """Yield the pool and the access of every operand of repeated steps, except in arenas, which each thread has."""
+    """Yield the pool and the access of every operand of repeated steps that is not in the threads' own arenas."""
     for number, step in enumerate(steps[repeat.first : repeat.last + 1]):
-        for operand, writes in (*((t, False) for t in step.inputs), *((t, True) for t in step.outputs)):
-            if operand is None or operand.is_static:
-                continue
+        for operand, writes in (*((t, False) for t in step.operands), *((t, True) for t in step.outputs)):
             place, stride = places[operand], repeat.advances.get(operand, 0)
             if not stride and _in_arena(place, repeat):
                 continue
@@ -80,10 +76,8 @@ def _in_arena(place: Place, repeat: Repeat) -> bool:
 
 
 def _meet(one: _Access, other: _Access, repeat: Repeat) -> bool:
-    """Return whether two accesses of iterations that run at the same time touch the same bytes.
-
-    `one` belongs to the later iteration; as many iterations as there are threads run at the same time.
-    """
+    """Return whether two accesses of iterations that run at the same time touch the same bytes."""
+    # `one` belongs to the later iteration; as many iterations as there are threads run at the same time.
     for apart in range(1, min(repeat.threads, repeat.times)):
         # The distance between the two changes by the same amount in every iteration.
         mine, theirs = (one.low + apart * one.stride, one.high + apart * one.stride), (other.low, other.high)

@@ -11,16 +11,14 @@ from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare import order
 from isthmus.prepare.engine_model import EngineModel
 from isthmus.prepare.half_precision import store_floats_as
-from isthmus.prepare.inplace import write_in_place
+from isthmus.prepare.inplace import Overlaid, overlay_blocks, place_from_top, write_in_place
 from isthmus.prepare.layout import Demand, Layout, lay_out, most_alive, thread_arenas
-from isthmus.prepare.liveness import Life
-from isthmus.prepare.overlays import Overlaid, layered, place_from_top
 from isthmus.prepare.passes import run
-from isthmus.prepare.pipelining import awaited, own_blocks
+from isthmus.prepare.pipelining import awaited_steps, own_blocks
 from isthmus.prepare.refused import check_executable
 from isthmus.prepare.schedule import ByteRange, Place, Plan, Pool, Region, Repeat, Schedule, Step, StepOperands
 from isthmus.prepare.states import settle
-from isthmus.prepare.storage import Block, Storage, share
+from isthmus.prepare.storage import Block, Life, Storage, share
 from isthmus.prepare.tiling.orders import MAX_STEPS, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
 from isthmus.prepare.work import Work
 
@@ -32,24 +30,19 @@ _Order = tuple[Sequence[int], int]
 class PlanOptions:
     """A backend's options for a plan.
 
-    Parameters
-    ----------
-    io_in_scratch
-        Whether the plan also places the graph's inputs and outputs in scratch.
-    optimize_order
-        Whether to search for an order of the steps that needs less memory than the graph's own.
-    plan_nodes
-        The maximum number of partial layouts that the solver examines to improve its first layout; 0 for fast
-        heuristics only.
-    reuse_memory
-        Whether memory that is no longer needed is reused. If not, every block keeps its contents until the end, so that
-        all of them can be inspected.
-    float_storage
-        The type of 16 bits in which FLOAT_32 intermediates and constants are stored; FLOAT_32 leaves them as they are.
-    numerics
-        The rounding mode of fixed-point results, if it is not that of the graph.
-    size_alignment
-        The sizes of scratch and state memory are rounded up to a multiple of this many bytes.
+    - `io_in_scratch`: whether the plan also places the graph's inputs and outputs in scratch.
+    - `optimize_order`: whether to search for an order of the steps that needs less memory than the graph's own.
+    - `plan_nodes`: the maximum number of partial layouts that the solver examines to improve its first layout; 0 for
+      fast heuristics only.
+    - `reuse_memory`: whether memory that is no longer needed is reused. If not, every block keeps its contents until
+      the end, so that all of them can be inspected.
+    - `float_storage`: the type of 16 bits in which FLOAT_32 intermediates and constants are stored; FLOAT_32 leaves
+      them as they are.
+    - `numerics`: the rounding mode of fixed-point results, if it is not that of the graph.
+    - `winograd`: whether the engine may use Winograd's algorithm for convolutions.
+    - `size_alignment`: the sizes of scratch and state memory are rounded up to a multiple of this many bytes.
+    - `is_uniform`: whether the engine packs constant matrices alike for any number of rows, so that graphs can share
+      them.
     """
 
     io_in_scratch: bool = False
@@ -58,9 +51,11 @@ class PlanOptions:
     reuse_memory: bool = True
     float_storage: DataType = DataType.FLOAT_32
     numerics: str | None = None
+    winograd: bool = True
     size_alignment: int = 1
+    is_uniform: bool = False
 
-    def padded(self, nbytes: int) -> int:
+    def pad(self, nbytes: int) -> int:
         """Round a size of scratch or state memory up to `size_alignment`."""
         return -(-nbytes // self.size_alignment) * self.size_alignment
 
@@ -69,18 +64,12 @@ class PlanOptions:
 class Arrangement:
     """The steps of a rewritten graph in order, and the blocks that hold their tensors.
 
-    Parameters
-    ----------
-    work, steps, storage
-        The rewritten graph, its steps in order, and the blocks.
-    state_offsets, state_bytes
-        The offset of each state in state memory, and the size of that memory.
-    order_saved
-        The bytes that the order saves.
-    overlaid
-        Results that are written over operands.
-    alike
-        Groups of pairs of equivalent steps: the blocks and work spaces of both should have the same offsets.
+    - `work`, `steps`, `storage`: the rewritten graph, its steps in order, and the blocks.
+    - `state_offsets`, `state_bytes`: the offset of each state in state memory, and the size of that memory.
+    - `order_saved`: the bytes that the order saves.
+    - `overlaid`: results that are written over operands.
+    - `alike`: groups of pairs of equivalent steps: the blocks and work spaces of both should have the same offsets.
+    - `together`: ranges of steps that the engine makes one, by their first and last index.
     """
 
     work: Work
@@ -91,23 +80,20 @@ class Arrangement:
     order_saved: int
     overlaid: Sequence[Overlaid] = ()
     alike: Sequence[Sequence[tuple[int, int]]] = ()
+    together: Sequence[tuple[int, int]] = ()
 
     def life(self, repeats: Sequence[Repeat] = ()) -> Life:
         """Return the lifetime of each block."""
-        return Life(self.steps, self.storage, _given(self.work), self.work.outputs, repeats)
+        ranges = (*self.together, *((repeat.first, repeat.last) for repeat in repeats))
+        return Life(self.steps, self.storage, _initial_tensors(self.work), self.work.outputs, ranges)
 
 
 class Planner:
     """The planner of one graph for an engine: it fuses, orders and places the graph's operations.
 
-    Parameters
-    ----------
-    graph
-        A finalized graph; it is not changed.
-    options
-        The backend's options.
-    engine
-        The engine that will execute the schedule.
+    - `graph`: a finalized graph; it is not changed.
+    - `options`: the backend's options.
+    - `engine`: the engine that will execute the schedule.
 
     Examples
     --------
@@ -170,7 +156,8 @@ class Planner:
             return None
         numbers, saved = order_and_savings
         steps = settle(work, [steps[i] for i in numbers], storage, state_offsets)
-        return Arrangement(work, steps, storage, state_offsets, state_bytes, saved)
+        together = self.engine.together(steps, storage)
+        return Arrangement(work, steps, storage, state_offsets, state_bytes, saved, together=together)
 
     def place(
         self, arrangement: Arrangement, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()
@@ -206,7 +193,7 @@ class Planner:
             alignment=self.engine.alignment,
             plan=replace(facts, regions=tuple(regions), operands=_operands(arrangement, places, layout, io_offsets)),
             numerics=work.numerics,
-            repeats=_pipelined(arrangement.steps, repeats, layout, places),
+            repeats=_pipeline(arrangement.steps, repeats, layout, places),
             tiled=tuple((region.first, region.last) for region in regions),
         )
 
@@ -219,10 +206,7 @@ class Planner:
         return self._work_bytes(step, self.engine.threads)
 
     def _bind(self, work: Work) -> tuple[Storage, dict[Tensor, int], int]:
-        """Bind inputs, outputs and states to their pools.
-
-        Return the storage, the offset of each state in state memory, and the size of that memory.
-        """
+        """Bind inputs, outputs and states to pools; return the storage, each state's offset, and the bytes of all."""
         storage = Storage()
         for index, tensor in enumerate((*work.inputs, *work.outputs)):
             storage.bind(tensor, Pool.IO + index)
@@ -232,7 +216,7 @@ class Planner:
             offsets[state] = size
             storage.bind(state, Pool.STATE, size)
             size += -(-state.nbytes // self.engine.alignment) * self.engine.alignment
-        return storage, offsets, self.options.padded(size)
+        return storage, offsets, self.options.pad(size)
 
     def _order(self, work: Work, steps: Sequence[Step], storage: Storage, kind: str) -> _Order | None:
         """Order steps; return None if there is no order of that kind."""
@@ -240,8 +224,10 @@ class Planner:
             return range(len(steps)), 0
         if kind != SEARCHED and len(steps) > MAX_STEPS:
             return None
-        kept = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
-        flow = order.flow(steps, storage, self.work_bytes, kept, _given(work), self.engine.alignment, self.is_planned)
+        final = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
+        flow = order.flow(
+            steps, storage, self.work_bytes, final, _initial_tensors(work), self.engine.alignment, self.is_planned
+        )
         if kind == SEARCHED:
             return order.choose(flow)
         whole = whole_operands(steps, flow)
@@ -261,7 +247,7 @@ class Planner:
     def _lay_out(self, arrangement: Arrangement, life: Life, repeats: Sequence[Repeat]) -> Layout:
         """Lay out scratch with each set of overlay offsets, and return the smallest layout."""
         demand = self._demand(arrangement, life, repeats)
-        overlays = layered(arrangement.storage, life, arrangement.overlaid, self.engine.alignment)
+        overlays = overlay_blocks(arrangement.storage, life, arrangement.overlaid, self.engine.alignment)
         layout = lay_out(demand, self.engine.alignment, self.options.plan_nodes, overlays)
         if overlays:
             alive = most_alive(layout.plan, self.engine.alignment)
@@ -269,26 +255,23 @@ class Planner:
                 if layout.plan.bytes > alive:
                     other = lay_out(demand, self.engine.alignment, self.options.plan_nodes, others)
                     layout = min(layout, other, key=lambda one: one.plan.bytes)
-        return replace(layout, plan=self._padded(layout.plan))
+        return replace(layout, plan=self._pad_plan(layout.plan))
 
-    def _padded(self, plan: Plan) -> Plan:
+    def _pad_plan(self, plan: Plan) -> Plan:
         """Round the sizes of scratch in a plan up."""
-        padded = self.options.padded
+        pad = self.options.pad
         return replace(
-            plan,
-            bytes=padded(plan.bytes),
-            lower_bound=padded(plan.lower_bound),
-            greedy_bytes=padded(plan.greedy_bytes),
-            unshared_bytes=padded(plan.unshared_bytes),
-        )
+            plan, bytes=pad(plan.bytes), lower_bound=pad(plan.lower_bound), greedy_bytes=pad(plan.greedy_bytes),
+            unshared_bytes=pad(plan.unshared_bytes),
+        )  # fmt: skip
 
     def _demand(self, arrangement: Arrangement, life: Life, repeats: Sequence[Repeat]) -> Demand:
         """Collect everything that needs scratch."""
         steps, storage = arrangement.steps, arrangement.storage
         spaces, arenas = list(map(self.work_bytes, steps)), []
-        for repeat in _shared(repeats):
+        for repeat in _shared_repeats(repeats):
             numbers = range(repeat.first, repeat.last + 1)
-            # In such a repeat, each step runs on one thread.
+            # Several threads execute iterations of this repeat, but each step runs on one thread.
             spaces[repeat.first : repeat.last + 1] = (self.engine.work_bytes(steps[i], 1) for i in numbers)
             own = [block for block in own_blocks(steps, storage, life, repeat) if self.is_planned(block)]
             arenas.append(thread_arenas(repeat, own, life, spaces, self.engine.alignment, self.options.plan_nodes))
@@ -304,23 +287,19 @@ class Planner:
 def rewritten(graph: Graph, numerics: str | None = None) -> Work:
     """Run all passes over a copy of a finalized graph; `numerics` is as in `PlanOptions`."""
     if not graph.finalized:
-        raise QnnError(
-            Code.GRAPH_NOT_FINALIZED,
-            f"graph '{graph.name}'",
-            "only a finalized graph can be prepared",
-            "Call finalize() first.",
-        )
+        rule, hint = "only a finalized graph can be prepared", "Call finalize() first."
+        raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", rule, hint)
     work = Work(graph, numerics)
     run(work)
     return work
 
 
-def _given(work: Work) -> tuple[Tensor, ...]:
+def _initial_tensors(work: Work) -> tuple[Tensor, ...]:
     """List the tensors that exist before the first step."""
     return (*work.inputs, *work.states)
 
 
-def _shared(repeats: Sequence[Repeat]) -> list[Repeat]:
+def _shared_repeats(repeats: Sequence[Repeat]) -> list[Repeat]:
     """List the repeats that several threads execute at once."""
     return [repeat for repeat in repeats if repeat.threads > 1]
 
@@ -329,7 +308,7 @@ def _places(arrangement: Arrangement, layout: Layout) -> dict[Tensor, Place]:
     """Find the pool and offset of every tensor."""
     work, places = arrangement.work, {}
     touched = (t for s in arrangement.steps for t in (*s.inputs, *s.outputs))
-    for tensor in dict.fromkeys((*_given(work), *work.outputs, *touched)):
+    for tensor in dict.fromkeys((*_initial_tensors(work), *work.outputs, *touched)):
         if tensor is not None and not tensor.is_static:
             block, low, _ = arrangement.storage.span(tensor)
             if block.pool is None:
@@ -372,12 +351,12 @@ def _operands(
     )
 
 
-def _pipelined(
+def _pipeline(
     steps: Sequence[Step], repeats: Sequence[Repeat], layout: Layout, places: Mapping[Tensor, Place]
 ) -> tuple[Repeat, ...]:
     """Set the arenas of shared repeats, and for each step what the previous iteration must have completed."""
     by_first_step = {repeat.first: repeat for repeat in repeats}
-    for repeat, arena in zip(_shared(repeats), layout.arenas, strict=True):
+    for repeat, arena in zip(_shared_repeats(repeats), layout.arenas, strict=True):
         placed = replace(repeat, arena=arena)
-        by_first_step[repeat.first] = replace(placed, awaited=awaited(steps, placed, places))
+        by_first_step[repeat.first] = replace(placed, awaited=awaited_steps(steps, placed, places))
     return tuple(by_first_step.values())

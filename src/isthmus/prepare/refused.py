@@ -44,9 +44,7 @@ def check_executable(graph: Graph, steps: Sequence[Step], refusal: Callable[[Ste
 
 
 def _node_of(step: Step, nodes: dict[str, Node]) -> Node | None:
-    """Return the node that a step was made from; passes name new steps after an existing one, with a number
-    appended.
-    """
+    """Return the node that a step was made from; passes append numbers to the names of existing steps."""
     name = step.name
     while name not in nodes and "." in name:
         name = name.rpartition(".")[0]

@@ -1,7 +1,7 @@
 """Conversion of a schedule to a container and back.
 
-The header has tensors, steps and places; one section has the contents of constants and states and the scales of
-channels (see `tensor_entries`).
+The header has tensors, steps and places. The contents of constants and states and the scales of channels (see
+`tensor_entries`) are in a section of their own, or in one that several graphs share.
 
 Bytes are not trusted. Every tensor, every operation (by its own rule) and every place is checked. What an engine
 computes from a schedule is checked by the engine.
@@ -21,13 +21,14 @@ from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.rounding import HEXAGON
 from isthmus.graph.tensor import MAX_BYTES
-from isthmus.prepare.pipelining import awaited
+from isthmus.prepare.pipelining import awaited_steps
 from isthmus.prepare.schedule import Place, Pool, Repeat, RowRange, Schedule, Step
-from isthmus.prepare.tensor_entries import Contents, tensor_fields, tensor_of
+from isthmus.prepare.tensor_entries import tensor_fields, tensor_of
 from isthmus.system.container import MALFORMED, ContainerFormat, as_size
+from isthmus.system.contents import Contents, GraphContents, StoredContents
 
 FORMAT = ContainerFormat(
-    b"ISTHSCHD", 2, 64, "schedule", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
+    b"ISTHSCHD", 3, 64, "schedule", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
 )
 MAX_ALIGNMENT = 1 << 16
 MAX_THREADS = 64
@@ -49,8 +50,11 @@ _OF_PARTS = frozenset(("Concat", "ReduceMean", "PoolAvg2d"))
 # -- to bytes ----------------------------------------------------------------------------------------------------------
 
 
-def to_bytes(schedule: Schedule, engine: Mapping[str, Any]) -> bytes:
-    """Return a schedule as one block of bytes, with what its engine needs besides it, as JSON can hold it."""
+def to_bytes(schedule: Schedule, engine: Mapping[str, Any], shared: GraphContents | None = None) -> bytes:
+    """Return a schedule as one block of bytes, with what its engine needs besides it, as JSON can hold it.
+
+    - `shared`: the section that gets its arrays, for a file of several graphs. By default the block has its own.
+    """
     tensors = list(
         dict.fromkeys(
             (
@@ -60,7 +64,8 @@ def to_bytes(schedule: Schedule, engine: Mapping[str, Any]) -> bytes:
         )
     )  # fmt: skip
     numbers = {tensor: index for index, tensor in enumerate(tensors)}
-    contents = Contents()
+    own = Contents()
+    contents = own.of(schedule.name) if shared is None else shared
     header = {
         "name": schedule.name,
         "engine": engine,
@@ -82,15 +87,15 @@ def to_bytes(schedule: Schedule, engine: Mapping[str, Any]) -> bytes:
         **{name: getattr(schedule, name) for name in ("scratch_bytes", "state_bytes", "alignment", "numerics")},
         **{name: getattr(schedule, name) for name in ("state_offsets", "io_offsets")},
     }  # fmt: skip
-    return assemble(header, contents.joined())
+    return assemble(header, own.join() if shared is None else None)
 
 
-def assemble(header: dict[str, Any], contents: bytes) -> bytes:
-    """Pack a header and contents into bytes with a valid checksum, without checking what they say."""
-    return b"".join(FORMAT.pack(header, {_CONTENTS: contents}))
+def assemble(header: dict[str, Any], contents: bytes | None) -> bytes:
+    """Pack a header, and contents unless they are elsewhere, with a valid checksum, without checking what they say."""
+    return b"".join(FORMAT.pack(header, {} if contents is None else {_CONTENTS: contents}))
 
 
-def _entry(tensor: Tensor, place: Place | None, contents: Contents) -> dict[str, Any]:
+def _entry(tensor: Tensor, place: Place | None, contents: GraphContents) -> dict[str, Any]:
     """Return a tensor's entry in the header, with its place unless it is a constant."""
     fields = tensor_fields(tensor, contents)
     return fields if place is None else fields | {"place": [place.pool, place.offset]}
@@ -125,15 +130,15 @@ def _param(value: Any) -> Any:
 # -- and back ----------------------------------------------------------------------------------------------------------
 
 
-def from_bytes(content: bytes | memoryview, verify: bool = True) -> tuple[Schedule, dict[str, Any]]:
+def from_bytes(
+    content: bytes | memoryview, verify: bool = True, shared: StoredContents | None = None
+) -> tuple[Schedule, dict[str, Any]]:
     """Read a schedule from a block of bytes and check it; return it with what its engine stored besides it.
 
-    The contents of its constants are views of the block.
+    The contents of its constants are views of the block, or of the section that it shares with other graphs.
 
-    Parameters
-    ----------
-    verify
-        Whether to check the checksum. Everything else is always checked.
+    - `verify`: whether to check the checksum. Everything else is always checked.
+    - `shared`: the section with its arrays, for a file of several graphs. By default the block has its own.
 
     Raises
     ------
@@ -142,15 +147,18 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> tuple[Schedu
         version.
     """
     header, sections = FORMAT.unpack(content, verify)
+    if sections.keys() != ({_CONTENTS} if shared is None else set()):
+        raise FORMAT.refusal("it does not have the sections of one")
     try:
-        return _schedule(header, sections[_CONTENTS]), dict(header["engine"])
+        contents = StoredContents(sections[_CONTENTS]) if shared is None else shared
+        return _schedule(header, contents), dict(header["engine"])
     except QnnError as problem:
         raise FORMAT.refusal(f"{problem.what}: {problem.rule}") from None
     except (*MALFORMED, AssertionError) as problem:
         raise FORMAT.malformed(problem) from None
 
 
-def _schedule(header: dict[str, Any], contents: memoryview) -> Schedule:
+def _schedule(header: dict[str, Any], contents: StoredContents) -> Schedule:
     """Return the schedule of a header, after all checks; what is wrong raises a ValueError or an operation's error."""
     size = {name: as_size(header[name], MAX_BYTES) for name in ("scratch_bytes", "state_bytes")}
     alignment = as_size(header["alignment"], MAX_ALIGNMENT)
@@ -211,26 +219,19 @@ def _range(numbers: Any, steps: tuple[Step, ...]) -> tuple[int, int]:
 
 def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
     """Check that inputs, outputs and states (the keys of `groups`) have their own types and different names."""
-    wanted = {
+    types = {
         "inputs": TensorType.APP_WRITE, "outputs": TensorType.APP_READ, "states": TensorType.APP_READWRITE,
     }  # fmt: skip
     for kind, tensors in groups.items():
-        if len({t.name for t in tensors}) != len(tensors) or any(t.type is not wanted[kind] for t in tensors):
+        if any(t.type is not types[kind] for t in tensors):
             raise ValueError(f"its {kind} are not what they should be")
+    names = [t.name for tensors in groups.values() for t in tensors]
+    if len(set(names)) != len(names):
+        raise ValueError("two of its tensors have the same name")
 
 
 def _place(tensor: Tensor, numbers: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]]) -> Place:
-    """Return a tensor's place, checked to be within its pool and at a multiple of the element's size.
-
-    Parameters
-    ----------
-    numbers
-        The place in the file: the pool's number and the offset.
-    size
-        The sizes of scratch and state, by their names in the header.
-    groups
-        The inputs and outputs of the graph; each is a pool of its own, from number `Pool.IO` on.
-    """
+    """Return a tensor's place, checked to be within its pool and at a multiple of the element's size."""
     pool, offset = (as_size(n, MAX_BYTES) for n in numbers)
     ends = (*groups["inputs"], *groups["outputs"])
     if pool in (Pool.SCRATCH, Pool.STATE):
@@ -334,5 +335,5 @@ def _repeats(
             repeat = replace(repeat, arena=(offset, nbytes))
         if (threads > 1) != (repeat.arena is not None) or min(threads, times) < 1:
             raise ValueError("a repetition of no use")
-        repeats.append(replace(repeat, awaited=awaited(steps, repeat, places)) if repeat.arena else repeat)
+        repeats.append(replace(repeat, awaited=awaited_steps(steps, repeat, places)) if repeat.arena else repeat)
     return repeats

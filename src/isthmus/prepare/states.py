@@ -16,16 +16,11 @@ from isthmus.prepare.work import Work
 
 
 def settle(work: Work, steps: list[Step], storage: Storage, offsets: Mapping[Tensor, int]) -> list[Step]:
-    """Return the steps with the copies that new state values need; the other values are moved to state memory.
+    """Return the steps with copies of new state values into state memory; values that need none are placed there.
 
-    Parameters
-    ----------
-    work, storage
-        The graph, whose `updates` map each state to its new value, and the blocks of its tensors.
-    steps
-        The steps in their final order.
-    offsets
-        The offset of each state in state memory.
+    - `work`, `storage`: the graph, whose `updates` map each state to its new value, and the blocks of its tensors.
+    - `steps`: the steps in their final order.
+    - `offsets`: the offset of each state in state memory.
     """
     updates = {state: value for state, value in work.updates.items() if not _is_itself(storage, state, value)}
     steps = list(steps)
@@ -60,9 +55,8 @@ class _Touches:
         self._reads: dict[Block, list[int]] = {}
         self._writes: dict[Block, list[int]] = {}
         for index, step in enumerate(steps):
-            for tensor in step.inputs:
-                if tensor is not None and not tensor.is_static:
-                    self._reads.setdefault(storage.block(tensor), []).append(index)
+            for tensor in step.operands:
+                self._reads.setdefault(storage.block(tensor), []).append(index)
             for tensor in step.outputs:
                 self._writes.setdefault(storage.block(tensor), []).append(index)
 
@@ -82,10 +76,7 @@ class _Touches:
 def _write_directly(
     steps: list[Step], storage: Storage, touched: _Touches, state: Tensor, value: Tensor, offset: int
 ) -> bool:
-    """Move a state's new value to the state's memory, at this offset of its pool; return False if it must be copied.
-
-    The new value may be written there once nothing reads the old one any more.
-    """
+    """Move a state's new value to its memory, if nothing reads the old one any more; otherwise it must be copied."""
     if value.is_static or not storage.fills_block(value):
         return False
     block, old = storage.block(value), storage.block(state)
@@ -100,16 +91,11 @@ def _write_directly(
 
 
 def _overwrites(step: Step, storage: Storage, state: Tensor, value: Tensor) -> bool:
-    """Return whether the step that computes the new value may write it over the old one, element by element.
-
-    Every input that shares memory with the old value must then be exactly that value.
-    """
+    """Return whether the step that computes the new value may write it over the old one, element by element."""
+    # Every input that shares memory with the old value must then be exactly that value.
     old = storage.span(state)
     old_block = old[0]
     if len(step.outputs) != 1 or storage.span(step.outputs[0]) != storage.span(value):
         return False
-    return all(
-        storage.span(t) == old and may_overwrite(step, t)
-        for t in step.inputs
-        if t is not None and not t.is_static and storage.block(t) is old_block
-    )
+    shared = [tensor for tensor in step.operands if storage.block(tensor) is old_block]
+    return all(storage.span(tensor) == old and may_overwrite(step, tensor) for tensor in shared)

@@ -1,4 +1,4 @@
-"""Memory shared by tensors: blocks of bytes, and the offsets of tensors in them.
+"""Memory shared by tensors: blocks of bytes, the offsets of tensors in them, and the lifetimes of blocks in steps.
 
 Reshapes, contiguous slices and concatenations along the outermost axis need no step: their tensors are the same bytes.
 Within a block every byte is written by only one step, so sharing is valid for any order of the steps.
@@ -7,13 +7,16 @@ Within a block every byte is written by only one step, so sharing is valid for a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
+
+BEFORE = -1
+"""The time before the first step, when a client writes the inputs."""
 
 
 class Block:
@@ -21,17 +24,10 @@ class Block:
 
     Coordinate 0 is where its first tensor starts; joined tensors may start below it.
 
-    Parameters
-    ----------
-    tensor
-        The first tensor.
-    pool, base
-        The pool to which the block is bound, and the offset of coordinate 0 in it; the pool is None for scratch.
-
-    Attributes
-    ----------
-    members
-        The coordinate of each tensor's first byte.
+    - `tensor`: the first tensor.
+    - `pool`, `base`: the pool to which the block is bound, and the offset of coordinate 0 in it; the pool is None for
+      scratch.
+    - `members`: the coordinate of each tensor's first byte.
     """
 
     __slots__ = ("base", "high", "low", "members", "pool")
@@ -110,11 +106,11 @@ def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
 
     Each rule returns the steps that are still needed: the step itself, copies of some parts, or none.
     """
-    kept: list[Step] = []
+    needed: list[Step] = []
     for step in steps:
         rule = _RULES.get(step.op)
-        kept.extend([step] if rule is None else rule(work, step, storage))
-    return kept
+        needed.extend([step] if rule is None else rule(work, step, storage))
+    return needed
 
 
 def names_anew(step: Step) -> bool:
@@ -141,8 +137,7 @@ def same_encoding(a: Tensor, b: Tensor) -> bool:
 
 def _share_reshape(work: Work, step: Step, storage: Storage) -> list[Step]:
     """Share memory across a reshape, unless the result has another encoding."""
-    source, result = step.inputs[0], step.outputs[0]
-    assert source is not None
+    source, result = step.input(), step.outputs[0]
     if source.is_static or not same_encoding(source, result) or not storage.join(source, result):
         return [step]
     return []
@@ -150,10 +145,8 @@ def _share_reshape(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
     """Share memory across a cast between a fixed-point type and the integers that store it, which keeps the bytes."""
-    source, result = step.inputs[0], step.outputs[0]
-    assert source is not None
-    # The bits of a BFLOAT_16 are not its number.
-    if DataType.BFLOAT_16 in (source.dtype, result.dtype) and source.dtype is not result.dtype:
+    source, result = step.input(), step.outputs[0]
+    if source.dtype is not result.dtype and (source.dtype.is_bits or result.dtype.is_bits):
         return [step]
     if source.is_static or source.dtype.numpy != result.dtype.numpy or source.itemsize != result.itemsize:
         return [step]
@@ -164,8 +157,7 @@ def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
     """Share memory between a contiguous slice and its operand."""
-    source, result = step.inputs[0], step.outputs[0]
-    assert source is not None
+    source, result = step.input(), step.outputs[0]
     offset = slice_offset(source, np.asarray(step.params["ranges"]))
     if offset is None or source.is_static or not same_encoding(source, result) or not result.elements:
         return [step]
@@ -202,8 +194,7 @@ def _view(work: Work, name: str, like: Tensor) -> Tensor:
 
 def _share_split(work: Work, step: Step, storage: Storage) -> list[Step]:
     """Share memory between the parts of a split and its operand; copy the parts that must be elsewhere."""
-    source = step.inputs[0]
-    assert source is not None
+    source = step.input()
     if source.is_static or not _outermost(source, step.params["axis"]):
         return [step]
     if not all(same_encoding(source, t) for t in step.outputs):
@@ -248,3 +239,61 @@ _RULES = {
     "Split": _share_split,
     "Concat": _share_concat,
 }
+
+
+class Life:
+    """The first and last step that use each block; -1 is the time before all steps, the number of steps the time after
+    them.
+
+    - `steps`, `storage`: the steps in order, and the blocks of their tensors.
+    - `inputs`, `outputs`: the tensors that exist before the first step, and those that must exist after the last.
+    - `ranges`: the first and the last of steps that are executed several times, or all at once. What they share with
+      other steps must not change meanwhile, so it lives through all of them.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        storage: Storage,
+        inputs: Iterable[Tensor] = (),
+        outputs: Iterable[Tensor] = (),
+        ranges: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self._spans: dict[Block, tuple[int, int]] = {}
+        for tensor in inputs:
+            self._touch(storage.block(tensor), BEFORE)
+        for index, step in enumerate(steps):
+            for tensor in (*step.operands, *step.outputs):
+                self._touch(storage.block(tensor), index)
+        for tensor in outputs:
+            self._touch(storage.block(tensor), len(steps))
+        for begin, end in ranges:
+            self._last_through(begin, end, steps, storage)
+
+    def _touch(self, block: Block, time: int) -> None:
+        """Extend the lifetime of a block to a time at which it is used."""
+        first, last = self._spans.get(block, (time, time))
+        self._spans[block] = min(first, time), max(last, time)
+
+    def _last_through(self, begin: int, end: int, steps: Sequence[Step], storage: Storage) -> None:
+        """Extend blocks that a range of steps shares with other steps over the whole range."""
+        for step in steps[begin : end + 1]:
+            for block in map(storage.block, (*step.operands, *step.outputs)):
+                first, last = self._spans[block]
+                if first < begin or last > end:
+                    self._spans[block] = min(first, begin), max(last, end)
+
+    def __contains__(self, block: Block) -> bool:
+        return block in self._spans
+
+    def first(self, block: Block) -> int:
+        """Return the step that first uses a block."""
+        return self._spans[block][0]
+
+    def last(self, block: Block) -> int:
+        """Return the step that last uses a block."""
+        return self._spans[block][1]
+
+    def set(self, block: Block, first: int, last: int) -> None:
+        """Set the lifetime of a block that took over another's bytes."""
+        self._spans[block] = first, last

@@ -6,32 +6,50 @@ also records the steps around it, because only there may another rule have becom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 
+T = TypeVar("T")
+
+
+def post_order(roots: Iterable[T], needed: Callable[[T], Iterable[T]]) -> list[T]:
+    """Order roots and all that they need depth first: each item after those that it needs, in their order.
+
+    Examples
+    --------
+    >>> post_order(["y"], {"y": "ba", "b": "a", "a": ""}.__getitem__)
+    ['a', 'b', 'y']
+    """
+    done: set[T] = set()
+    order: list[T] = []
+    for root in roots:
+        stack = [root]
+        while stack:
+            item = stack[-1]
+            missing = [] if item in done else [other for other in needed(item) if other not in done]
+            stack.extend(reversed(missing))
+            if not missing:
+                stack.pop()
+                if item not in done:
+                    done.add(item)
+                    order.append(item)
+    return order
+
 
 class Work:
     """A graph that is being rewritten.
 
-    Parameters
-    ----------
-    graph
-        A finalized graph; it is not changed.
-
-    Attributes
-    ----------
-    steps
-        Each step with its rank in the order of the model; a new step takes the rank of the step that it replaces.
-    updates
-        For each state, its value after an execution.
-    numerics
-        The rounding mode of fixed-point results: that of the graph, unless another is given.
+    - `graph`: a finalized graph; it is not changed.
+    - `steps`: each step with its rank in the order of the model; a new step takes the rank of the step that it
+      replaces.
+    - `updates`: for each state, its value after an execution.
+    - `numerics`: the rounding mode of fixed-point results: that of the graph, unless another is given.
     """
 
     def __init__(self, graph: Graph, numerics: str | None = None) -> None:
@@ -122,11 +140,7 @@ class Work:
         self._attach(step)
 
     def replace(
-        self,
-        step: Step,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        params: Mapping[str, Any] | None = None,
+        self, step: Step, op: str, inputs: Sequence[Tensor | None], params: Mapping[str, Any] | None = None
     ) -> None:
         """Compute the outputs of a step with another operation."""
         self.change(step, op=op, inputs=inputs, params=params or {})
@@ -150,35 +164,25 @@ class Work:
         self.remove(second)
         self.change(first, outputs=outputs)
 
-    def bypass(self, step: Step) -> bool:
+    def bypass(self, step: Step) -> None:
         """Remove a step whose result equals its first input; keep it as a copy if the result has its own memory.
 
-        Return whether anything changed. A graph output is then written by the step that wrote the input, if there is
-        one.
+        A graph output is then written by the step that wrote the input, if there is one.
         """
-        source, result = step.inputs[0], step.outputs[0]
-        assert source is not None
+        source, result = step.input(), step.outputs[0]
+        writer = self.producer(source)
         if not self.is_output(result):
             self.remove(step)
             self.reread(result, source)
-            return True
-        writer = self.producer(source)
-        if writer is not None and source.type is TensorType.NATIVE:
+        elif writer is not None and source.type is TensorType.NATIVE:
             self.remove(step)
             self.reread(source, result)
             self.change(writer, outputs=[result if t is source else t for t in writer.outputs])
-            return True
-        if step.op == "Reshape":
-            return False
-        self.replace(step, "Reshape", [source])
-        return True
+        elif step.op != "Reshape":
+            self.replace(step, "Reshape", [source])
 
     def native(
-        self,
-        name: str,
-        dims: Sequence[int],
-        dtype: DataType,
-        quantization: Quantization | None = None,
+        self, name: str, dims: Sequence[int], dtype: DataType, quantization: Quantization | None = None
     ) -> Tensor:
         """Return a new intermediate tensor."""
         return Tensor(self._fresh(name), TensorType.NATIVE, dtype, tuple(dims), quantization)
@@ -188,11 +192,7 @@ class Work:
         return type(like)(self._fresh(name), TensorType.NATIVE, like.dtype, like.dims, like.quantization)
 
     def constant(
-        self,
-        name: str,
-        value: np.ndarray,
-        quantization: Quantization | None = None,
-        dtype: DataType | None = None,
+        self, name: str, value: np.ndarray, quantization: Quantization | None = None, dtype: DataType | None = None
     ) -> Tensor:
         """Return a new constant; fixed point if a quantization is given."""
         value = np.ascontiguousarray(value).reshape(np.shape(value))
@@ -213,6 +213,7 @@ class Work:
         if quantization is not None and quantization.axis is not None:
             quantization = replace(quantization, axis=quantization.axis + added)
         result = self.constant(tensor.name, tensor.data.reshape(dims), quantization, tensor.dtype)
+        # The elements that the constant was dequantized from get the rank too, so that they stay usable in its place.
         result.source = None if tensor.source is None else self.with_rank(tensor.source, rank)
         return result
 
@@ -233,36 +234,20 @@ class Work:
 
     def add_state(self, name: str, dims: Sequence[int], like: Tensor) -> Tensor:
         """Return a new state with the type of `like`, 0 before the first execution; `updates` takes its next value."""
-        state = Tensor(
-            self._fresh(name),
-            TensorType.APP_READWRITE,
-            like.dtype,
-            tuple(dims),
-            like.quantization if like.dtype.is_fixed_point else None,
-        )
+        quantization = like.quantization if like.dtype.is_fixed_point else None
+        state = Tensor(self._fresh(name), TensorType.APP_READWRITE, like.dtype, tuple(dims), quantization)
         self.states += (state,)
         return state
 
     def ordered(self) -> list[Step]:
         """Return the steps ordered after the steps that they read from, close to the order of the model."""
-        done: set[Step] = set()
-        order: list[Step] = []
-        for root in sorted(self.steps, key=self.steps.__getitem__):
-            stack = [root]
-            while stack:
-                step = stack[-1]
-                if step in done:
-                    stack.pop()
-                    continue
-                writers = (self._producer.get(t) for t in step.inputs if t is not None)
-                missing = [w for w in writers if w is not None and w not in done]
-                if missing:
-                    stack.extend(reversed(missing))
-                else:
-                    done.add(step)
-                    order.append(step)
-                    stack.pop()
-        return order
+        roots = sorted(self.steps, key=self.steps.__getitem__)
+        return post_order(roots, lambda step: filter(None, map(self.producer, step.inputs)))
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether anything has changed since the last call of `take_touched`."""
+        return bool(self._touched)
 
     def take_touched(self) -> list[Step]:
         """Return the steps around all changes since the last call, and clear the record."""

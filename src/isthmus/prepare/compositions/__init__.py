@@ -8,48 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isthmus.prepare.compositions import (
-    attention,
-    casts,
-    convolution,
-    detection,
-    elementwise,
-    images,
-    random,
-    signal,
-    sparse,
-)
+from isthmus.prepare.compositions import attention, convolution, detection, elementwise, images, signal, sparse
 from isthmus.prepare.compositions.composer import Composition, StepComposer
 from isthmus.prepare.rewrite import rewrite
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-COMPOSITIONS: Mapping[str, Composition] = {
-    **attention.COMPOSITIONS,
-    **casts.COMPOSITIONS,
-    **convolution.COMPOSITIONS,
-    **detection.COMPOSITIONS,
-    **elementwise.COMPOSITIONS,
-    **images.COMPOSITIONS,
-    **random.COMPOSITIONS,
-    **signal.COMPOSITIONS,
-    **sparse.COMPOSITIONS,
-}
+_FAMILIES = (attention, convolution, detection, elementwise, images, signal, sparse)
+COMPOSITIONS: Mapping[str, Composition] = {op: each for family in _FAMILIES for op, each in family.COMPOSITIONS.items()}
 
 
 def compose(work: Work) -> None:
     """Replace all operations that are composed of others."""
-    rewrite(work, {op: [_replace] for op in COMPOSITIONS})
+    rewrite(work, (COMPOSITIONS, _replace))
 
 
-def _replace(work: Work, step: Step) -> bool:
-    """Replace one step; return whether it was replaced."""
+def _replace(work: Work, step: Step) -> None:
+    """Replace one step by its composition, unless an engine executes the step as it is."""
     composer = StepComposer(work, step)
     results = COMPOSITIONS[step.op](composer)
     if results is None:
-        return False
+        return
     composer.finish(results)
-    return True
 
 
 __all__ = ["COMPOSITIONS", "compose"]

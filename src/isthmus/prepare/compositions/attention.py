@@ -53,7 +53,7 @@ def _positions(c: StepComposer, batch: int, length: int) -> Tensor:
     return c("ElementWiseAdd", c("ElementWiseMaximum", first, c.constant([[0]], INTEGER)), steps)
 
 
-def _cached(c: StepComposer, new: Tensor, past: int, positions: Tensor, room: int) -> Tensor:
+def _extend_cache(c: StepComposer, new: Tensor, past: int, positions: Tensor, room: int) -> Tensor:
     """Return the cache [batch, groups, room, size] with new rows at their positions; the rows alone without a cache."""
     if c.given(past) is None:
         return new
@@ -91,8 +91,8 @@ def _group_query_attention(c: StepComposer) -> list[Tensor]:
         query, key = (rotate(c, x, cosines, sines, interleaved=False) for x in (query, key))
     past = c.given(PAST_KEY)
     room = length if past is None else c.outputs[1].dims[2] if len(c.outputs) > 1 else past.dims[2]
-    keys = _cached(c, key, PAST_KEY, positions, room)
-    values = _cached(c, value, PAST_VALUE, positions, room)
+    keys = _extend_cache(c, key, PAST_KEY, positions, room)
+    values = _extend_cache(c, value, PAST_VALUE, positions, room)
     rows = c.reshape(query, batch, groups, heads // groups * length, size)
     scale = c.params["scale"] or 1 / np.sqrt(size)
     scores = c("MatMul", c("ElementWiseMultiply", rows, c.constant([scale])), keys, transpose_in1=True)

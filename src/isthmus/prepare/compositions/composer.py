@@ -29,10 +29,7 @@ class StepComposer:
     A composition computes reals in FLOAT_32 and indices in INT_32. `real` and `whole` convert operands, `finish`
     converts results to the types of the step's outputs; so it works for all data types that can be converted.
 
-    Parameters
-    ----------
-    work, step
-        The graph, and the step that is replaced.
+    - `work`, `step`: the graph, and the step that is replaced.
     """
 
     def __init__(self, work: Work, step: Step) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from isthmus.graph import Tensor
 from isthmus.graph.evaluation.convolution import pads_of, spatial_of, taps_of
+from isthmus.graph.ops.movement import CONSTANT
 from isthmus.prepare.compositions.composer import FLOAT, Composition, StepComposer
 from isthmus.prepare.schedule import Step
 
@@ -28,8 +29,8 @@ def _convolution(c: StepComposer) -> list[Tensor] | None:
     filters = c.reshape(weights, math.prod(weights.dims[:spatial]), depth, group, weights.dims[-1] // group)
     filters = c("Transpose", filters, perm=[2, 0, 1, 3])
     offsets = [offset for _, offset in taps_of(weights.dims[:spatial], spatial_of(c.params, "dilation", spatial))]
-    x = _padded(c, x, pads_of(c.params, spatial))
-    return [_multiplied(c, x, filters, offsets, spatial_of(c.params, "stride", spatial))]
+    x = _pad(c, x, pads_of(c.params, spatial))
+    return [_multiply(c, x, filters, offsets, spatial_of(c.params, "stride", spatial))]
 
 
 def _transpose_convolution(c: StepComposer) -> list[Tensor] | None:
@@ -48,14 +49,11 @@ def _transpose_convolution(c: StepComposer) -> list[Tensor] | None:
     filters = c.reshape(weights, math.prod(kernel), group, weights.dims[-2] // group, weights.dims[-1])
     filters = c("Transpose", filters, perm=[1, 0, 2, 3])
     offsets = [tuple((reach - offset).tolist()) for _, offset in taps_of(kernel, dilation)]
-    return [_multiplied(c, _padded(c, x, pads), filters, offsets, np.ones(spatial, np.int64))]
+    return [_multiply(c, _pad(c, x, pads), filters, offsets, np.ones(spatial, np.int64))]
 
 
 def _is_constant(c: StepComposer) -> bool:
-    """Return whether an engine executes the step as it is: weights and bias are constants, or computed from constants.
-
-    The weights of a model with Quantize and Dequantize are computed so; later passes fold them.
-    """
+    """Return whether weights and bias are constants, or computed from constants, which later passes fold."""
     pending, seen = list(c.step.inputs[1:]), set[Step]()
     while pending:
         tensor = pending.pop()
@@ -77,34 +75,27 @@ def _spread(c: StepComposer, x: Tensor, axis: int, stride: int) -> Tensor:
         return x
     pads = np.zeros((x.rank + 1, 2), np.int64)
     pads[axis + 1, 1] = stride - 1
-    x = c("Pad", c.reshape(x, *dims[: axis + 1], 1, *dims[axis + 1 :]), scheme=0, pad_amount=pads)
+    x = c("Pad", c.reshape(x, *dims[: axis + 1], 1, *dims[axis + 1 :]), scheme=CONSTANT, pad_amount=pads)
     x = c.reshape(x, *dims[:axis], dims[axis] * stride, *dims[axis + 1 :])
     return c.slice(x, axis, 0, (dims[axis] - 1) * stride + 1)
 
 
-def _padded(c: StepComposer, x: Tensor, pads: np.ndarray) -> Tensor:
+def _pad(c: StepComposer, x: Tensor, pads: np.ndarray) -> Tensor:
     """Pad the spatial axes with zeros; negative amounts crop them."""
     for axis, (before, after) in enumerate(pads.tolist(), 1):
         if min(before, after) < 0:
             x = c.slice(x, axis, max(0, -before), x.dims[axis] + min(0, after))
     amounts = [[0, 0], *np.maximum(pads, 0).tolist(), [0, 0]]
-    return c("Pad", x, scheme=0, pad_amount=amounts) if (pads > 0).any() else x
+    return c("Pad", x, scheme=CONSTANT, pad_amount=amounts) if (pads > 0).any() else x
 
 
-def _multiplied(
+def _multiply(
     c: StepComposer, x: Tensor, filters: Tensor, offsets: Sequence[Sequence[int]], stride: np.ndarray
 ) -> Tensor:
-    """Multiply patches with filters and add the bias.
-
-    Parameters
-    ----------
-    filters
-        [group, tap, channels in of a group, channels out of a group].
-    offsets
-        Where each tap reads, relative to its window.
-    stride
-        The step between windows along each spatial axis.
-    """
+    """Multiply patches with filters and add the bias."""
+    # - `filters`: [group, tap, channels in of a group, channels out of a group].
+    # - `offsets`: where each tap reads, relative to its window.
+    # - `stride`: the step between windows along each spatial axis.
     out = c.outputs[0].dims
     (group, taps, depth, columns), rows = filters.dims, math.prod(out[:-1])
     seen = []

@@ -14,14 +14,14 @@ _NONE = -3.0e38
 """The score of a box that cannot be selected."""
 
 
-def _taken(c: StepComposer, rows: Tensor, indices: Tensor) -> Tensor:
+def _gather_rows(c: StepComposer, rows: Tensor, indices: Tensor) -> Tensor:
     """Return the rows [batch, row, …] that indices [batch, row] name; an index behind the last row names zeros."""
     padded = c("Concat", rows, c.zeros((rows.dims[0], 1, *rows.dims[2:]), rows), axis=1)
     return c("GatherNd", padded, c.reshape(indices, *indices.dims, 1), batch_dims=1)
 
 
 def _select(c: StepComposer, boxes: Tensor, scores: Tensor, room: int, **params: Any) -> list[Tensor]:
-    """Return indices, scores and classes of the best boxes, and their number."""
+    """Return indices, scores and classes of the best boxes, `room` at most, and their number."""
     batch = boxes.dims[0]
     return c.all("SelectBoxes", boxes, scores, dims=[*[(batch, room)] * 3, (batch,)], **params)
 
@@ -29,11 +29,11 @@ def _select(c: StepComposer, boxes: Tensor, scores: Tensor, room: int, **params:
 def _multi_class_nms(c: StepComposer) -> list[Tensor]:
     room = c.outputs[0].dims[1]
     indices, scores, classes, counts = _select(c, c.real(0), c.real(1), room, **c.params)
-    features = [_taken(c, c.movable(index), indices) for index in range(2, len(c.outputs) - 2)]
-    return [_taken(c, c.movable(0), indices), scores, classes, counts, *features]
+    features = [_gather_rows(c, c.movable(index), indices) for index in range(2, len(c.outputs) - 2)]
+    return [_gather_rows(c, c.movable(0), indices), scores, classes, counts, *features]
 
 
-def _decoded(c: StepComposer) -> Tensor:
+def _decode(c: StepComposer) -> Tensor:
     """Return the corners [top, left, bottom, right] of boxes that are encoded relative to anchors."""
     encodings, anchors, factors = c.real(1), c.real(2), np.asarray(c.params["delta_scaling_factors"], np.float32)
     centers, sizes = (c.slice(encodings, 2, first, first + 2) for first in (0, 2))
@@ -47,8 +47,9 @@ def _decoded(c: StepComposer) -> Tensor:
 
 
 def _detection_output(c: StepComposer) -> list[Tensor]:
+    """Decode boxes, and select the best ones of every class, or of all boxes by their best class alone."""
     params, room = c.params, c.outputs[0].dims[1]
-    corners, scores = _decoded(c), c.real(0)
+    corners, scores = _decode(c), c.real(0)
     limits = {
         "iou_threshold": params["iou_threshold"],
         "score_threshold": params["confidence_threshold"],
@@ -59,8 +60,8 @@ def _detection_output(c: StepComposer) -> list[Tensor]:
     skipped = -1 if params["output_background"] else background
     if params["nms_type"] == REGULAR:
         indices, best, classes, counts = _select(c, corners, scores, room, skipped_class=skipped, **limits)
-        return [best, _taken(c, corners, indices), classes, counts]
-    # Boxes are compared by their best class alone.
+        return [best, _gather_rows(c, corners, indices), classes, counts]
+    # NMS of type FAST compares boxes by their best class alone.
     if 0 <= background < scores.dims[2] and not (params["use_bg_in_nms"] or params["output_background"]):
         hidden = np.where(np.arange(scores.dims[2]) == background, np.float32(_NONE), np.float32(3.0e38))
         scores = c("ElementWiseMinimum", scores, c.constant(hidden))
@@ -70,7 +71,7 @@ def _detection_output(c: StepComposer) -> list[Tensor]:
         is_skipped = c("ElementWiseEqual", winners, c.constant([skipped], INTEGER))
         best = c("ElementWiseSelect", c.reshape(is_skipped, *best.dims), c.constant([_NONE]), best)
     indices, best, _, counts = _select(c, corners, best, room, **limits)
-    return [best, _taken(c, corners, indices), _taken(c, winners, indices), counts]
+    return [best, _gather_rows(c, corners, indices), _gather_rows(c, winners, indices), counts]
 
 
 def _non_max_suppression(c: StepComposer) -> list[Tensor] | None:

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from isthmus.graph import DataType, Tensor
+from isthmus.graph.ops.movement import CONSTANT
 from isthmus.graph.ops.sampling import GAUSSIAN, SAME, UNIFORM, YUV_TO_RGB, patch_padding
 from isthmus.prepare.compositions.composer import FLOAT, INTEGER, Composition, StepComposer
 
@@ -26,7 +27,7 @@ def _extract_patches(c: StepComposer) -> list[Tensor]:
         for extent, size, stride, rate in windows
     ]
     if any(map(any, pads)):
-        x = c("Pad", x, scheme=0, pad_amount=np.array([(0, 0), *pads, (0, 0)]))
+        x = c("Pad", x, scheme=CONSTANT, pad_amount=np.array([(0, 0), *pads, (0, 0)]))
     for axis, (count, (_, size, stride, rate)) in enumerate(zip(counts, windows, strict=True), 1):
         places = np.arange(count)[:, None] * stride + np.arange(size) * rate
         x = c("Gather", x, c.constant(places.reshape(-1), INTEGER), axis=axis)
@@ -88,18 +89,13 @@ def _yuv_to_rgb(c: StepComposer, v_first: bool) -> list[Tensor]:
     chroma = c.reshape(c("Tile", chroma, multiples=[1, 1, 2, 1, 2, 1]), n, height, width, 2)
     luma = c("ElementWiseSubtract", luma, c.constant([16.0]))
     chroma = c("ElementWiseSubtract", chroma, c.constant([128.0]))
+    # Output order 0 is RGB, 1 is BGR.
     colours = YUV_TO_RGB[::-1] if c.params["output_order"] == 1 else YUV_TO_RGB
     # Weights [1, 1, planes, colours] of a convolution with a single pixel: luma, then chroma in the order of the image.
     weights = np.array(colours).T[[0, 2, 1] if v_first else [0, 1, 2]] / 4096
     planes = c("Concat", luma, chroma, axis=3)
-    sums = c(
-        "Conv2d",
-        planes,
-        c.constant(weights[None, None]),
-        c.constant([0.5] * 3),
-        stride=[1, 1],
-        pad_amount=[[0, 0], [0, 0]],
-    )
+    filters, bias = c.constant(weights[None, None]), c.constant([0.5] * 3)
+    sums = c("Conv2d", planes, filters, bias, stride=[1, 1], pad_amount=[[0, 0], [0, 0]])
     return [c("ReluMinMax", c("ElementWiseFloor", sums), min_value=0.0, max_value=255.0)]
 
 
@@ -112,7 +108,7 @@ def _correlation(c: StepComposer) -> list[Tensor]:
         return [c.constant(np.zeros(dims))]
     before, after = max(-moves[0], 0), max(moves[-1], 0)
     if before or after:
-        right = c("Pad", right, scheme=0, pad_amount=np.array([[0, 0], [0, 0], [before, after], [0, 0]]))
+        right = c("Pad", right, scheme=CONSTANT, pad_amount=np.array([[0, 0], [0, 0], [before, after], [0, 0]]))
     means = []
     for move in moves:
         products = c("ElementWiseMultiply", left, c.slice(right, 2, before + move, before + move + width))
@@ -121,16 +117,17 @@ def _correlation(c: StepComposer) -> list[Tensor]:
     if len(moves) < dims[3]:
         first = moves[0] - (shift - reach)
         outside = [[0, 0]] * 3 + [[first, dims[3] - len(moves) - first]]
-        result = c("Pad", result, scheme=0, pad_amount=np.array(outside))
+        result = c("Pad", result, scheme=CONSTANT, pad_amount=np.array(outside))
     return [result]
 
 
-def _limited(c: StepComposer, x: Tensor, low: float, high: float) -> Tensor:
+def _clamp(c: StepComposer, x: Tensor, low: float, high: float) -> Tensor:
     return c("ElementWiseMinimum", c("ElementWiseMaximum", x, c.constant([low])), c.constant([high]))
 
 
 def _sampled_place(c: StepComposer, coordinate: Tensor, size: int) -> Tensor:
-    """Return places along an axis from coordinates from -1 to 1; GridSample's padding moves those outside."""
+    """Convert GridSample's coordinates, -1 to 1, to positions along an axis, moved inside by its padding_mode."""
+    # Modes are 0 linear, 1 nearest; padding modes are 0 zeros, 1 border, 2 reflection.
     corners, padding = c.params["align_corners"], c.params["padding_mode"]
     scale = (size - 1 if corners else size) / 2
     place = c("ElementWiseMultiply", coordinate, c.constant([scale]))
@@ -138,16 +135,17 @@ def _sampled_place(c: StepComposer, coordinate: Tensor, size: int) -> Tensor:
     if c.params["mode"] == 1:
         place = c("ElementWiseRound", place)
     if padding < 2:
-        # Whatever is further outside than one element reads only zeros.
+        # Border: positions end at the edges. Zeros: one element further out, where only zeros are read.
         outside = 1.0 - padding
-        return _limited(c, place, -outside, size - 1 + outside)
+        return _clamp(c, place, -outside, size - 1 + outside)
+    # Reflection is a triangle wave of period 2 * (high - low).
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
     if low == high:
         return c("ElementWiseMultiply", place, c.constant([0.0]))
-    turn = c("ElementWiseSubtract", place, c.constant([low]))
-    turn = c("ElementWiseMod", turn, c.constant([2 * (high - low)]))
-    back = c("ElementWiseAbs", c("ElementWiseSubtract", turn, c.constant([high - low])))
-    return c("ElementWiseSubtract", c.constant([high]), back)
+    phase = c("ElementWiseSubtract", place, c.constant([low]))
+    phase = c("ElementWiseMod", phase, c.constant([2 * (high - low)]))
+    distance = c("ElementWiseAbs", c("ElementWiseSubtract", phase, c.constant([high - low])))
+    return c("ElementWiseSubtract", c.constant([high]), distance)
 
 
 def _grid_sample(c: StepComposer) -> list[Tensor] | None:
@@ -161,11 +159,11 @@ def _grid_sample(c: StepComposer) -> list[Tensor] | None:
     if c.input(1).dtype.is_float:
         # As in an image, what is not a number is the middle, and infinity is far outside.
         grid = c("ElementWiseSelect", c("ElementWiseEqual", grid, grid), grid, c.constant([0.0]))
-        grid = _limited(c, grid, -_FAR, _FAR)
+        grid = _clamp(c, grid, -_FAR, _FAR)
     taps: list[list[tuple[Tensor, Tensor | None]]] = []
     for axis, size in enumerate(sizes):
         place = _sampled_place(c, c.slice(grid, 2, axes - 1 - axis, axes - axis), size)
-        if c.params["mode"] == 1:
+        if c.params["mode"] == 1:  # nearest
             found: list[tuple[Tensor, Tensor | None]] = [(place, None)]
         else:
             before = c("ElementWiseFloor", place)
@@ -184,9 +182,9 @@ def _grid_sample(c: StepComposer) -> list[Tensor] | None:
 
 
 def _tap(c: StepComposer, index: Tensor, weight: Tensor | None, size: int) -> tuple[Tensor, Tensor | None]:
-    """Return the index of an element inside an axis, and its weight; without padding, 0 for one outside."""
-    inside = _limited(c, index, 0.0, size - 1.0)
-    if c.params["padding_mode"] == 0:
+    """Return an index moved inside its axis, and its weight, which is 0 if it was outside and padding is zeros."""
+    inside = _clamp(c, index, 0.0, size - 1.0)
+    if c.params["padding_mode"] == 0:  # zeros
         weight = c.constant([1.0]) if weight is None else weight
         weight = c("ElementWiseSelect", c("ElementWiseEqual", index, inside), weight, c.constant([0.0]))
     return c("Cast", inside, dtype=INTEGER), weight

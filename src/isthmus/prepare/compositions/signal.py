@@ -23,8 +23,8 @@ def _buffer(c: StepComposer) -> list[Tensor]:
     frames = x.dims[axis]
     ring = c.work.add_state(f"{c.step.name}.frames", c.outputs[0].dims, x)
     count = _count(c, frames, size)
-    kept = x if frames == size else c("Concat", c.slice(ring, axis, frames, size), x, axis=axis)
-    c.work.updates[ring] = kept
+    newest = x if frames == size else c("Concat", c.slice(ring, axis, frames, size), x, axis=axis)
+    c.work.updates[ring] = newest
     position = c.constant(np.arange(size), INTEGER)
     missing = c("ElementWiseSubtract", c.constant([size], INTEGER), count)
     if c.params["mode"] == NON_BLOCKING_RIGHT:
@@ -33,14 +33,12 @@ def _buffer(c: StepComposer) -> list[Tensor]:
         source, there = c("ElementWiseAdd", position, missing), c("ElementWiseLess", position, count)
     source = c("ElementWiseSelect", there, source, c.constant([size], INTEGER))
     empty = c.zeros([1 if a == axis else d for a, d in enumerate(x.dims)], x)
-    return [c("Gather", c("Concat", kept, empty, axis=axis), source, axis=axis)]
+    return [c("Gather", c("Concat", newest, empty, axis=axis), source, axis=axis)]
 
 
 def _count(c: StepComposer, frames: int, size: int) -> Tensor:
-    """Return the number of frames in the buffer after `frames` new ones, and keep it in a state.
-
-    A full buffer drops `stride` frames before it takes new ones, or more if they would not fit otherwise.
-    """
+    """Return the number of frames in the buffer after `frames` new ones, and keep it in a state."""
+    # A full buffer drops `stride` frames before it takes new ones, or more if they would not fit otherwise.
     state = c.work.add_state(f"{c.step.name}.count", [1], c.constant([0], INTEGER))
     before: Tensor = state
     if c.given(1) is not None:
@@ -74,7 +72,7 @@ def _stft(c: StepComposer) -> list[Tensor]:
 
 
 def _hadamard_transform(c: StepComposer) -> list[Tensor]:
-    """Multiply by Sylvester's matrix; that of m * n elements is m rows times n columns of smaller ones."""
+    """Multiply by Sylvester's matrix. For m * n elements, the rows and then the columns of [m, n] are transformed."""
     x = c.real(0)
     size, count = x.dims[-1], x.elements // x.dims[-1]
     columns = min(size, _MAX_HADAMARD)
@@ -82,7 +80,7 @@ def _hadamard_transform(c: StepComposer) -> list[Tensor]:
     result = c("MatMul", c.reshape(x, count, size // columns, columns), c.constant(hadamard(columns) * scale))
     rows = size // columns
     while rows > 1:
-        # One more axis of at most the largest matrix, before those that are transformed already.
+        # Transform one more axis, of at most the largest matrix, before the axes that are transformed already.
         part = min(rows, _MAX_HADAMARD)
         rows //= part
         result = c.reshape(result, count * rows, part, size // (rows * part))
@@ -90,8 +88,4 @@ def _hadamard_transform(c: StepComposer) -> list[Tensor]:
     return [c.reshape(result, *x.dims)]
 
 
-COMPOSITIONS: dict[str, Composition] = {
-    "Buffer": _buffer,
-    "Stft": _stft,
-    "HadamardTransform": _hadamard_transform,
-}
+COMPOSITIONS: dict[str, Composition] = {"Buffer": _buffer, "Stft": _stft, "HadamardTransform": _hadamard_transform}

@@ -15,7 +15,7 @@ from isthmus.prepare.compositions.composer import INTEGER, Composition, StepComp
 
 
 def _places(c: StepComposer, indices: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return the number of each place whose coordinates are a row of `indices`; negative rows name the last number."""
+    """Return the number of the place that each row of `indices` names; for a negative row, that after the last."""
     strides = np.append(np.cumprod(dims[:0:-1], dtype=np.int64)[::-1], 1)
     products = c("ElementWiseMultiply", indices, c.constant(strides, INTEGER))
     numbers = c("ReduceSum", products, axes=[1], keep_dims=True)
@@ -33,7 +33,7 @@ def _create(c: StepComposer) -> list[Tensor]:
     return [c.reshape(c.slice(filled, 0, 0, prod(sparse)), *output.dims)]
 
 
-def _found(c: StepComposer, axes: int, count: int) -> Tensor:
+def _find_places(c: StepComposer, axes: int, count: int) -> Tensor:
     """Return the coordinates along the first axes of up to `count` places that are not 0; other rows are -1."""
     x = c.not_zero(c.input(0))
     if axes < x.rank:
@@ -44,16 +44,16 @@ def _found(c: StepComposer, axes: int, count: int) -> Tensor:
 
 def _indices(c: StepComposer) -> list[Tensor]:
     count, axes = c.outputs[0].dims
-    return [_found(c, axes, count)]
+    return [_find_places(c, axes, count)]
 
 
 def _values(c: StepComposer) -> list[Tensor]:
-    """Gather the elements that are not 0; a row of zeros behind the tensor is that of the rows without one."""
+    """Gather the elements that are not 0, and for the remaining rows a row of zeros that is appended to the tensor."""
     x, output = c.movable(0), c.outputs[0]
     axes = x.rank + 1 - output.rank
     sparse, dense = x.dims[:axes], x.dims[axes:]
     rows = c("Concat", c.reshape(x, prod(sparse), *dense), c.zeros((1, *dense), x), axis=0)
-    places = _places(c, _found(c, axes, output.dims[0]), sparse)
+    places = _places(c, _find_places(c, axes, output.dims[0]), sparse)
     return [c("GatherNd", rows, places)]
 
 

@@ -34,7 +34,7 @@ def is_sixteen_bit(tensor: Tensor | None) -> bool:
     )
 
 
-def expanded(source: Tensor, dtype: DataType) -> np.ndarray:
+def expand(source: Tensor, dtype: DataType) -> np.ndarray:
     """Return the elements of a constant that was expanded from another one with 4-bit elements.
 
     FLOAT_32 elements are reals. 8-bit ones are the products of elements and the factors of their blocks; these wrap

@@ -10,9 +10,7 @@ from isthmus.prepare.schedule import Step
 
 def operand(step: Step, index: int = 0) -> Tensor:
     """Return an input that the operation requires."""
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
+    return step.input(index)
 
 
 def whole_dims(step: Step) -> tuple[int, ...]:
@@ -37,6 +35,7 @@ def permutation(step: Step) -> tuple[Sequence[int], Sequence[int]]:
         order = list(range(len(dims) + 1))
         order[axis], order[axis + 1] = axis + 1, axis
         return (*dims[:axis], groups, dims[axis] // groups, *dims[axis + 1 :]), order
+    # Mode 0 is QNN's DCR, where a block's pixels come before the channels in the depth; 1 is CRD, the reverse.
     n, h, w, c = dims
     bh, bw = (int(v) for v in step.params["block_size"])
     if step.op == "SpaceToDepth":

@@ -12,14 +12,9 @@ import numpy as np
 class Matrices:
     """Equally large matrices in a dense tensor.
 
-    Parameters
-    ----------
-    batch
-        For each batch of the product, the number of the matrix that it uses.
-    rows, columns
-        The size of a matrix.
-    row_step, column_step
-        The elements in memory from one row to the next, and from one column to the next.
+    - `batch`: for each batch of the product, the number of the matrix that it uses.
+    - `rows`, `columns`: the size of a matrix.
+    - `row_step`, `column_step`: the elements in memory from one row to the next, and from one column to the next.
     """
 
     batch: np.ndarray

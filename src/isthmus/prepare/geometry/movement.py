@@ -12,9 +12,8 @@ from math import prod
 import numpy as np
 
 from isthmus.graph import Tensor
-from isthmus.graph.ops.movement import CONSTANT
+from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
 from isthmus.graph.tensor import MAX_RANK
-from isthmus.prepare.geometry.border import border
 from isthmus.prepare.geometry.layout import axis_of, dense_strides, operand, permutation
 from isthmus.prepare.schedule import Step
 
@@ -43,20 +42,20 @@ def copies(step: Step) -> list[StridedCopy]:
     return [copy for copy in _COPIES[step.op](step) if prod(copy.dims)]
 
 
-def _reshaped(step: Step) -> list[StridedCopy]:
+def _reshape(step: Step) -> list[StridedCopy]:
     """Copy all elements in order."""
     x = operand(step)
     return [StridedCopy(step.outputs[0], x, [x.elements], [1], [1])]
 
 
-def _permuted(step: Step) -> list[StridedCopy]:
+def _permute(step: Step) -> list[StridedCopy]:
     """View the input with other dimensions and permute its axes; the output is filled densely."""
     in_dims, perm = permutation(step)
     strides, dims = dense_strides(in_dims), [in_dims[p] for p in perm]
     return [StridedCopy(step.outputs[0], operand(step), dims, dense_strides(dims), [strides[p] for p in perm])]
 
 
-def _sliced(step: Step) -> list[StridedCopy]:
+def _slice(step: Step) -> list[StridedCopy]:
     """Copy every stride-th element from begin to end along each axis."""
     x = operand(step)
     ranges = np.asarray(step.params["ranges"]).reshape(-1, 3).tolist()
@@ -68,10 +67,8 @@ def _sliced(step: Step) -> list[StridedCopy]:
 
 
 def _pieces(step: Step, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> list[StridedCopy]:
-    """Copy between a tensor and its consecutive pieces along an axis, into the tensor if `joining`.
-
-    For a step on a tile, the first piece starts at the first row of the tile. A piece without the axis has one row.
-    """
+    """Copy between a tensor and its consecutive pieces along an axis, into the tensor if `joining`."""
+    # For a step on a tile, the first piece starts at the first row of the tile. A piece without the axis has one row.
     piece_copies, strides = [], dense_strides(whole.dims)
     start = step.part.first if step.part is not None and step.part.axis == axis else 0
     for piece in pieces:
@@ -87,7 +84,7 @@ def _pieces(step: Step, whole: Tensor, pieces: Sequence[Tensor], axis: int, join
     return piece_copies
 
 
-def _joined(step: Step) -> list[StridedCopy]:
+def _join(step: Step) -> list[StridedCopy]:
     """Copy the operands of a Concat or Pack into the result."""
     whole = step.outputs[0]
     axis = int(step.params["axis"]) % whole.rank if step.op == "Pack" else axis_of(step)
@@ -99,7 +96,7 @@ def _split(step: Step) -> list[StridedCopy]:
     return _pieces(step, operand(step), step.outputs, axis_of(step), False)
 
 
-def _tiled(step: Step) -> list[StridedCopy]:
+def _tile(step: Step) -> list[StridedCopy]:
     """Repeat the operand along each axis: an axis of stride 0 before it counts the repetitions."""
     x = operand(step)
     multiples = [int(m) for m in step.params["multiples"]]
@@ -108,7 +105,7 @@ def _tiled(step: Step) -> list[StridedCopy]:
     return [StridedCopy(step.outputs[0], x, dims, dense_strides(dims), source_strides)]
 
 
-def _reversed(step: Step) -> list[StridedCopy]:
+def _reverse(step: Step) -> list[StridedCopy]:
     """Copy with negative strides along the reversed axes, from their last elements."""
     x = operand(step)
     axes, dense = {int(a) % x.rank for a in step.params["axes"]}, dense_strides(x.dims)
@@ -118,10 +115,8 @@ def _reversed(step: Step) -> list[StridedCopy]:
 
 
 def _blocks(step: Step) -> list[StridedCopy]:
-    """Copy between an image and its blocks: each offset within a block is a strided subset of the image, and one batch.
-
-    Padding and crops shift the start of such a subset on both sides.
-    """
+    """Copy between an image and its blocks: an offset within a block is a strided part of the image, and one batch."""
+    # Padding and crops shift the start of such a part on both sides.
     x, output = operand(step), step.outputs[0]
     to_batch = step.op == "SpaceToBatch"
     image, batches = (x, output) if to_batch else (output, x)
@@ -148,25 +143,23 @@ def _blocks(step: Step) -> list[StridedCopy]:
 
 
 def _part(offset: int, block: int, before: int, length: int, out_length: int) -> tuple[int, int, int]:
-    """Return the first index among the blocks, the first in the image and the count, for one block offset.
-
-    Along one axis, blocks have the length `block`. The image has `length` elements after `before` elements of padding
-    or cropping, and `out_length` blocks.
-    """
+    """Return the first index among the blocks, the first in the image and the count, for one block offset."""
+    # Along one axis, blocks have the length `block`. The image has `length` elements after `before` elements of padding
+    # or cropping, and `out_length` blocks.
     first = max(0, -(-(before - offset) // block))
     last = min(out_length, -(-(before + length - offset) // block))
     return first, first * block + offset - before, max(0, last - first)
 
 
 _COPIES: dict[str, Callable[[Step], list[StridedCopy]]] = {
-    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _reshaped),
-    **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), _permuted),
+    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _reshape),
+    **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), _permute),
     **dict.fromkeys(("SpaceToBatch", "BatchToSpace"), _blocks),
-    **dict.fromkeys(("Concat", "Pack"), _joined),
+    **dict.fromkeys(("Concat", "Pack"), _join),
     **dict.fromkeys(("Split", "UnPack"), _split),
-    "StridedSlice": _sliced,
-    "Tile": _tiled,
-    "Reverse": _reversed,
+    "StridedSlice": _slice,
+    "Tile": _tile,
+    "Reverse": _reverse,
 }
 MOVEMENTS = tuple(_COPIES)
 """The operations that are implemented as copies."""
@@ -181,12 +174,8 @@ def leaves_gaps(step: Step) -> bool:
 class Remap:
     """Runs of neighbouring elements in another order.
 
-    Parameters
-    ----------
-    tables
-        Run [i, j, …] of the result starts at ``tables[0][i] + tables[1][j] + …`` in the source.
-    run
-        The number of elements in a run.
+    - `tables`: run [i, j, …] of the result starts at ``tables[0][i] + tables[1][j] + …`` in the source.
+    - `run`: the number of elements in a run.
     """
 
     tables: list[np.ndarray]
@@ -260,7 +249,7 @@ def padded_axes(step: Step) -> list[PaddedAxis]:
     return [PaddedAxis(*axis, stride) for axis, stride in zip(merged, strides, strict=True)]
 
 
-def stored(value: float, tensor: Tensor) -> np.ndarray:
+def stored_number(value: float, tensor: Tensor) -> np.ndarray:
     """Return a number as the tensor stores it."""
     number = np.asarray(value)
     if tensor.quantization is not None:
@@ -272,3 +261,17 @@ def shape_values(step: Step) -> np.ndarray:
     """Return the result of a Shape step."""
     output, start = step.outputs[0], int(step.params["start"])
     return np.array(operand(step).dims[start : start + output.elements], output.dtype.numpy)
+
+
+def border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
+    """Return the source index for each index of a padded axis.
+
+    `scheme` is QNN's: EDGE repeats the outermost element, MIRROR_SYMMETRIC mirrors the axis including that element,
+    MIRROR_REFLECT without it.
+    """
+    index = np.arange(-before, size + after)
+    if scheme == EDGE:
+        return np.clip(index, 0, size - 1)
+    repeated = {MIRROR_SYMMETRIC: 1, MIRROR_REFLECT: 0}[scheme]
+    index = np.where(index < 0, -index - repeated, index)
+    return np.where(index >= size, 2 * (size - 1) - index + repeated, index)

@@ -18,14 +18,9 @@ from isthmus.prepare.schedule import Step
 class Phase:
     """One of the plain convolutions of a transposed one.
 
-    Parameters
-    ----------
-    window
-        The plain convolution.
-    kernel_index
-        For each axis, the indices of the transposed convolution's kernel elements that it uses.
-    first
-        For each axis, the index of its first output; the others follow at distances of the stride.
+    - `window`: the plain convolution.
+    - `kernel_index`: for each axis, the indices of the transposed convolution's kernel elements that it uses.
+    - `first`: for each axis, the index of its first output; the others follow at distances of the stride.
     """
 
     window: ConvWindow

@@ -23,15 +23,11 @@ INITIAL = {"Lstm": (10, 11), "Gru": (13,)}
 class RecurrentLayer:
     """The sizes of an Lstm or Gru step.
 
-    Parameters
-    ----------
-    steps, batch, inputs
-        Time steps of the sequence, sequences in the batch, and features of the input at each time step.
-    units, hidden
-        Elements of the cell state and of the hidden state; they differ if there is a projection.
-    gates
-        Gates with their own weights: three for a Gru and for an Lstm whose input gate is coupled to the forget gate,
-        otherwise four.
+    - `steps`, `batch`, `inputs`: time steps of the sequence, sequences in the batch, and features of the input at each
+      time step.
+    - `units`, `hidden`: elements of the cell state and of the hidden state; they differ if there is a projection.
+    - `gates`: gates with their own weights: three for a Gru and for an Lstm whose input gate is coupled to the forget
+      gate, otherwise four.
     """
 
     steps: int

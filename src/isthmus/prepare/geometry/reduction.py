@@ -18,16 +18,10 @@ Walk = list[tuple[int, int]]
 class Reduction:
     """A reduction with adjacent axes merged if all are reduced or all kept: the innermost run, and the axes around it.
 
-    Parameters
-    ----------
-    count
-        Number of elements reduced to each result.
-    run
-        Size of the innermost merged axis.
-    reduces_run
-        Whether the innermost merged axis is reduced.
-    kept, reduced
-        The merged axes around the innermost, kept ones and reduced ones.
+    - `count`: number of elements reduced to each result.
+    - `run`: size of the innermost merged axis.
+    - `reduces_run`: whether the innermost merged axis is reduced.
+    - `kept`, `reduced`: the merged axes around the innermost, kept ones and reduced ones.
     """
 
     count: int
@@ -62,3 +56,24 @@ def around(dims: Sequence[int], axis: int) -> tuple[int, int, int]:
     (2, 3, 20)
     """
     return prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
+
+
+def norm_span(step: Step) -> tuple[int, int]:
+    """Return the first and the last of a norm's axes that have more than one element."""
+    axes = _norm_axes(step)
+    longer = [axis for axis in axes if operand(step).dims[axis] != 1] or axes[-1:]
+    return longer[0], longer[-1]
+
+
+def refuses_norm_axes(step: Step) -> str | None:
+    """Return why a norm's axes are not supported: they must be neighbours, and the last ones if there are weights."""
+    x, axes, (first, last) = operand(step), _norm_axes(step), norm_span(step)
+    if any(x.dims[axis] != 1 and axis not in axes for axis in range(first, last + 1)):
+        return f"the axes {axes} of {x.describe()} must be neighbours"
+    if prod(x.dims[last + 1 :]) != 1 and any(t is not None for t in step.inputs[1:]):
+        return f"axes {axes} of {x.describe()} must be the last ones"
+    return None
+
+
+def _norm_axes(step: Step) -> list[int]:
+    return sorted(int(axis) % operand(step).rank for axis in step.params["axes"])

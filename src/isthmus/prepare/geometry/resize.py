@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -37,12 +37,14 @@ def _sizes(step: Step, axis: int) -> tuple[int, int]:
     return operand(step).dims[axis], step.outputs[0].dims[axis]
 
 
-def _taps(step: Step, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return input indices and weights along an axis, both [count, taps]: each result is a weighted sum of its taps.
+Taps = Callable[[int, int, dict[str, Any]], tuple[np.ndarray, np.ndarray]]
+"""A function of the sizes of input and output, and of the parameters of a Resize, for indices and weights."""
 
-    For a tile these are its rows of the whole table, with indices relative to its first input row.
-    """
-    places, weights = axis_taps(*_sizes(step, axis), resize_params(step.op, step.params))
+
+def _taps(step: Step, axis: int, taps: Taps = axis_taps) -> tuple[np.ndarray, np.ndarray]:
+    """Return input indices and weights along an axis, both [count, taps]: each result is a weighted sum of its taps."""
+    # For a tile these are its rows of the whole table, with indices relative to its first input row.
+    places, weights = taps(*_sizes(step, axis), resize_params(step.op, step.params))
     weights = weights.astype(np.float32)
     part = step.part
     if part is None or part.axis != axis:
@@ -72,11 +74,11 @@ def is_bilinear(step: Step) -> bool:
     return mode == LINEAR and operand(step).rank == 4 and changed_axes(step) in ([1, 2], [1], [2])
 
 
-def bilinear(step: Step) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def bilinear(step: Step, taps: Taps = axis_taps) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield, for rows and then columns, the offsets of both neighbours, [count, 2], and the weight of the second."""
     _, _, width, channels = operand(step).dims
     for axis, stride in ((1, width * channels), (2, channels)):
-        places, weights = _taps(step, axis)
+        places, weights = _taps(step, axis, taps)
         yield places[:, :2] * stride, weights[:, 1]
 
 

@@ -19,22 +19,14 @@ Triple = tuple[int, int, int]
 class ConvWindow:
     """A convolution or pooling. Triples are (depth, height, width); missing axes have size 1.
 
-    Parameters
-    ----------
-    batches
-        The number of images.
-    size, out
-        Spatial sizes of the input and the output.
-    kernel, stride, dilation
-        The size of a window, the distance between windows, and the distance between the elements of a window.
-    pad
-        Zeros before the first element; the number after the last follows from the other values. May be negative.
-    channels, filters
-        Channels of the input and the output, over all groups.
-    whole
-        The output sizes of the whole step, on which all choices are based, if this is a tile; None means `out`.
-    after
-        The padding after the last element; only for pooling.
+    - `batches`: the number of images.
+    - `size`, `out`: spatial sizes of the input and the output.
+    - `kernel`, `stride`, `dilation`: the size of a window, the distance between windows, and the distance between the
+      elements of a window.
+    - `pad`: zeros before the first element; the number after the last follows from the other values. May be negative.
+    - `channels`, `filters`: channels of the input and the output, over all groups.
+    - `whole`: the output sizes of the whole step, on which all choices are based, if this is a tile; None means `out`.
+    - `after`: the padding after the last element; only for pooling.
     """
 
     batches: int

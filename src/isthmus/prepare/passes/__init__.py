@@ -11,20 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus.prepare.compositions import compose
-from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
-from isthmus.prepare.passes.blocks import expand_blocks
-from isthmus.prepare.passes.canonical import canonicalize
-from isthmus.prepare.passes.constants import fold_all_constants, fold_constants
-from isthmus.prepare.passes.dead import remove_dead
-from isthmus.prepare.passes.duplicates import merge_duplicates
-from isthmus.prepare.passes.flatten import flatten_products
-from isthmus.prepare.passes.gates import recognize_gates
-from isthmus.prepare.passes.identities import remove_identities
-from isthmus.prepare.passes.normalization import recognize_normalizations
-from isthmus.prepare.passes.padding import fuse_padding
+from isthmus.prepare.passes.canonical import canonicalize, flatten_products
+from isthmus.prepare.passes.constants import expand_blocks, fold_all_constants, fold_constants
+from isthmus.prepare.passes.fusion import fuse_activations, fuse_padding
+from isthmus.prepare.passes.idioms import recognize_gates, recognize_normalizations
 from isthmus.prepare.passes.quantized import resolve_quantization
+from isthmus.prepare.passes.redundant import merge_duplicates, remove_dead, remove_identities
 from isthmus.prepare.passes.stages import cut_biases, divide_stages
 from isthmus.prepare.work import Work
 

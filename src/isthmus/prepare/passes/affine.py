@@ -11,8 +11,7 @@ import numpy as np
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS, having
 from isthmus.graph.traits import ProductKind
-from isthmus.prepare.match import floats, is_fusible, number, operand, per_channel
-from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.rewrite import floats, is_fusible, number, operand, per_channel, rewrite
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -26,13 +25,11 @@ def fold_affine(work: Work) -> None:
     """Fold affine steps into the linear steps around them."""
     rewrite(
         work,
-        table(
-            (("Cast",), _round_once),
-            (AFFINE, _fold_into_producer),
-            (LINEAR, _fold_factor_before),
-            (("ElementWiseMultiply",), _fold_through_product),
-            (("ElementWiseAdd",), _pair),
-        ),
+        (("Cast",), _round_once),
+        (AFFINE, _fold_into_producer),
+        (LINEAR, _fold_factor_before),
+        (("ElementWiseMultiply",), _fold_through_product),
+        (("ElementWiseAdd",), _pair),
     )
 
 
@@ -56,8 +53,7 @@ def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
 
 def output_axis(step: Step) -> int:
     """Return the axis of a linear step's weights that corresponds to its output channels."""
-    weights = step.inputs[1]
-    assert weights is not None
+    weights = step.input(1)
     if product_of(step) is ProductKind.ROWS:
         return 0
     transposed = product_of(step) is ProductKind.MATRIX and step.params["transpose_in1"]
@@ -76,8 +72,7 @@ def _along(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
 
 def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.ndarray | None) -> None:
     """Give a linear step new weights and a new bias; None keeps the old ones."""
-    old = step.inputs[1]
-    assert old is not None
+    old = step.input(1)
     dtype = step.outputs[0].dtype
     new = old if weights is None else work.floats(old.name, weights, dtype)
     inputs = [step.inputs[0], new]
@@ -95,37 +90,36 @@ def _bias(step: Step) -> np.ndarray | None:
     return np.zeros(step.outputs[0].dims[-1]) if tensor is None else floats(tensor)
 
 
-def _round_once(work: Work, step: Step) -> bool:
+def _round_once(work: Work, step: Step) -> None:
     """Replace casts of 16-bit floats around a float32 Batchnorm by a Batchnorm of 16 bits with float32 coefficients."""
     norm = work.sole_producer(step.inputs[0])
     before = None if norm is None or norm.op != "Batchnorm" else work.producer(norm.inputs[0])
     if norm is None or before is None or before.op != "Cast":
-        return False
+        return
     x, result = before.inputs[0], step.outputs[0]
     if x is None or not x.dtype.is_half or result.dtype is not x.dtype:
-        return False
+        return
     work.change(norm, inputs=[x, *norm.inputs[1:]])
     work.absorb(norm, step)
     if not work.consumers(before.outputs[0]) and not work.is_output(before.outputs[0]):
         work.remove(before)
-    return True
 
 
-def _fold_into_producer(work: Work, step: Step) -> bool:
+def _fold_into_producer(work: Work, step: Step) -> None:
     """Fold an affine step into the weights and bias of the linear step before it."""
     linear = work.sole_producer(step.inputs[0])
     values = affine(step)
     if linear is None or values is None or linear.op not in LINEAR or linear.clamp is not None:
-        return False
+        return
     factor, term = values
     bias = _bias(linear)
     if bias is None:
-        return False
+        return
     weights = None
     if factor is not None:
         weights = _weights(linear)
         if weights is None or (product_of(linear) is ProductKind.TRANSPOSED and linear.params["group"] != 1):
-            return False
+            return
         weights = weights * _along(factor, output_axis(linear), weights.ndim)
         bias = bias * factor
     if term is not None:
@@ -137,7 +131,6 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
     _set_weights(work, linear, weights, bias)
     work.set_clamp(linear, clamp)
     work.absorb(linear, step)
-    return True
 
 
 def _weights(step: Step) -> np.ndarray | None:
@@ -146,27 +139,24 @@ def _weights(step: Step) -> np.ndarray | None:
     return None if weights is None or weights.source is not None else floats(weights)
 
 
-def _fold_factor_before(work: Work, step: Step) -> bool:
-    """Fold ``conv(x * factor + term)``: the factor always, the term only if there is no padding.
-
-    Padding adds zeros after the term, where a folded term would count for them too.
-    """
+def _fold_factor_before(work: Work, step: Step) -> None:
+    """Fold ``conv(x * factor + term)``: the factor always, the term only if there is no padding."""
+    # Padding adds zeros after the term, where a folded term would count for them too.
     before = work.sole_producer(step.inputs[0])
     if before is None or before.op not in AFFINE or before.clamp is not None:
-        return False
+        return
     values = affine(before)
     weights, bias = _weights(step), _bias(step)
     if values is None or weights is None:
-        return False
+        return
     factor, term = values
-    x = before.inputs[0]
-    assert x is not None
+    x = before.input()
     channels = _input_channels(step, x, weights)
     if channels is None:
-        return False
+        return
     if term is not None:
         if bias is None or product_of(step) is ProductKind.TRANSPOSED or np.any(step.params.get("pad_amount", 0)):
-            return False
+            return
         summed = tuple(a for a in range(weights.ndim) if a != output_axis(step))
         bias = bias + (weights * channels(term)).sum(axis=summed)
     else:
@@ -176,18 +166,13 @@ def _fold_factor_before(work: Work, step: Step) -> bool:
     _set_weights(work, step, weights if factor is not None else None, bias)
     work.remove(before)
     work.change(step, inputs=[x, *step.inputs[1:]])
-    return True
 
 
 class _PerInput:
     """A function that broadcasts one number per input channel to the shape of a step's weights.
 
-    Parameters
-    ----------
-    axis, rank
-        The axis of the weights that has the input channels, and the rank of the weights.
-    repeat
-        How many successive indices of that axis belong to one input channel.
+    - `axis`, `rank`: the axis of the weights that has the input channels, and the rank of the weights.
+    - `repeat`: how many successive indices of that axis belong to one input channel.
     """
 
     def __init__(self, axis: int, rank: int, repeat: int = 1) -> None:
@@ -198,7 +183,7 @@ class _PerInput:
 
 
 def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | None:
-    """Return where a linear step's weights have the channels of its input; None if this cannot be said by one axis."""
+    """Return the broadcast from input channels to a linear step's weights; None if these channels are not one axis."""
     rank, kind = weights.ndim, product_of(step)
     if kind is ProductKind.DEPTH_WISE:
         return _PerInput(rank - 1, rank, weights.shape[-1] // x.dims[-1])
@@ -211,16 +196,16 @@ def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | N
     return _PerInput(1 if step.params["transpose_in1"] else 0, rank)
 
 
-def _fold_through_product(work: Work, step: Step) -> bool:
+def _fold_through_product(work: Work, step: Step) -> None:
     """Fold a number that scales a product of two computed matrices into the weights that produce one of them."""
     factor = number(step.inputs[1])
     product = work.sole_producer(step.inputs[0])
     if factor is None or product is None or product.op != "MatMul" or product.clamp is not None:
-        return False
+        return
     if operand(product, 2) is not None or product.inputs[0] is product.inputs[1]:
-        return False
+        return
     if step.outputs[0].dims != product.outputs[0].dims:
-        return False
+        return
     for matrix in product.inputs[:2]:
         linear = work.sole_producer(matrix)
         while linear is not None and linear.op in ("Reshape", "Transpose"):
@@ -232,22 +217,20 @@ def _fold_through_product(work: Work, step: Step) -> bool:
             _set_weights(work, linear, weights * factor, None if operand(linear, 2) is None else bias * factor)
             work.set_clamp(product, step.clamp)
             work.absorb(product, step)
-            return True
-    return False
+            return
 
 
-def _pair(work: Work, step: Step) -> bool:
+def _pair(work: Work, step: Step) -> None:
     """Replace a Multiply and an Add, each by a constant per channel, by one Batchnorm."""
     first = work.sole_producer(step.inputs[0])
     if first is None or first.op != "ElementWiseMultiply" or first.clamp is not None:
-        return False
+        return
     scale, shift = affine(first), affine(step)
     if scale is None or shift is None or scale[0] is None or shift[1] is None:
-        return False
+        return
     dtype = step.outputs[0].dtype
     weight = work.floats(f"{step.name}.weight", scale[0], dtype)
     bias = work.floats(f"{step.name}.bias", shift[1], dtype)
     x = first.inputs[0]
     work.remove(first)
     work.replace(step, "Batchnorm", [x, weight, bias])
-    return True

@@ -14,20 +14,14 @@ import numpy as np
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
 from isthmus.graph.traits import ProductKind
-from isthmus.prepare.match import floats, operand
 from isthmus.prepare.passes.affine import LINEAR, output_axis, product_of
 from isthmus.prepare.passes.constants import fold_if_constant
-from isthmus.prepare.passes.identities import permutation
-from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.passes.redundant import permutation
+from isthmus.prepare.rewrite import floats, operand, rewrite
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-ACTIVATIONS = (
-    DataType.SFIXED_POINT_8,
-    DataType.UFIXED_POINT_8,
-    DataType.SFIXED_POINT_16,
-    DataType.UFIXED_POINT_16,
-)
+ACTIVATIONS = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.SFIXED_POINT_16, DataType.UFIXED_POINT_16)
 """Data types of activations, and of weights, that quantized operations accept."""
 
 MOVEMENT = having(lambda operation: operation.traits.moves and operation.traits.moves.of_one)
@@ -48,18 +42,16 @@ def resolve_quantization(work: Work) -> None:
     """Replace float operations between Dequantize and Quantize by quantized ones."""
     rewrite(
         work,
-        table(
-            (MOVEMENT | {"Quantize"}, fold_if_constant),
-            (("Quantize",), _cancel),
-            (MOVEMENT, _sink_dequantize),
-            (("Quantize",), _raise_quantize),
-            (("Quantize",), _take),
-            (LINEAR | FIXED_POINT, _taken),
-        ),
+        (MOVEMENT | {"Quantize"}, fold_if_constant),
+        (("Quantize",), _cancel),
+        (MOVEMENT, _sink_dequantize),
+        (("Quantize",), _raise_quantize),
+        (("Quantize",), _use_fixed_point),
+        (LINEAR | FIXED_POINT, _retry_fixed_point),
     )
 
 
-def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
+def _dequantize(work: Work, tensor: Tensor | None) -> Tensor | None:
     """Return the fixed-point tensor that a float tensor was dequantized from; None if it was not."""
     step = work.producer(tensor)
     return step.inputs[0] if step is not None and step.op == "Dequantize" else None
@@ -67,46 +59,44 @@ def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
 
 def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
     """Return the activations with one scale that a float tensor was dequantized from; None if there are none."""
-    stored = _dequantized(work, tensor)
+    stored = _dequantize(work, tensor)
     if stored is None or stored.dtype not in ACTIVATIONS or stored.quantization is None:
         return None
     return stored if stored.quantization.axis is None else None
 
 
-def _cancel(work: Work, step: Step) -> bool:
+def _cancel(work: Work, step: Step) -> None:
     """Replace a Dequantize and a Quantize by a Convert, or by nothing if both have the same quantization."""
-    stored, result = _dequantized(work, step.inputs[0]), step.outputs[0]
+    stored, result = _dequantize(work, step.inputs[0]), step.outputs[0]
     if stored is None or stored.quantization is None or stored.quantization.axis is not None:
-        return False
+        return
     if stored.dtype not in ACTIVATIONS or result.dtype not in ACTIVATIONS:
-        return False
+        return
     params = {"dynamic_input_data": False, "dynamic_output_data": False}
     work.replace(step, "Convert", [stored], params)
     if stored.dtype is result.dtype and stored.quantization == result.quantization:
         work.bypass(step)
-    return True
 
 
-def _sink_dequantize(work: Work, step: Step) -> bool:
+def _sink_dequantize(work: Work, step: Step) -> None:
     """Replace ``move(dequantize(x))`` by ``dequantize(move(x))``."""
     source = step.inputs[0]
-    stored = _dequantized(work, source)
+    stored = _dequantize(work, source)
     if source is None or stored is None or stored.quantization is None or step.clamp is not None:
-        return False
+        return
     quantization: Quantization | None = stored.quantization
     if quantization is not None and quantization.axis is not None:
-        quantization = _moved(stored, step) if stored.is_static else None
+        quantization = _move_scales(stored, step) if stored.is_static else None
     if quantization is None or not _worth_sinking(work, step, source, stored):
-        return False
+        return
     results = step.outputs
     moved = [work.native(t.name, t.dims, stored.dtype, quantization) for t in results]
     work.change(step, inputs=[stored, *step.inputs[1:]], outputs=moved)
     for inner, result in zip(moved, results, strict=True):
         work.add("Dequantize", inner.name, [inner], [result], near=step)
-    return True
 
 
-def _moved(stored: Tensor, step: Step) -> Quantization | None:
+def _move_scales(stored: Tensor, step: Step) -> Quantization | None:
     """Return the quantization of a tensor with several scales after a Transpose; None after another movement."""
     if step.op != "Transpose" or stored.quantization is None:
         return None
@@ -118,66 +108,65 @@ def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bo
     if stored.is_static or work.sole_consumer(source) is not None:
         return True
     readers = [r for t in step.outputs for r in work.consumers(t)]
-    # Operations that may then use 16-bit numbers directly; their 8-bit kernels are few.
+    # Operations that may use 16-bit numbers directly once the Dequantize is gone; few of them have an 8-bit kernel.
     wide = LINEAR | FIXED_POINT if stored.dtype.itemsize == 2 else frozenset()
     return bool(readers) and all(r.op == "Quantize" or r.op in MOVEMENT or r.op in wide for r in readers)
 
 
-def _raise_quantize(work: Work, step: Step) -> bool:
+def _raise_quantize(work: Work, step: Step) -> None:
     """Replace ``quantize(move(x))`` by ``move(quantize(x))``."""
     move, result = work.sole_producer(step.inputs[0]), step.outputs[0]
     if move is None or move.op not in MOVEMENT or move.clamp is not None or len(move.outputs) != 1:
-        return False
+        return
     source = move.inputs[0]
     if source is None or result.quantization is None or result.quantization.axis is not None:
-        return False
+        return
     if work.sole_consumer(source) is None or work.producer(source) is None:
-        return False
+        return
     stored = work.native(source.name, source.dims, result.dtype, result.quantization)
     work.add("Quantize", stored.name, [source], [stored], near=move)
     work.change(move, inputs=[stored, *move.inputs[1:]])
     work.absorb(move, step)
-    return True
 
 
-def _take(work: Work, step: Step) -> bool:
+def _use_fixed_point(work: Work, step: Step) -> None:
     """Let the operation before a Quantize work on fixed-point tensors, if they exist for all its operands."""
     result = step.outputs[0]
     before = work.sole_producer(step.inputs[0])
     if before is None or len(before.outputs) != 1 or result.dtype not in ACTIVATIONS or result.quantization is None:
-        return False
+        return
     if result.quantization.axis is not None:
-        return False
+        return
     if before.op in LINEAR:
         inputs = _linear_operands(work, before)
     elif before.op in FIXED_POINT | MOVEMENT:
         inputs = [_activation(work, t) for t in before.inputs]
     else:
-        return False
+        return
     if (
         inputs is None
         or inputs[0] is None
         or any(new is None and old is not None for new, old in zip(inputs, before.inputs, strict=True))
     ):
-        return False
+        return
     if before.op in ALIKE and len({t.dtype for t in inputs if t is not None} | {result.dtype}) > 1:
-        return False
+        return
     if before.op != "Concat" and inputs[0].dtype.itemsize != result.dtype.itemsize:
-        return False
+        return
     if before.op == "Concat":
-        inputs = [t if t is None else _converted(work, before, t, result) for t in inputs]
+        inputs = [t if t is None else _convert(work, before, t, result) for t in inputs]
     work.change(before, inputs=inputs)
     work.absorb(before, step)
-    return True
 
 
-def _taken(work: Work, step: Step) -> bool:
-    """Apply `_take` to the Quantize after an operation whose operands have changed."""
+def _retry_fixed_point(work: Work, step: Step) -> None:
+    """Apply `_use_fixed_point` to the Quantize after an operation whose operands have changed."""
     reader = work.sole_consumer(step.outputs[0])
-    return reader is not None and reader.op == "Quantize" and _take(work, reader)
+    if reader is not None and reader.op == "Quantize":
+        _use_fixed_point(work, reader)
 
 
-def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
+def _convert(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
     """Return a tensor converted to the quantization of another."""
     if tensor.dtype is like.dtype and tensor.quantization == like.quantization:
         return tensor
@@ -188,7 +177,7 @@ def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
 def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
     """Return fixed-point input, constant weights, and the bias in units of their product; None if they do not exist."""
     x = _activation(work, step.inputs[0])
-    weights = _dequantized(work, step.inputs[1])
+    weights = _dequantize(work, step.inputs[1])
     if x is None or weights is None or x.quantization is None or weights.quantization is None:
         return None
     if weights.dtype not in ACTIVATIONS or weights.dtype.itemsize > x.dtype.itemsize:
@@ -211,10 +200,7 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
 
 
 def _multiplies_at_run_time(step: Step, x: Tensor, other: Tensor) -> bool:
-    """Return whether a step multiplies matrices known at run time, the left one of 16 bits.
-
-    Products of 8-bit matrices known at run time are computed in float.
-    """
+    """Return whether a step multiplies matrices known at run time, the left one of 16 bits; 8 bits go through float."""
     single = other.quantization is not None and other.quantization.axis is None
     return step.op == "MatMul" and x.dtype.itemsize == 2 and single and operand(step, 2) is None
 
@@ -229,7 +215,7 @@ def _product(x: Quantization, weights: Quantization) -> Quantization | None:
 
 def _bias(work: Work, bias: Tensor, unit: Quantization) -> Tensor | None:
     """Return a constant bias as 32-bit integers of this quantization; None if it is not constant or does not fit."""
-    stored = _dequantized(work, bias)
+    stored = _dequantize(work, bias)
     if stored is not None and stored.is_static and stored.data is not None and stored.quantization is not None:
         agrees = (
             stored.dtype is DataType.SFIXED_POINT_32

@@ -8,13 +8,16 @@ function of the rows of a tile, and the maximum number of rows within a limit ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, floor
+from math import ceil, floor, prod
 
 import numpy as np
 
-from isthmus.graph.rows import Rate, RowMap
+from isthmus.graph import Tensor
+from isthmus.graph.rows import Rate, RowMap, same_rows
+from isthmus.prepare.storage import Block
+from isthmus.prepare.tiling.step_table import StepTable, align
 
 NANOSECONDS_A_STEP = 15.0
 """The overhead of one instruction."""
@@ -44,22 +47,17 @@ MAX_UNROLLED = 12
 class Inner:
     """The result of a step in a fused region.
 
-    Parameters
-    ----------
-    axis
-        The axis of its rows.
-    rate, ahead
-        A tile ends at row ``rate * e + ahead`` of this tensor, where ``e`` is its end in the reference tensor.
-    kept
-        Rows that the next tile reads again.
-    whole
-        Whether it exists as a whole, because steps outside the region read it.
+    - `axis`: the axis of its rows.
+    - `rate`, `ahead`: a tile ends at row ``rate * e + ahead`` of this tensor, where ``e`` is its end in the reference
+      tensor.
+    - `halo`: rows that the next tile reads again.
+    - `whole`: whether it exists as a whole, because steps outside the region read it.
     """
 
     axis: int
     rate: Rate
     ahead: int
-    kept: int
+    halo: int
     whole: bool
 
 
@@ -67,13 +65,10 @@ class Inner:
 class Overlay:
     """A result that is written over an operand: rows of the operand are fetched once, before they are overwritten.
 
-    Parameters
-    ----------
-    source, output
-        The step that wrote the operand, and the index of that output. No step reads it after the region.
-    result
-        The step whose whole result takes the operand's bytes. A larger result ends where the operand ends; a smaller
-        one begins where it begins. So the rows written never overtake the rows still to be fetched.
+    - `source`, `output`: the step that wrote the operand, and the index of that output. No step reads it after the
+      region.
+    - `result`: the step whose whole result takes the operand's bytes. A larger result ends where the operand ends; a
+      smaller one begins where it begins. So the rows written never overtake the rows still to be fetched.
     """
 
     source: int
@@ -85,35 +80,22 @@ class Overlay:
 class FusedRegion:
     """Steps `first` to `last`, to be computed in tiles.
 
-    Parameters
-    ----------
-    overlay
-        A result that is written over an operand. Fetching the operand is then an additional step before the others.
-    maps, inner
-        The row map and the result of each step, in order.
-    height
-        The number of rows of the reference tensor.
-    grain
-        The rows of a tile should be a multiple of this.
-    regular
-        Whether all tiles do the same work, so that they can be repeated.
-    floor
-        Bytes alive throughout the region, including those kept between tiles.
-    carried
-        Bytes kept between tiles.
-    lines
-        For each step, the other live bytes: fixed, per row of a tile, and in the first tile.
-    instructions, copied
-        For each tile, the number of instructions, and the additional bytes copied: fixed and per row.
-    loss
-        The nanoseconds that a tile takes beyond its share of the whole steps, by its rows; None for none.
-    won
-        The additional nanoseconds of whole steps whose tensors do not fit a cache.
-    ahead
-        The maximum lead of any tensor's tiles, in rows of the reference tensor.
-    time, together, threads, sharing
-        The time of each step on one thread and on all threads that share it, the number of threads, and the overhead of
-        sharing a step.
+    - `overlay`: a result that is written over an operand. Fetching the operand is then an additional step before the
+      others.
+    - `maps`, `inner`: the row map and the result of each step, in order.
+    - `height`: the number of rows of the reference tensor.
+    - `grain`: the rows of a tile should be a multiple of this.
+    - `regular`: whether all tiles do the same work, so that they can be repeated.
+    - `floor`: bytes alive throughout the region, including those kept between tiles.
+    - `carried`: bytes kept between tiles.
+    - `lines`: for each step, the other live bytes: fixed, per row of a tile, and in the first tile.
+    - `instructions`, `copied`: for each tile, the number of instructions, and the additional bytes copied: fixed and
+      per row.
+    - `loss`: the nanoseconds that a tile takes beyond its share of the whole steps, by its rows; None for none.
+    - `won`: the additional nanoseconds of whole steps whose tensors do not fit a cache.
+    - `ahead`: the maximum lead of any tensor's tiles, in rows of the reference tensor.
+    - `time`, `together`, `threads`, `sharing`: the time of each step on one thread and on all threads that share it,
+      the number of threads, and the overhead of sharing a step.
     """
 
     first: int
@@ -202,9 +184,7 @@ class FusedRegion:
         return min(tiles, 1 + self.ramps(rows, start)) * self.instructions
 
     def ramps(self, rows: int, start: int) -> int:
-        """Count the tiles that differ from the others: the first ones, until all steps have begun, and a short last
-        one.
-        """
+        """Count the tiles unlike the others: the first ones, until all steps have begun, and a short last one."""
         short = self.height % rows != 0
         if not self.carried and not self.ahead:
             return int(short)
@@ -239,3 +219,98 @@ class FusedRegion:
         # An iteration waits until the previous one has kept its halo, and some threads execute one more iteration.
         behind = BEHIND / self.instructions if self.carried else 0.0
         return max(ceil(iterations / arenas), 1 + (iterations - 1) * behind)
+
+
+@dataclass(slots=True)
+class NeededRows:
+    """The rows of a tensor that its readers in a region need, along one axis.
+
+    If a tile ends at row ``e`` of the reference tensor, its readers need rows up to ``rate * e + end``, and those of
+    the next tile need rows from ``rate * e + begin`` on.
+    """
+
+    axis: int
+    rate: Rate
+    end: int
+    begin: int
+
+    def copy(self) -> NeededRows:
+        """Return a copy of the current values."""
+        return NeededRows(self.axis, self.rate, self.end, self.begin)
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """A copy of a tensor's rows for the reader at a position.
+
+    - `position`, `line`: the position of the reader, and what the copy adds to `FusedRegion.lines` there.
+    - `copied`, `copied_a_row`: the bytes that a tile copies: fixed and per row.
+    """
+
+    position: int
+    line: np.ndarray
+    copied: float
+    copied_a_row: float
+
+
+@dataclass(frozen=True)
+class OverlayOption:
+    """A result that can be written over an operand.
+
+    - `source`, `result`: the block of the operand, and the step that computes the result.
+    - `rows`, `copies`: the rows of the operand that the region reads, and the copies that are not needed if its rows
+      are fetched.
+    - `saved`: the bytes saved.
+    """
+
+    source: Block
+    result: int
+    rows: NeededRows
+    copies: tuple[RowCopy, ...]
+    saved: int
+
+
+def with_overlay(base: StepTable, plain: FusedRegion, option: OverlayOption) -> FusedRegion:
+    """Return a variant of a region with an overlay: a step before the others fetches the operand by rows.
+
+    The fetched rows are counted like the rows of any other result in the region, see `RegionGrower`.
+    """
+    source, rows, writer = option.source, option.rows, base.writer[option.source]
+    tensor = base.tensor_in(source)
+    bytes_, run = base.shape(tensor, rows.axis)
+    halo = max(0, rows.end - rows.begin)
+    a_row, keeps = float(rows.rate) * bytes_, halo * bytes_
+    line = np.array([keeps + base.alignment, a_row, rows.end * bytes_ + base.alignment])
+    lines = np.concatenate([plain.lines, line[:, None]], axis=1)
+    lines[:, plain.last - base.end[source] : -1] += line[:, None]
+    copied, copied_a_row, instructions = plain.copied[0], plain.copied[1] + a_row, plain.instructions + 1
+    for copy in option.copies:
+        lines[:, copy.position] -= copy.line
+        instructions -= 1
+        copied -= copy.copied
+        copied_a_row -= copy.copied_a_row
+    if halo:
+        instructions += 2 if run else 4
+        copied += (2.0 if run else 3.0) * keeps
+        if not run:
+            copied += 3 * BYTES_A_RUN * prod(tensor.dims[: rows.axis])
+            lines[:2, -1] += base.alignment, a_row
+            copied_a_row += a_row
+    carried = plain.carried + align(keeps, base.alignment)
+    return replace(
+        plain,
+        maps=(_copying(tensor, rows.axis), *plain.maps),
+        inner=(Inner(rows.axis, rows.rate, rows.end, halo, False), *plain.inner),
+        floor=plain.floor - option.saved + align(keeps, base.alignment),
+        carried=carried,
+        lines=lines,
+        instructions=instructions,
+        copied=(copied, copied_a_row),
+        ahead=max(plain.ahead, rows.end / float(rows.rate)),
+        overlay=Overlay(writer, base.steps[writer].outputs.index(tensor), option.result),
+    )
+
+
+def _copying(tensor: Tensor, axis: int) -> RowMap:
+    """Return the row map of a step that copies a tensor."""
+    return RowMap(**vars(same_rows(tensor.dims[axis])), sliced=((0, axis),))

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import QnnError, invalid_argument
 
 SLOWER = 0.05
 """The default fraction of a model's time that the least scratch may cost."""
@@ -38,16 +38,11 @@ def parse_size(text: str) -> int | None:
 class ScratchLimit:
     """A limit on scratch.
 
-    Parameters
-    ----------
-    bytes
-        The number of bytes; the cheapest schedule that fits is chosen.
-    share
-        A fraction of the scratch that the model needs without a limit, instead of bytes.
-    slower
-        The fraction of the model's time that the limit may cost, by estimate. With bytes or a share, a schedule that
-        costs more is refused, and None allows any cost. With neither, the schedule with the least scratch within that
-        cost is chosen; None then means `SLOWER`.
+    - `bytes`: the number of bytes; the cheapest schedule that fits is chosen.
+    - `share`: a fraction of the scratch that the model needs without a limit, instead of bytes.
+    - `slower`: the fraction of the model's time that the limit may cost, by estimate. With bytes or a share, a schedule
+      that costs more is refused, and None allows any cost. With neither, the schedule with the least scratch within
+      that cost is chosen; None then means `SLOWER`.
     """
 
     bytes: int | None = None
@@ -73,7 +68,7 @@ class ScratchLimit:
         except AttributeError:
             count = -1
         if count < 0:
-            raise _refused(value)
+            raise _refusal(value)
         return ScratchLimit(bytes=count, slower=cost)
 
     @staticmethod
@@ -90,7 +85,7 @@ class ScratchLimit:
             return ScratchLimit.of(value, slower)
         if slower is not None:
             rule = "limits the cost of a scratch limit, and there is no scratch limit"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule, "Give a scratch limit too.")
+            raise invalid_argument(f"slower {slower!r}"[:200], rule, "Give a scratch limit too.")
         return None
 
     def bytes_of(self, unsplit: int) -> int | None:
@@ -106,18 +101,18 @@ def _from_text(text: str, slower: float | None) -> ScratchLimit:
     if share is not None:
         if float(share[1]) > 100:
             rule = "a percentage is of the scratch that the model needs without a limit: at most 100%"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {text!r}"[:200], rule)
+            raise invalid_argument(f"scratch limit {text!r}"[:200], rule)
         return ScratchLimit(share=float(share[1]) / 100, slower=slower)
     size = parse_size(text)
     if size is None:
-        raise _refused(text)
+        raise _refusal(text)
     return ScratchLimit(bytes=size, slower=slower)
 
 
-def _refused(value: Any) -> QnnError:
+def _refusal(value: Any) -> QnnError:
     """Return the error for a limit that is not valid."""
     rule = "must be a number of bytes, a percentage like '25%', or 'least'"
-    return QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {value!r}"[:200], rule)
+    return invalid_argument(f"scratch limit {value!r}"[:200], rule)
 
 
 def _checked_slower(slower: Any) -> float | None:
@@ -130,5 +125,5 @@ def _checked_slower(slower: Any) -> float | None:
         cost = math.nan
     if isinstance(slower, (bool, str)) or not 0 <= cost <= MAX_SLOWER:
         rule = f"must be a fraction of the model's time from 0 to {MAX_SLOWER:g}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule)
+        raise invalid_argument(f"slower {slower!r}"[:200], rule)
     return cost

@@ -1,13 +1,23 @@
-"""The search for a schedule within a limit: which choices are tried, in what order, and when to give up."""
+"""The search for a schedule within a limit: which choices are tried, in what order, and when to give up.
+
+A candidate is a rewritten graph, possibly with rematerialized tensors, and a search for each step order. A choice is
+written and placed in memory here, since only then is its scratch size known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil, floor, log
 
+from isthmus.prepare.planner import Planner
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.tiling.candidate import Candidate, Fitted, written
+from isthmus.prepare.tiling.orders import ORDERS
+from isthmus.prepare.tiling.rematerialize import Remat, affordable, candidates, compute_again
 from isthmus.prepare.tiling.search import RegionChoice, RegionSearch
+from isthmus.prepare.tiling.step_table import StepTable, profile
+from isthmus.prepare.tiling.write import write
+from isthmus.prepare.work import Work
 
 ATTEMPTS = 4
 """How often a limit is tightened if a plan is larger than estimated, before all other limits are tried."""
@@ -21,6 +31,94 @@ WIDELY = 1_500
 CHEAP = 0.02
 """If a choice costs less than this fraction of the model's time, no cheaper one is searched."""
 
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rewritten graph with a search for each order of its steps, and its rematerialized tensors.
+
+    - `planner`, `work`: the planner of the graph, and the rewritten graph.
+    - `searches`: the searches; the first is for the order with the fewest live bytes.
+    - `remats`: the tensors that are computed again.
+    """
+
+    planner: Planner
+    work: Work
+    searches: list[RegionSearch]
+    remats: tuple[Remat, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A tiled schedule, and its estimated extra time compared with whole tensors, in nanoseconds."""
+
+    schedule: Schedule
+    nanoseconds: float
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its scratch."""
+        return self.schedule.scratch_bytes
+
+    def share(self, time: float) -> float:
+        """Return the extra time as a fraction of the model's time."""
+        return max(0.0, self.nanoseconds) / time
+
+    def is_within(self, slower: float | None, time: float) -> bool:
+        """Return whether the extra time is at most a fraction `slower` of the model's time."""
+        return slower is None or self.share(time) <= slower
+
+
+def candidate_of(planner: Planner, work: Work, remats: tuple[Remat, ...] = ()) -> Candidate:
+    """Set up the searches of a rewritten graph: one for each distinct order."""
+    searches: list[RegionSearch] = []
+    seen: list[list[tuple[str, str]]] = []
+    for kind in ORDERS:
+        # `profile` writes results in place, which changes the storage; so it gets an arrangement of its own.
+        arrangement, twin = planner.arrange(work, kind), planner.arrange(work, kind)
+        if arrangement is None or twin is None:
+            continue
+        names = [(step.op, step.name) for step in arrangement.steps]
+        if names in seen:
+            continue
+        seen.append(names)
+        base = StepTable(arrangement, *profile(twin, planner), planner)
+        searches.append(RegionSearch(base, kind, sum(one.nanoseconds for one in remats)))
+    return Candidate(planner, work, searches, remats)
+
+
+def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
+    """Return a list of one candidate, which rematerializes as many tensors as `nanoseconds` allow.
+
+    The list is empty if these are the tensors `than`.
+    """
+    chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
+    if chosen == than:
+        return []
+    work = plain.planner.rewrite()
+    compute_again(work, chosen)
+    return [candidate_of(plain.planner, work, chosen)]
+
+
+def is_bounded(candidates: Sequence[Candidate]) -> bool:
+    """Return whether a search skipped regions because they would have been too much work."""
+    return any(search.bounded for candidate in candidates for search in candidate.searches)
+
+
+def write_choice(candidate: Candidate, search: RegionSearch, chosen: list[RegionChoice]) -> Fitted | None:
+    """Write the chosen fused regions as tiles, and place the result in memory; None if a tile would read nothing."""
+    planner = candidate.planner
+    arrangement = planner.arrange(candidate.work, search.kind)
+    assert arrangement is not None
+    tiled = write(StepTable(arrangement, search.base.live, search.base.work, planner), chosen, candidate.work.native)
+    if tiled is None:
+        return None
+    arrangement = replace(arrangement, steps=tiled.steps, overlaid=tiled.overlaid, alike=tiled.alike)
+    schedule = planner.place(arrangement, tiled.repeats, tiled.regions)
+    names = tuple(one.chain[-1] for one in candidate.remats)
+    schedule = replace(schedule, plan=replace(schedule.statistics, rematerialized=names)) if names else schedule
+    return Fitted(schedule, search.cost(chosen))
+
+
 Chosen = tuple[Candidate, RegionSearch, list[RegionChoice]]
 """Fused regions, with the candidate and the search that they come from."""
 
@@ -31,12 +129,8 @@ class LimitSearch:
     The limits tried belong to a fixed series. So a schedule that is found for a limit is also found for any larger one.
     A limit of the series is an estimate: the schedule chosen for it may need more or fewer bytes.
 
-    Parameters
-    ----------
-    candidates
-        The candidates, available as `places`.
-    unsplit
-        The bytes of scratch with whole tensors, where the series begins.
+    - `candidates`: the candidates; the attribute is `places`.
+    - `unsplit`: the bytes of scratch with whole tensors, where the series begins.
     """
 
     def __init__(self, candidates: Sequence[Candidate], unsplit: int) -> None:
@@ -53,7 +147,7 @@ class LimitSearch:
         """Find a schedule within a limit in a few attempts."""
         number = self._number(limit)
         for _ in range(ATTEMPTS):
-            if self._chosen(number) is None:
+            if self._choice_at(number) is None:
                 break
             fitted = self._at(number)
             if fitted is not None and fitted.bytes <= limit:
@@ -69,7 +163,7 @@ class LimitSearch:
             fitted = self._at(number)
             if fitted is not None and fitted.bytes <= limit:
                 return fitted
-            missing = missing + 1 if self._chosen(number) is None else 0
+            missing = missing + 1 if self._choice_at(number) is None else 0
             number += 1
         return None
 
@@ -77,19 +171,22 @@ class LimitSearch:
         """Find a schedule within a limit that was estimated at far more, as can happen with small tensors."""
         number, steps = self._number(int(limit * ABOVE) + self._slack) - 1, 0
         while number > 0 and steps < WIDELY:
-            known = len(self._fitted)
+            before = len(self._fitted)
             fitted = self._at(number)
             if fitted is not None and fitted.bytes <= limit:
                 return fitted
-            if len(self._fitted) > known:
+            if len(self._fitted) > before:
                 steps += self._steps if fitted is None else len(fitted.schedule.steps)
             number -= 1
         return None
 
     def least(self, lowest: int, slower: float) -> Schedule | None:
-        """Find the first schedule for at least `lowest` bytes that costs no more than allowed."""
+        """Find the schedule for the smallest limit from `lowest` on that saves scratch at an acceptable cost.
+
+        It costs at most a fraction `slower` of the model's time, and its program grows little.
+        """
         for number in range(self._number(lowest), 0, -1):
-            chosen, fitted = self._chosen(number), self._at(number)
+            chosen, fitted = self._choice_at(number), self._at(number)
             if chosen is None or fitted is None or fitted.bytes >= self._unsplit:
                 continue
             _, search, choices = chosen
@@ -97,7 +194,7 @@ class LimitSearch:
                 return fitted.schedule
         return None
 
-    def needed(self, lowest: int) -> int:
+    def bytes_needed(self, lowest: int) -> int:
         """Return approximately the smallest limit of at least `lowest` bytes for which there is a schedule."""
         number = self._number(lowest)
         while number:
@@ -115,7 +212,7 @@ class LimitSearch:
         return smallest
 
     def at(self, bytes_: int) -> Fitted | None:
-        """Return the schedule that was estimated at `bytes_`."""
+        """Return the schedule for the largest limit of the series that is at most `bytes_`, if there is one."""
         return self._at(self._number(bytes_))
 
     def _target(self, number: int) -> int:
@@ -129,21 +226,21 @@ class LimitSearch:
             number += 1
         return number
 
-    def _chosen(self, number: int) -> Chosen | None:
+    def _choice_at(self, number: int) -> Chosen | None:
         """Find the cheapest choice for the limit at an index of the series."""
         if number not in self._choices:
             self._choices[number] = _cheapest(self.places, self._target(number))
         return self._choices[number]
 
     def _at(self, number: int) -> Fitted | None:
-        """Write the schedule of that choice; None if there is no choice or one of its tiles would read nothing."""
-        chosen = self._chosen(number)
+        """Write the schedule of ``_choice_at(number)``; None without a choice, or if a tile would read nothing."""
+        chosen = self._choice_at(number)
         if chosen is None:
             return None
         candidate, search, choices = chosen
         key = candidate, search, *((id(one.region), one.rows, one.start, one.arenas) for one in choices)
         if key not in self._fitted:
-            self._fitted[key] = written(*chosen)
+            self._fitted[key] = write_choice(*chosen)
         return self._fitted[key]
 
 

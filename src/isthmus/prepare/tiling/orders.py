@@ -6,14 +6,14 @@ leaves more bytes alive between steps, but fewer once the steps are tiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.traits import ProductKind
 from isthmus.prepare.order import Flow
 from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import post_order
 
 SEARCHED, FIRST_OPERAND, LAST_OPERAND = "searched", "depth first", "depth first, last operand first"
 WHOLE_FIRST = "what is read as a whole first"
@@ -31,29 +31,8 @@ def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
     """
     roots = [step for step, waiting in enumerate(graph.before) if not waiting]
     if kind == WHOLE_FIRST:
-        return post_order(roots, graph.after, lambda step, other: (other not in whole[step], other))
-    return late(graph, post_order(roots, graph.after, lambda _, other: -other if kind == LAST_OPERAND else other))
-
-
-def post_order(roots: Iterable[int], after: Sequence[Collection[int]], rank: Callable[[int, int], Any]) -> list[int]:
-    """Order steps depth first: each after those that it reads (`after`), which are visited by ascending rank.
-
-    `rank` is a function of a step and of one that it reads. Only steps that `roots` depend on are in the order.
-    """
-    done: set[int] = set()
-    order: list[int] = []
-    for root in roots:
-        stack = [root]
-        while stack:
-            step = stack[-1]
-            missing = () if step in done else sorted(set(after[step]) - done, key=lambda other: rank(step, other))
-            stack.extend(reversed(missing))
-            if not missing:
-                stack.pop()
-                if step not in done:
-                    done.add(step)
-                    order.append(step)
-    return order
+        return post_order(roots, lambda step: sorted(graph.after[step], key=lambda n: (n not in whole[step], n)))
+    return late(graph, post_order(roots, lambda step: sorted(graph.after[step], reverse=kind == LAST_OPERAND)))
 
 
 def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:

@@ -2,11 +2,13 @@
 
 A region's needs are counted as it grows, so that all regions with the same end cost little more than the longest. The
 counts never decrease, except for copies that turn out to be unnecessary. So a region that cannot meet a limit is
-detected before it has grown to its first step, and grows no further for that limit.
+detected before it has grown to its first step, and grows no further for that limit. The blocks that enter and leave a
+region give a lower bound even before that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, inf, lcm, prod
@@ -17,31 +19,77 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.rows import Rate, RowMap
 from isthmus.graph.traits import ProductKind
 from isthmus.prepare.storage import Block
-from isthmus.prepare.tiling.fused_region import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, FusedRegion, Inner
-from isthmus.prepare.tiling.lower_bounds import LowerBounds
-from isthmus.prepare.tiling.region_overlay import OverlayOption, RowCopy, WantedRows, with_overlay
-from isthmus.prepare.tiling.step_table import StepTable, TiledStep, aligned
+from isthmus.prepare.tiling.fused_region import (
+    BYTES_A_NANOSECOND_NEARER,
+    BYTES_A_RUN,
+    FusedRegion,
+    Inner,
+    NeededRows,
+    OverlayOption,
+    RowCopy,
+    with_overlay,
+)
+from isthmus.prepare.tiling.step_table import StepTable, TiledStep, align
 
 _WORTH_OVERLAYING = 20
 """An overlay must save at least 1 / this of the peak of live bytes."""
 
 
+@dataclass(frozen=True)
+class LowerBounds:
+    """Bounds of the regions that end with a given step, the shortest region first.
+
+    - `alive`: the bytes alive throughout each region, without the halo.
+    - `saved`: the most of these bytes that an overlay may save.
+    """
+
+    alive: list[int]
+    saved: list[int]
+
+    def least(self, steps: int) -> int:
+        """Return the minimum of the bytes alive throughout the region with `steps` steps."""
+        return self.alive[steps - 1] - self.saved[steps - 1]
+
+
+def lower_bounds(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
+    """Compute for each step the bounds of all regions that end with it, up to its number of steps in `reaches`."""
+    # For each step, the blocks that no later step reads, as the step that begins them and their size.
+    ended: list[list[tuple[int, int]]] = [[] for _ in base.steps]
+    for block in base.simple:
+        if base.end[block] < len(ended):
+            ended[base.end[block]].append((base.begin[block], base.size[block]))
+    bounds = []
+    # For each step, the largest block that existed before it and that no step after the current last one reads.
+    operands = [0] * len(base.steps)
+    longest = max(reaches, default=0)
+    for last, reach in enumerate(reaches):
+        for begin, size in ended[last]:
+            for first in range(max(begin, last - longest) + 1, last + 1):
+                operands[first] = max(operands[first], size)
+        alive, saved = [], []
+        # The bytes that the region leaves to later steps, and the largest block among them.
+        leaving = largest = 0
+        for first in range(last, last - reach, -1):
+            for block in base.begun[first]:
+                if base.end[block] > last:
+                    leaving += base.size[block]
+                    largest = max(largest, base.size[block])
+            alive.append(base.entering[first] + leaving)
+            saved.append(min(largest, operands[first]))
+        bounds.append(LowerBounds(alive, saved))
+    return bounds
+
+
 @dataclass(slots=True)
 class _Grown:
-    """What was counted when a region had grown so far; the region itself is built when it is first needed.
+    """The counts of a region at one stage of its growth; the region itself is built when it is first needed.
 
-    Parameters
-    ----------
-    floor, carried, lines, instructions, loss, won, ahead, grain, regular
-        The values of `FusedRegion`; `lines` has a row for each position.
-    most
-        The maximum over all steps of the other live bytes, with tiles of one row.
-    copied, copied_a_row
-        The additional bytes that a tile copies: fixed and per row.
-    option
-        An overlay that is possible and saves enough; None if there is none.
-    plain, overlaid
-        The region without the overlay and with it, once built.
+    - `floor`, `carried`, `lines`, `instructions`, `loss`, `won`, `ahead`, `grain`, `regular`: the values of
+      `FusedRegion`; `lines` has a row for each position.
+    - `most`: the maximum over all steps of the other live bytes, with tiles of one row.
+    - `copied`, `copied_a_row`: the additional bytes that a tile copies: fixed and per row.
+    - `option`: an overlay that is possible and saves enough; None if there is none.
+    - `plain`, `overlaid`: the region without the overlay and with it, once built.
     """
 
     floor: int
@@ -76,16 +124,10 @@ class RegionGrower:
     Positions of steps are counted from the last one. A tensor that is written before a region is whole. When the region
     grows to include its writer, the tensor exists only in tiles.
 
-    Parameters
-    ----------
-    base, last
-        The steps, and the number of the last step of all these regions.
-    mode
-        The image axis along which tiles are cut: 1 or `WIDTH`.
-    longest
-        The maximum number of steps of a region.
-    bounds
-        The lower bounds of the regions that end with this step.
+    - `base`, `last`: the steps, and the number of the last step of all these regions.
+    - `mode`: the image axis along which tiles are cut: 1 or `WIDTH`.
+    - `longest`: the maximum number of steps of a region.
+    - `bounds`: the lower bounds of the regions that end with this step.
     """
 
     def __init__(self, base: StepTable, last: int, mode: int, longest: int, bounds: LowerBounds) -> None:
@@ -97,7 +139,7 @@ class RegionGrower:
         """Whether no longer region is possible."""
         self.cut_short = False
         """Whether a longer region than allowed was requested."""
-        self._wanted: dict[Block, WantedRows | None] = {}
+        self._needs: dict[Block, NeededRows | None] = {}
         """The rows that the region's steps read of each block; None if they read all, or not along the same axis."""
         self._sources: dict[Block, None] = {}
         """The blocks that are read by rows, were written before the region, and are not read after it."""
@@ -143,9 +185,9 @@ class RegionGrower:
                 self._first -= 1
                 self._note()
         grown = self._grown.get(first)
-        return [] if grown is None else self._known(first, grown, limit)
+        return [] if grown is None else self._variants(first, grown, limit)
 
-    def _known(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
+    def _variants(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
         """List the regions already grown to this stage that are within a limit: without an overlay, and with one."""
         variants, needed = [], grown.floor + grown.most
         if needed <= limit:
@@ -179,21 +221,21 @@ class RegionGrower:
             # A block of the same size is simplest, since the extent of any other changes over time.
             if min(size, most) > saved or (size == most == saved):
                 source, saved = block, min(size, most)
-        wanted = None if source is None else self._wanted[source]
-        if source is None or wanted is None or saved * _WORTH_OVERLAYING < base.peak:
+        rows = None if source is None else self._needs[source]
+        if source is None or rows is None or saved * _WORTH_OVERLAYING < base.peak:
             return None
-        tensor = base.made(source)
-        (bytes_, run), (result_bytes, result_run) = base.shape(tensor, wanted.axis), base.shape(result_tensor, own.axis)
+        tensor = base.tensor_in(source)
+        (bytes_, run), (result_bytes, result_run) = base.shape(tensor, rows.axis), base.shape(result_tensor, own.axis)
         # The rows of the result must not overtake the rows of the operand that are fetched.
         if run and result_run:
-            fits = own.ahead * result_bytes <= wanted.end * bytes_
+            fits = own.ahead * result_bytes <= rows.end * bytes_
         else:
             # Columns are aligned only if all rows have the same length.
-            alike = tensor.dims[: wanted.axis + 1] == result_tensor.dims[: own.axis + 1] and bytes_ == result_bytes
-            fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
-        if not fits or tensor.dims[wanted.axis] < 2:
+            alike = tensor.dims[: rows.axis + 1] == result_tensor.dims[: own.axis + 1] and bytes_ == result_bytes
+            fits = alike and rows.rate == own.rate and own.ahead <= rows.end
+        if not fits or tensor.dims[rows.axis] < 2:
             return None
-        return OverlayOption(source, result, wanted.copy(), tuple(self._copies.get(source, ())), saved)
+        return OverlayOption(source, result, rows.copy(), tuple(self._copies.get(source, ())), saved)
 
     def _note(self) -> None:
         """Store the counts, unless they exceed the peak of the untiled steps."""
@@ -212,7 +254,7 @@ class RegionGrower:
         )  # fmt: skip
 
     def _plain(self, first: int, grown: _Grown) -> FusedRegion:
-        """Return the region that begins with a step, without a result over an operand."""
+        """Return the region that begins with a step; its result does not overwrite an operand (`_overlay`)."""
         if grown.plain is None:
             base, steps, order = self._base, slice(first, self._last + 1), slice(self._last - first, None, -1)
             grown.plain = FusedRegion(
@@ -235,17 +277,17 @@ class RegionGrower:
         whole, simple = base.end[block] > self._last, block in base.simple
         if not whole and not simple:
             return False
-        wanted = self._wanted.get(block)
-        if wanted is not None:
-            # Steps of the region read it by rows, so they determine which rows a tile computes.
-            rate, ahead, low = wanted.rate, wanted.end, wanted.begin
-            along = base.along(index, wanted.axis)
+        needed = self._needs.get(block)
+        if needed is not None:
+            # Steps of the region read the result by rows, so they determine which rows a tile computes.
+            rate, ahead, low = needed.rate, needed.end, needed.begin
+            along = base.along(index, needed.axis)
             if along is None:
                 return False
         else:
-            # No step of the region reads it, so the step is at an end of the region.
+            # No step of the region reads the result, so the step is one of those that end the region.
             along = base.last_along(index, self._mode)
-            if along is None or not whole or block in self._wanted:
+            if along is None or not whole or block in self._needs:
                 return False
             self._height = self._height or along.count
             rate, ahead = self._beside(index, along.rows) or (_ratio(along.count, self._height), 0)
@@ -279,14 +321,14 @@ class RegionGrower:
         return self._ask(index, along, own)
 
     def _beside(self, index: int, rows: RowMap) -> tuple[Rate, int] | None:
-        """Return the rate and lead of a result that reads the same tensor as another result of the region."""
+        """Return `rate` and `ahead` (see `Inner`) of a result that reads a tensor which the region reads already."""
         sliced = dict(rows.sliced)
         for position, tensor, source in self._base.operands[index]:
-            known = self._wanted.get(source)
-            if position not in sliced or known is None:
+            needed = self._needs.get(source)
+            if position not in sliced or needed is None:
                 continue
-            if tensor.rank and known.rate and rows.rate:
-                return _whole(Fraction(known.rate) / rows.rate), floor((known.end - rows.after) / rows.rate)
+            if tensor.rank and needed.rate and rows.rate:
+                return _whole(Fraction(needed.rate) / rows.rate), floor((needed.end - rows.after) / rows.rate)
         return None
 
     def _hold(self, index: int, block: Block, along: TiledStep, own: Inner) -> None:
@@ -305,9 +347,9 @@ class RegionGrower:
             self._instructions -= 1
             self._copied -= copy.copied
             self._copied_a_row -= copy.copied_a_row
-        keeps = own.kept * bytes_
-        if own.kept:
-            self._carried += aligned(keeps, base.alignment)
+        keeps = own.halo * bytes_
+        if own.halo:
+            self._carried += align(keeps, base.alignment)
             self._instructions += 2 if run else 4
             self._copied += 2.0 * keeps
             if not run:
@@ -316,15 +358,13 @@ class RegionGrower:
                 self._copied += keeps + 3 * BYTES_A_RUN * along.runs
                 self._copied_a_row += a_row
         end = self._last - base.end[block]
-        if not own.kept and end not in self._in_place and self._overwritten(base.end[block], own, bytes_):
+        if not own.halo and end not in self._in_place and self._overwritten(base.end[block], own, bytes_):
             self._in_place.add(end)
             end += 1
         self._add(end, position, keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment)
 
     def _add(self, end: int, position: int, fixed: float, a_row: float, at_first: float) -> None:
-        """Count bytes as alive from the step at `position` to the later one at `end`: fixed, per row of a tile, and in
-        the first tile.
-        """
+        """Count bytes as alive from the step at `position` to that at `end`: fixed, per row, and in the first tile."""
         self._lines[end : position + 1] += fixed, a_row, at_first
         one_row = self._one_row
         for touched in range(end, position + 1):
@@ -334,26 +374,23 @@ class RegionGrower:
     def _overwritten(self, reader: int, own: Inner, bytes_: int) -> bool:
         """Return whether the last reader of a tensor writes its result over it."""
         step, result = self._base.steps[reader], self._inner[self._last - reader]
-        if not OPERATIONS[step.op].traits.element_wise or result.whole or result.kept or result.rate != own.rate:
+        if not OPERATIONS[step.op].traits.element_wise or result.whole or result.halo or result.rate != own.rate:
             return False
         return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
 
     def _ask(self, index: int, along: TiledStep, own: Inner) -> bool:
-        """Record the rows that a step needs of its operands, whether or not the region computes them.
-
-        Return False if it needs a whole operand that the region computes.
-        """
+        """Record the rows that a step needs of its operands; return False if it needs all of a tensor of the region."""
         base, rows, last = self._base, along.rows, self._last
         rate = _whole(own.rate * rows.rate)
         end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
         for read in along.reads:
             source = read.source
             if read.by_rows:
-                self._want(source, read.axis, rate, end, begin)
+                self._need(source, read.axis, rate, end, begin)
             else:
                 if self._first <= read.writer <= last:
                     return False
-                self._wanted[source] = None
+                self._needs[source] = None
                 if OPERATIONS[base.steps[index].op].traits.product is ProductKind.MATRIX:
                     # A computed right matrix is packed again for every tile.
                     self._copied += 2.0 * read.tensor.nbytes
@@ -369,18 +406,18 @@ class RegionGrower:
                 self._copies.setdefault(source, []).append(RowCopy(last - index, line, around + runs, a_row))
         return True
 
-    def _want(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:
-        """Record that a step reads rows of a block; if readers want rows along different axes or rates, note None."""
-        known = self._wanted.get(source)
-        if known is not None and known.axis == axis and known.rate == rate:
-            if end > known.end:
-                known.end = end
-            if begin < known.begin:
-                known.begin = begin
-        elif axis is None or source in self._wanted:
-            self._wanted[source] = None
+    def _need(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:
+        """Record that a step reads rows of a block; record None if its readers differ in the axis or rate of rows."""
+        needed = self._needs.get(source)
+        if needed is not None and needed.axis == axis and needed.rate == rate:
+            if end > needed.end:
+                needed.end = end
+            if begin < needed.begin:
+                needed.begin = begin
+        elif axis is None or source in self._needs:
+            self._needs[source] = None
         else:
-            self._wanted[source] = WantedRows(axis, rate, end, begin)
+            self._needs[source] = NeededRows(axis, rate, end, begin)
             if self._base.end[source] <= self._last:
                 self._sources[source] = None
 

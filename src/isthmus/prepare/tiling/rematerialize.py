@@ -25,16 +25,10 @@ At most MAX_STEPS steps are repeated for each tensor, and at most MAX_TENSORS te
 class Remat:
     """A tensor to rematerialize.
 
-    Parameters
-    ----------
-    chain
-        The steps that compute it, by the names of their results, in order.
-    readers
-        Its late readers, by the names of their results.
-    nanoseconds
-        The time of the chain.
-    bytes
-        The size of the tensor.
+    - `chain`: the steps that compute it, by the names of their results, in order.
+    - `readers`: its late readers, by the names of their results.
+    - `nanoseconds`: the time of the chain.
+    - `bytes`: the size of the tensor.
     """
 
     chain: tuple[str, ...]
@@ -62,7 +56,7 @@ def candidates(search: RegionSearch) -> list[Remat]:
         own_readers = readers.get(block, [])
         late = [reader for reader in own_readers if barriers[reader] > barriers[own_readers[0]]]
         chain = _chain(search, index)
-        if not late or chain is None or not _by_name(search, late, base.made(block)):
+        if not late or chain is None or not _by_name(search, late, base.tensor_in(block)):
             continue
         names = tuple(base.steps[step].outputs[0].name for step in chain)
         remats.append(
@@ -82,10 +76,7 @@ def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
 
 
 def _chain(search: RegionSearch, index: int) -> list[int] | None:
-    """List the steps that compute the result of step `index` from something much smaller, if there are few enough.
-
-    Each of them must have only one operand that is not a constant.
-    """
+    """List the few steps, each of one operand, that compute the result of step `index` from something much smaller."""
     base = search.base
     block = base.result[index]
     assert block is not None
@@ -98,14 +89,14 @@ def _chain(search: RegionSearch, index: int) -> list[int] | None:
         if base.size[source] * SMALLER <= base.size[block]:
             return chain
         writer = base.writer.get(source, -1)
-        if source not in base.simple or writer < 0 or base.made(source) is not tensor:
+        if source not in base.simple or writer < 0 or base.tensor_in(source) is not tensor:
             return None
         chain.insert(0, writer)
     return None
 
 
 def affordable(remats: list[Remat], nanoseconds: float) -> list[Remat]:
-    """Choose as many as a time allows, in order."""
+    """Choose, in the given order, every tensor whose time is still within `nanoseconds` in total."""
     chosen, time_left = [], nanoseconds
     for one in remats:
         if one.nanoseconds <= time_left:

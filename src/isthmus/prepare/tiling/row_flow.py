@@ -15,14 +15,10 @@ NO_ROW = 1 << 60
 class RowFlow:
     """Row dependencies within a fused region.
 
-    Parameters
-    ----------
-    rules, heights
-        The row rule of each step, and the number of rows of its result.
-    readers
-        For each step, the later steps that read its result by rows.
-    recomputed
-        For each step, whether rows that several tiles read are recomputed for each of them rather than kept.
+    - `rules`, `heights`: the row rule of each step, and the number of rows of its result.
+    - `readers`: for each step, the later steps that read its result by rows.
+    - `recomputed`: for each step, whether rows that several tiles read are recomputed for each of them rather than
+      kept.
     """
 
     rules: Sequence[RowRule]
@@ -30,20 +26,16 @@ class RowFlow:
     readers: Sequence[Sequence[int]]
     recomputed: Sequence[bool]
 
-    def tile(self, done: Sequence[int], wanted: Sequence[int]) -> dict[int, Rows]:
+    def tile(self, done: Sequence[int], ends: Sequence[int]) -> dict[int, Rows]:
         """Return the rows of each step in a tile; steps without any are left out.
 
-        Parameters
-        ----------
-        done
-            The number of rows of each step that are already computed.
-        wanted
-            The row up to which each step is computed, unless its readers need more.
+        - `done`: the number of rows of each step that are already computed.
+        - `ends`: the row up to which each step is computed, unless its readers need more.
         """
         # From the last step to the first, since each step computes what its readers need.
         tile: dict[int, Rows] = {}
         for k in range(len(self.rules) - 1, -1, -1):
-            low, high, grain = NO_ROW, wanted[k], self.rules[k].grain
+            low, high, grain = NO_ROW, ends[k], self.rules[k].grain
             for reader in self.readers[k]:
                 if reader in tile:
                     first, end = self.rules[reader].need(*tile[reader])
@@ -57,12 +49,8 @@ class RowFlow:
     def halo(self, done: Sequence[int], ends: Sequence[int]) -> list[int]:
         """Return for each step the lowest row of its result that later tiles read.
 
-        Parameters
-        ----------
-        done
-            The number of rows of each step that are already computed.
-        ends
-            The number of rows of each step that all tiles compute together.
+        - `done`: the number of rows of each step that are already computed.
+        - `ends`: the number of rows of each step that all tiles compute together.
         """
         lowest = [NO_ROW] * len(self.rules)
         for k in range(len(self.rules) - 1, -1, -1):

@@ -10,8 +10,7 @@ from operator import sub
 
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.tiling.fused_region import BYTES_A_STEP, MAX_UNROLLED, MAX_WON, NANOSECONDS_A_STEP, FusedRegion
-from isthmus.prepare.tiling.lower_bounds import lower_bounds
-from isthmus.prepare.tiling.region_grower import RegionGrower
+from isthmus.prepare.tiling.region_grower import RegionGrower, lower_bounds
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.prepare.tiling.step_table import WIDTH, StepTable
 from isthmus.system.shield import check as check_interrupted
@@ -38,14 +37,9 @@ _A_REGION, _A_BYTE = 200.0, 0.05
 class RegionChoice:
     """A region and its tiles.
 
-    Parameters
-    ----------
-    region, rows
-        The region, and the rows of a tile, in rows of the reference tensor.
-    start
-        The row at which the first tile ends.
-    arenas
-        The number of threads that compute a tile each at once; 1 if all threads share the steps of one tile.
+    - `region`, `rows`: the region, and the rows of a tile, in rows of the reference tensor.
+    - `start`: the row at which the first tile ends.
+    - `arenas`: the number of threads that compute a tile each at once; 1 if all threads share the steps of one tile.
     """
 
     region: FusedRegion
@@ -74,12 +68,8 @@ class RegionChoice:
 class Budget:
     """Allowed costs of using less memory.
 
-    Parameters
-    ----------
-    slower
-        The extra time, as a fraction of the model's time.
-    small_program
-        Whether the program may grow only by `TABLE_SHARE` of the scratch saved.
+    - `slower`: the extra time, as a fraction of the model's time.
+    - `small_program`: whether the program may grow only by `TABLE_SHARE` of the scratch saved.
     """
 
     slower: float
@@ -91,21 +81,11 @@ class RegionSearch:
 
     Tiles of a region are cut along an image axis, the `mode` of the region: 1, or `WIDTH` for wide images.
 
-    Parameters
-    ----------
-    base
-        The steps with their data.
-    kind
-        The kind of order of its steps.
-    spent
-        Time already spent on rematerialization.
-
-    Attributes
-    ----------
-    time
-        The time of the model without tiles and rematerialization, in nanoseconds.
-    reached
-        How many steps from the beginning could be computed within the limit of the latest `solve`.
+    - `base`: the steps with their data.
+    - `kind`: the kind of order of its steps.
+    - `spent`: time already spent on rematerialization.
+    - `time`: the time of the model without tiles and rematerialization, in nanoseconds.
+    - `reached`: how many steps from the beginning could be computed within the limit of the latest `solve`.
     """
 
     def __init__(self, base: StepTable, kind: str, spent: float = 0.0) -> None:
@@ -118,7 +98,7 @@ class RegionSearch:
         self._growers: dict[tuple[int, int], RegionGrower] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
-        self._reaches = self._reached()
+        self._reaches = self._count_reaches()
         self._share = share_of(
             MAX_GROWTH, [reach for reach, modes in zip(self._reaches, self._modes, strict=True) for _ in modes]
         )
@@ -147,7 +127,7 @@ class RegionSearch:
         sinks = any(self.base.sink(index, mode) is not None for mode in (1, WIDTH))
         return not sinks and all(self.base.map(index, axis) is None for axis in axes)
 
-    def _reached(self) -> list[int]:
+    def _count_reaches(self) -> list[int]:
         """Count for each step the maximum number of steps of a region that ends with it."""
         reaches, run = [], 0
         for barrier in self._barriers:
@@ -183,8 +163,8 @@ class RegionSearch:
                         best, below = choice, choice.cost
         if not has_region:
             # Remember what these regions need, so that they are not tried again for such a limit.
-            known = (self._growers[last, mode].least(first) for mode in self._modes[last])
-            self._least[last][last - first] = min(known)
+            least = (self._growers[last, mode].least(first) for mode in self._modes[last])
+            self._least[last][last - first] = min(least)
         return best
 
     def _choices(self, region: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
@@ -208,7 +188,7 @@ class RegionSearch:
         """Choose the cheapest regions that keep every step within `limit` live bytes; None if there are none."""
 
         def firsts(last: int, hot: int) -> Iterator[int]:
-            """Yield the first steps of regions, up to the last step above the limit, that may be within it."""
+            """Yield the first steps of regions that contain `hot`, a step above the limit, and may meet the limit."""
             least = self._least[last]
             return (n for n in range(hot, last - self._reaches[last], -1) if least[last - n] <= limit)
 
@@ -241,9 +221,7 @@ class RegionSearch:
         return sum(choice.table_bytes for choice in chosen) <= TABLE_SHARE * max(0, saved)
 
     def bargain(self, least: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
-        """Find the smallest limit above `least` whose program is small enough; a larger limit may have a larger
-        program.
-        """
+        """Find the smallest limit above `least` with a small program; a larger limit may have a larger one."""
         ratio = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _MIN_RATIO)
         low, high = least, least
         first_success: tuple[int, list[RegionChoice]] | None = None

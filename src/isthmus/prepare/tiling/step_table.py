@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from operator import add
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.planner import Arrangement, Planner
 from isthmus.prepare.schedule import RowRange, Step
 from isthmus.prepare.storage import Block
+from isthmus.prepare.tiling.region_path import live_bytes
 
 WIDTH = 2
 """The image axis for tiles if the height is too small; the usual axis is 1."""
@@ -26,16 +28,10 @@ CACHED = 1 << 20
 class TiledRead:
     """The data of a block that a tiled step reads.
 
-    Parameters
-    ----------
-    tensor, source, writer
-        The operand, its block, and the step that writes the block; -1 if none does.
-    by_rows
-        Whether the block may exist in tiles, because the step needs only some rows at a time.
-    axis
-        The axis of these rows in the tensor that the block's writer writes, if there is one.
-    bytes, run
-        The bytes of a row, and whether rows are contiguous; 0 and true if the operand is read as a whole.
+    - `tensor`, `source`, `writer`: the operand, its block, and the step that writes the block; -1 if none does.
+    - `by_rows`: whether the block may exist in tiles, because the step needs only some rows at a time.
+    - `axis`: the axis of these rows in the tensor that the block's writer writes, if there is one.
+    - `bytes`, `run`: the bytes of a row, and whether rows are contiguous; 0 and true if the operand is read as a whole.
     """
 
     tensor: Tensor
@@ -51,24 +47,15 @@ class TiledRead:
 class TiledStep:
     """A step that is computed in tiles along an axis.
 
-    Parameters
-    ----------
-    axis, rows
-        The axis of the rows in its result, and its row map: which rows of its operands they need.
-    count
-        The number of its rows; if it reduces rows, those of the operand.
-    plain
-        Whether a tile may have any number of rows: the rate is an integer and the grain is 1.
-    bytes, run, runs
-        The bytes of a row of its result, whether rows are contiguous, and the number of runs that a row consists of.
-    space, space_a_row
-        The approximate work space: fixed bytes, and bytes per row.
-    sums
-        If it reduces rows, the bytes of sums that are alive throughout.
-    reads
-        The blocks that it reads.
-    losses
-        The cached results of `StepTable.loss`.
+    - `axis`, `rows`: the axis of the rows in its result, and its row map: which rows of its operands they need.
+    - `count`: the number of its rows; if it reduces rows, those of the operand.
+    - `plain`: whether a tile may have any number of rows: the rate is an integer and the grain is 1.
+    - `bytes`, `run`, `runs`: the bytes of a row of its result, whether rows are contiguous, and the number of runs that
+      a row consists of.
+    - `space`, `space_a_row`: the approximate work space: fixed bytes, and bytes per row.
+    - `sums`: if it reduces rows, the bytes of sums that are alive throughout.
+    - `reads`: the blocks that it reads.
+    - `losses`: the cached results of `StepTable.loss`.
     """
 
     axis: int
@@ -90,22 +77,13 @@ def profile(arrangement: Arrangement, planner: Planner) -> tuple[list[int], list
     steps, storage, alignment = arrangement.steps, arrangement.storage, planner.engine.alignment
     life = arrangement.life()
     write_in_place(steps, storage, life)
-    change = [0] * (len(steps) + 1)
-    for block in storage.blocks():
-        if block in life and planner.is_planned(block):
-            first, last = max(life.first(block), 0), min(life.last(block), len(steps) - 1)
-            if first <= last:
-                change[first] += aligned(block.size, alignment)
-                change[last + 1] -= aligned(block.size, alignment)
-    live, spaces, now = [], [], 0
-    for index, step in enumerate(steps):
-        now += change[index]
-        spaces.append(aligned(planner.work_bytes(step), alignment))
-        live.append(now + spaces[-1])
-    return live, spaces
+    blocks = [block for block in storage.blocks() if block in life and planner.is_planned(block)]
+    lives = ((life.first(block), life.last(block), align(block.size, alignment)) for block in blocks)
+    spaces = [align(planner.work_bytes(step), alignment) for step in steps]
+    return list(map(add, live_bytes(lives, len(steps)), spaces)), spaces
 
 
-def aligned(size: int, alignment: int) -> int:
+def align(size: int, alignment: int) -> int:
     """Round a size up to a multiple of the alignment."""
     return -(-size // alignment) * alignment
 
@@ -113,39 +91,21 @@ def aligned(size: int, alignment: int) -> int:
 class StepTable:
     """The steps of an arrangement with the data that the search needs, computed once.
 
-    Parameters
-    ----------
-    arrangement, planner
-        The steps with their blocks, and the planner of their graph.
-    live, work
-        The results of `profile`.
-
-    Attributes
-    ----------
-    live, work, peak
-        The live bytes and the work space of each step, and the maximum of live bytes.
-    writer
-        The last step that writes each block.
-    simple
-        The blocks of scratch that one step writes, and all of whose tensors occupy the whole block; only these can
-        exist in tiles.
-    results, operands
-        For each step, the blocks of its results, and its operands that are not constants, as position, tensor and
-        block.
-    result
-        The block that each step writes, or None if it has several results.
-    begin, end
-        The first and the last step that use a block.
-    size
-        The bytes of scratch that a block occupies.
-    time, together
-        The approximate time of each step on one thread, and on all threads that share it.
-    beyond
-        The bytes that each step uses beyond those that a cache holds.
-    begun
-        The blocks that each step uses first.
-    entering
-        The bytes of blocks used before a step and also in it or later.
+    - `arrangement`, `planner`: the steps with their blocks, and the planner of their graph.
+    - `live`, `work`, `peak`: the live bytes and the work space of each step (see `profile`), and the maximum of live
+      bytes.
+    - `writer`: the last step that writes each block.
+    - `simple`: the blocks of scratch that one step writes, and all of whose tensors occupy the whole block; only these
+      can exist in tiles.
+    - `results`, `operands`: for each step, the blocks of its results, and its operands that are not constants, as
+      position, tensor and block.
+    - `result`: the block that each step writes, or None if it has several results.
+    - `begin`, `end`: the first and the last step that use a block.
+    - `size`: the bytes of scratch that a block occupies.
+    - `time`, `together`: the approximate time of each step on one thread, and on all threads that share it.
+    - `beyond`: the bytes that each step uses beyond those that a cache holds.
+    - `begun`: the blocks that each step uses first.
+    - `entering`: the bytes of blocks used before a step and also in it or later.
     """
 
     def __init__(self, arrangement: Arrangement, live: list[int], work: list[int], planner: Planner) -> None:
@@ -175,8 +135,6 @@ class StepTable:
         touched = ((*step.outputs, *(tensor for _, tensor, _ in own)) for step, own in pairs)
         self.beyond = [max(0, sum(tensor.nbytes for tensor in each) - CACHED) for each in touched]
         count = len(steps)
-        # By how many bytes `entering` changes from one step to the next.
-        change = [0] * (count + 2)
         self.begun: list[list[Block]] = [[] for _ in steps]
         for block in storage.blocks():
             if block not in life:
@@ -184,20 +142,15 @@ class StepTable:
             first, last = life.first(block), life.last(block)
             # Blocks in a pool are whole in every fused region; their bytes are counted for as long as they are needed.
             self.begin[block], self.end[block] = first, last if block.pool is None else count
-            self.size[block] = aligned(block.size, self.alignment) if planner.is_planned(block) else 0
+            self.size[block] = align(block.size, self.alignment) if planner.is_planned(block) else 0
             if 0 <= first < count:
                 self.begun[first].append(block)
-            if last > first:
-                change[max(first + 1, 0)] += self.size[block]
-                change[min(last, count) + 1] -= self.size[block]
             if writers.get(block) == 1 and block.pool is None and first >= 0:
                 extent = (block.low, block.high)
                 if all((low, low + t.nbytes) == extent for t, low in block.members.items()):
                     self.simple.add(block)
-        self.entering, now = [], 0
-        for index in range(count):
-            now += change[index]
-            self.entering.append(now)
+        lives = ((life.first(block) + 1, life.last(block), size) for block, size in self.size.items())
+        self.entering = live_bytes(lives, count)
         self.peak = max(live, default=0)
         self.time = np.array([engine.nanoseconds(step) for step in steps])
         shared = np.array([engine.threads > 1 and engine.is_shared(step) for step in steps], bool)
@@ -208,7 +161,7 @@ class StepTable:
         self._last_alongs: dict[tuple[int, int], TiledStep | None] = {}
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
 
-    def made(self, block: Block) -> Tensor:
+    def tensor_in(self, block: Block) -> Tensor:
         """Return the tensor that the only writer of a block writes there; the step may write others elsewhere."""
         return self._made[block]
 
@@ -274,15 +227,13 @@ class StepTable:
         return TiledStep(
             axis, rows, rows.height if rows.reduces else result.dims[axis],
             rows.rate.__class__ is int and rows.grain == 1, bytes_, run, prod(result.dims[:axis]),
-            *self._space(index, axis), aligned(sums, self.alignment), reads, {},
+            *self._space(index, axis), align(sums, self.alignment), reads, {},
         )  # fmt: skip
 
     def _read(self, axis: int | None, tensor: Tensor, source: Block) -> TiledRead:
-        """Describe how a tiled step reads an operand.
-
-        `axis` is the axis of the rows that a tile needs; None if every tile needs the whole operand. Only a block in
-        `simple` can be read by rows; any other must exist as a whole.
-        """
+        """Describe how a tiled step reads an operand."""
+        # `axis` is the axis of the rows that a tile needs; None if every tile needs the whole operand. Only a block in
+        # `simple` can be read by rows; any other must exist as a whole.
         by_rows, written_axis = False, None
         if axis is not None and source in self.simple:
             by_rows, written_axis = True, self.axis_in(source, tensor, axis)
@@ -307,17 +258,17 @@ class StepTable:
 
     def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
         """Return the bytes of a row, and whether rows are contiguous."""
-        known = self._shapes.get((tensor, axis))
-        if known is None:
-            known = self._shapes[tensor, axis] = row_bytes(tensor, axis), in_one_run(tensor, axis)
-        return known
+        shape = self._shapes.get((tensor, axis))
+        if shape is None:
+            shape = self._shapes[tensor, axis] = row_bytes(tensor, axis), in_one_run(tensor, axis)
+        return shape
 
     def axis_in(self, block: Block, tensor: Tensor, axis: int) -> int | None:
-        """Return the axis of the tensor that was written to a block that corresponds to an axis of another view of it.
+        """Return the axis, in the tensor written to a block, of the rows along `axis` of another view of the block.
 
         None if there is no such axis.
         """
-        own = self.made(block)
+        own = self.tensor_in(block)
         if own is tensor:
             return axis
         outer, rows = prod(tensor.dims[:axis]), tensor.dims[axis]
@@ -325,10 +276,8 @@ class StepTable:
         return next(matches, None) if self.storage.span(own) == self.storage.span(tensor) else None
 
     def _space(self, index: int, axis: int) -> tuple[float, float]:
-        """Estimate the work space of a step: a constant, and bytes per row of its result.
-
-        Both come from the line through the work space of an eighth of the rows and that of the whole.
-        """
+        """Estimate the work space of a step: a constant, and bytes per row of its result."""
+        # Both come from the line through the work space of an eighth of the rows and that of the whole.
         step, whole = self.steps[index], self.work[index]
         if not whole:
             return 0.0, 0.0
@@ -338,7 +287,7 @@ class StepTable:
         if rows is None or height <= few:
             return float(whole), 0.0
         part = shape_of_tile(step, rows, axis, (0, few))
-        small = aligned(self.engine.work_bytes(part, self.engine.threads), self.alignment)
+        small = align(self.engine.work_bytes(part, self.engine.threads), self.alignment)
         slope = max(0.0, (whole - small) / (height - few))
         return small - slope * few, slope
 

@@ -11,14 +11,13 @@ import numpy as np
 
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.rows import Rows
-from isthmus.prepare.overlays import Overlaid
+from isthmus.prepare.inplace import Overlaid
 from isthmus.prepare.passes.canonical import plain_slice
 from isthmus.prepare.schedule import Region, Repeat, RowRange, Step, StepRows
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.tiling.region_steps import Native, RegionSteps, region_steps
 from isthmus.prepare.tiling.search import RegionChoice
 from isthmus.prepare.tiling.step_table import StepTable, in_one_run, row_bytes
-from isthmus.prepare.tiling.tiles import Tile, cut, longest_run
+from isthmus.prepare.tiling.tiles import Native, RegionSteps, Tile, cut, longest_run, region_steps
 
 _WORTH_REPEATING = 2
 """The minimum number of equal tiles that are written as a repeat."""
@@ -38,14 +37,10 @@ class _Held:
 class TiledSteps:
     """Steps of a schedule, some of which are computed in tiles.
 
-    Parameters
-    ----------
-    steps, repeats, regions
-        The steps in order, those of them that are repeated, and the regions that are computed in tiles.
-    overlaid
-        Results that are written over operands.
-    alike
-        For each tile that is not repeated, its steps paired with the equivalent steps of the repeated tile.
+    - `steps`, `repeats`, `regions`: the steps in order, those of them that are repeated, and the regions that are
+      computed in tiles.
+    - `overlaid`: results that are written over operands.
+    - `alike`: for each tile that is not repeated, its steps paired with the equivalent steps of the repeated tile.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -77,16 +72,10 @@ def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> Ti
 class _RegionWriter:
     """The writer of one region.
 
-    Parameters
-    ----------
-    storage
-        The blocks of all tensors, in which tiles' tensors are joined to those of which they are views.
-    whole, tiles
-        The whole steps of the region, and its tiles.
-    native
-        A function that creates a tensor.
-    written
-        The steps so far, to which those of the region are added.
+    - `storage`: the blocks of all tensors, in which tiles' tensors are joined to those of which they are views.
+    - `whole`, `tiles`: the whole steps of the region, and its tiles.
+    - `native`: a function that creates a tensor.
+    - `written`: the steps so far, to which those of the region are added.
     """
 
     def __init__(
@@ -95,21 +84,21 @@ class _RegionWriter:
         self._storage, self._whole, self._tiles = storage, whole, tiles
         self._native, self._written = native, written
         self._choice = whole.choice
-        self._kept: dict[int, _Held] = {}
-        """The halo of each step of the region, between two tiles."""
-        self._spare: dict[int, Tensor] = {}
-        """The memory for the halo of each step."""
+        self._halos: dict[int, _Held] = {}
+        """By step of the region: the rows of its result that the tile just written keeps for the next tile."""
+        self._halo_memory: dict[int, Tensor] = {}
+        """By step of the region: the memory reserved for its halo, as large as any tile needs."""
         self._sums: dict[int, Tensor] = {}
-        """The sums of each step that is a mean of 8-bit values."""
+        """By step of the region: the integer sums of a mean of 8-bit values."""
         self._advances: dict[Tensor, int] = {}
         """The views in the repeated tile whose location changes with each iteration, and by how many bytes."""
         self._moved: dict[int, tuple[int, int]] = {}
-        """In the repeated tile, by how many rows each step moves from one tile to the next: in its result, in its
+        """In the repeated tile, by step: how many rows further the next tile is, in the step's result and in its
         operands.
         """
         self._done: list[dict[tuple[int, str, int], int]] = []
-        """For each tile, the number of each step that was written, by the step of the region, the operation, and the
-        place among those with the same operation.
+        """For each tile written: the index in `written.steps` of each of its steps. The key is the region's step, the
+        operation, and a counter where that step became several steps with the same operation.
         """
 
     def write(self) -> None:
@@ -132,7 +121,7 @@ class _RegionWriter:
                 self._tile(number)
                 self._moved = {}
                 if self._strides() > MAX_STRIDES:
-                    # It stays as an ordinary tile, and so do the others.
+                    # The tile stays as an ordinary one, and the tiles equal to it are written out too.
                     number, first, times = number + 1, 0, 0
                     continue
                 threads = self._choice.arenas
@@ -142,8 +131,8 @@ class _RegionWriter:
                 # After the last iteration, the kept rows are those of the last repeated tile.
                 last = self._tiles[number - 1]
                 for entry in last.entries:
-                    if entry.step in self._kept:
-                        self._kept[entry.step].rows = last.kept[entry.step]
+                    if entry.step in self._halos:
+                        self._halos[entry.step].rows = last.halo[entry.step]
             else:
                 self._tile(number)
                 number += 1
@@ -177,8 +166,8 @@ class _RegionWriter:
     def _tile(self, number: int) -> None:
         """Write one tile, and keep its halo for the next."""
         tile = self._tiles[number]
-        # The rows that are available in this tile.
-        held = dict(self._kept)
+        # By step: the rows of its result that are available, at first those kept from the tile before.
+        held = dict(self._halos)
         # For each step, the last step of the tile that reads its result.
         last_use: dict[int, int] = {}
         for entry in tile.entries:
@@ -189,20 +178,20 @@ class _RegionWriter:
         for entry in tile.entries:
             begin = len(steps)
             self._compute(entry, held)
-            if self._choice.arenas > 1 and entry.step in tile.kept:
-                # Keep them as soon as they are available, since another thread is about to read them.
-                self._keep(entry.step, held[entry.step], tile.kept[entry.step])
+            if self._choice.arenas > 1 and entry.step in tile.halo:
+                # Keep the halo as soon as it is computed, since another thread is about to read it.
+                self._keep(entry.step, held[entry.step], tile.halo[entry.step])
             for k, user in last_use.items():
                 if user == entry.step and k in held:
-                    if self._choice.arenas == 1 or k not in tile.kept:
-                        self._keep(k, held[k], tile.kept.get(k))
+                    if self._choice.arenas == 1 or k not in tile.halo:
+                        self._keep(k, held[k], tile.halo.get(k))
                     del held[k]
             for index in range(begin, len(steps)):
                 place = sum(1 for step, op, _ in done if (step, op) == (entry.step, steps[index].op))
                 done[entry.step, steps[index].op, place] = index
         self._done.append(done)
-        for k in [k for k in self._kept if k not in tile.kept]:
-            del self._kept[k]
+        for k in [k for k in self._halos if k not in tile.halo]:
+            del self._halos[k]
 
     def _sources(self, k: int) -> list[int]:
         """List the steps of the region whose results a step reads by rows and which exist only in tiles."""
@@ -223,8 +212,7 @@ class _RegionWriter:
             inputs[position] = self._rows_of(entry, tensor, axis, source, held)
         result = step.outputs[0]
         if rows.reduces:
-            image = step.inputs[0]
-            assert image is not None
+            image = step.input()
             pixels = image.elements // result.elements
             part = RowRange(inner.axis, entry.rows[0], rows.height, source_axis, entry.source[0], rows.height, pixels)
             self._gather(step, entry, inputs, part)
@@ -262,8 +250,7 @@ class _RegionWriter:
 
     def _gather(self, step: Step, entry: StepRows, inputs: list[Tensor | None], part: RowRange) -> None:
         """Write a tile of a mean: floats are accumulated in the result itself, 8-bit values in integer sums."""
-        result, source = step.outputs[0], step.inputs[0]
-        assert source is not None
+        result, source = step.outputs[0], step.input()
         is_last = entry.rows[1] == part.height
         if not source.dtype.is_fixed_point:
             clamp = step.clamp if is_last else None
@@ -278,32 +265,29 @@ class _RegionWriter:
         if is_last:
             self._written.steps.append(Step(step.op, step.name, [sums], [result], dict(step.params), step.clamp, part))
 
-    def _keep(self, k: int, held: _Held, wanted: Rows | None) -> None:
-        """Keep the rows `wanted` of step k's result for the next tiles, in memory that outlasts the tile.
-
-        None means that they read none of them again.
-        """
-        if wanted is None:
-            self._kept.pop(k, None)
+    def _keep(self, k: int, held: _Held, rows: Rows | None) -> None:
+        """Keep the rows `rows` of step k's result, if any, for the next tiles, in memory that outlasts the tile."""
+        if rows is None:
+            self._halos.pop(k, None)
             return
-        known = self._kept.get(k)
-        if known is not None and known.tensor is held.tensor:
+        halo = self._halos.get(k)
+        if halo is not None and halo.tensor is held.tensor:
             return
         axis = self._choice.region.inner[k].axis
-        last = self._part(held, axis, wanted)
-        spare = self._room(k, wanted[1] - wanted[0])
-        self._emit("Reshape", [last], spare)
-        self._kept[k] = _Held(spare, wanted)
+        last = self._part(held, axis, rows)
+        memory = self._room(k, rows[1] - rows[0])
+        self._emit("Reshape", [last], memory)
+        self._halos[k] = _Held(memory, rows)
 
     def _room(self, k: int, rows: int) -> Tensor:
-        """Return memory for `rows` rows of a result's halo; what is reserved is as large as any tile needs."""
+        """Return a view of `rows` rows of the memory for step k's halo, which is reserved at first use."""
         axis = self._choice.region.inner[k].axis
         result = self._whole.result(k)
-        if k not in self._spare:
-            most = max(high - low for tile in self._tiles for low, high in [tile.kept.get(k, (0, 0))])
-            self._spare[k] = self._new(result, axis, most)
+        if k not in self._halo_memory:
+            most = max(high - low for tile in self._tiles for low, high in [tile.halo.get(k, (0, 0))])
+            self._halo_memory[k] = self._new(result, axis, most)
         view = self._new(result, axis, rows)
-        self._storage.join(self._spare[k], view)
+        self._storage.join(self._halo_memory[k], view)
         return view
 
     # -- tensors -------------------------------------------------------------------------------------------------------
@@ -343,10 +327,7 @@ class _RegionWriter:
         return view
 
     def _alias(self, tensor: Tensor, axis: int, moved: int) -> Tensor:
-        """Return an alias of a whole tensor that advances by `moved` rows with each iteration.
-
-        It is for rows that are not contiguous, which a step reads or writes with the strides of the whole tensor.
-        """
+        """Return an alias of a whole tensor with scattered rows that advances by `moved` rows with each iteration."""
         if not moved:
             return tensor
         alias = self._native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
