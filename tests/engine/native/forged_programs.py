@@ -14,7 +14,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from support import zoo
@@ -26,11 +25,11 @@ from isthmus.backends.seam import native
 from isthmus.compiled import children
 from isthmus.engine.native import cache, control, loader
 from isthmus.engine.native.executor import Executor
-from isthmus.engine.native.program import OPERAND_BITS, Program
-from isthmus.engine.native.serialization import assemble, from_bytes, header_of
+from isthmus.engine.native.program import CURSORS, OPERAND_BITS, Program
+from isthmus.engine.native.serialization import FORMAT, assemble, from_bytes, to_bytes
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import MAX_LIST, OffsetTable, OffsetTables
+from isthmus.engine.native.words import OffsetTable, OffsetTables
 from isthmus.frontends import load
 from isthmus.memory import window
 from isthmus.prepare.schedule import Pool
@@ -67,14 +66,15 @@ class Forgery:
     def __init__(self, program: Program, chance: random.Random) -> None:
         self.chance = chance
         self.program = program
-        self.header: dict[str, Any] = json.loads(json.dumps(header_of(program)))
+        self.header, sections = FORMAT.unpack(to_bytes(program))
+        self.segments = bytes(sections["segments"])
         self.arrays = {name: getattr(program, name).copy() for name in _ARRAYS}
         ways = chance.choices(list(_WAYS), list(_WAYS.values()), k=chance.choice((1, 1, 1, 2, 3)))
         self.said = "; ".join(way(self) for way in ways)
 
     def bytes(self) -> bytes:
-        """What would be in a file."""
-        return assemble(self.header, self.arrays)
+        """The forged program as the bytes of a file."""
+        return assemble(self.header, self.arrays, self.segments)
 
     def _number(self, old: int) -> int:
         """A number to put in the place of another: near it, far off, or like an operand."""
@@ -87,6 +87,7 @@ class Forgery:
             lambda: old // 2,
             lambda: chance.choice((0, 1, 2, 3, -1, 255, 1 << 20, 1 << 31, 1 << 40, 1 << 47, 1 << 62, -(1 << 63))),
             lambda: chance.randrange(pools + 1) << OPERAND_BITS | chance.randrange(4096),
+            lambda: (self.program.first_segment + chance.randrange(3)) << OPERAND_BITS | chance.randrange(4096),
             lambda: (old & -1 << OPERAND_BITS) | chance.randrange(1 << 20),
         ))()  # fmt: skip
 
@@ -177,6 +178,14 @@ class Forgery:
             self.header["declarations"][index] = KERNELS[kernels[index]].digest
         return f"kernel {index}: {kernels[index]}"
 
+    def segment(self) -> str:
+        entries = self.header["segments"]
+        if not entries:
+            return "no segment"
+        index, place = self.chance.randrange(len(entries)), self.chance.randrange(2)
+        entries[index][place] = max(-1, entries[index][place] + self.chance.choice((-64, -1, 1, 64, 1 << 20, 1 << 62)))
+        return f"segment {index}: {entries[index]}"
+
     def size(self) -> str:
         header, chance = self.header, self.chance
         which = chance.choice(("scratch_bytes", "threads", "alignment", "target", "dims", "length", "declarations"))
@@ -201,6 +210,7 @@ class Forgery:
 _WAYS: dict[Callable[[Forgery], str], float] = {
     Forgery.word: 60, Forgery.swapped_words: 8, Forgery.table_entry: 6, Forgery.index_in_constants: 14,
     Forgery.constants: 4, Forgery.kernel_name: 3, Forgery.kernel_twice: 3, Forgery.size: 5,
+    Forgery.segment: 4,
 }  # fmt: skip
 
 
@@ -220,12 +230,17 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
     for pool in pools:
         pool.bytes[:] = np.frombuffer(chance.randbytes(pool.bytes.size), np.uint8)
     pools[0].bytes[:] = program.constants
+    segments = [GuardedBuffer(segment.nbytes, guard) for segment in program.segments]
+    for buffer, segment in zip(segments, program.segments, strict=True):
+        buffer.bytes[:] = segment
     # Kernels find words to change and the control block to report to before the pools, and cursors behind them.
     words = GuardedBuffer(max(program.words.nbytes, 8), guard)
     words.bytes[: program.words.nbytes] = program.words.view(np.uint8)
     block = GuardedBuffer(control.control_bytes(program.threads), guard)
     header = [0, block.address, words.address]
-    bases = np.array([*header, 0, *(pool.address for pool in pools), *[0] * MAX_LIST], np.int64)[len(header) :]
+    cursors = [0] * CURSORS
+    addresses = [*(pool.address for pool in pools), *cursors, *(segment.address for segment in segments)]
+    bases = np.array([*header, 0, *addresses], np.int64)[len(header) :]
     for number, start, shares in program.table.tolist():
         entry = _ENTRY(found[program.kernels[number]])
         for share in range(shares):
@@ -233,7 +248,7 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
 
 
 def _run_by_turns(program: Program, guard: Guard) -> None:
-    """The same on the threads that it is for, each instruction as often as it is repeated."""
+    """Execute a pipelined program once, in guarded memory, on the threads that it is for."""
     sizes = _sizes(program)[1:]
     pools = [GuardedBuffer(-(-size // 64) * 64 if place < 2 else size, guard) for place, size in enumerate(sizes)]
     scratch, state, *io = (window(pool.bytes) for pool in pools)
@@ -264,7 +279,7 @@ def main(count: int, seed: int) -> None:
         if any(cache.read(kernel, by_name(program.target)) is None for kernel in program.kernels):
             outcomes["accepted, for another target"] += 1
             continue
-        if sum(_sizes(program)) > MAX_BYTES:
+        if sum(_sizes(program)) + program.constant_bytes > MAX_BYTES:
             outcomes["accepted, but too large to try"] += 1
             continue
         print(f"{number} {forgery.program.labels[:1]} {forgery.said}", flush=True)

@@ -140,7 +140,7 @@ def _compiler() -> ProcessPoolExecutor:
 
 
 def compile_apart(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
-    """What the compiler makes of a kernel, in a process of its own: it bends numba, which others use in this one."""
+    """Compile a kernel in another process: compiling changes numba, which others use in this one."""
     return _compiler().submit(compile_kernel, kernel, target, assembly).result()
 
 
@@ -161,6 +161,13 @@ class Machine:
     def fault(self) -> bool:
         """Whether an instruction of the last run met an index outside its axis."""
         return bool(self._control[control.FAULT // 8])
+
+    def run_on(self, arrays: Sequence[np.ndarray | None]) -> None:
+        """Fill the inputs and execute once."""
+        for view, array in zip(self.inputs, arrays, strict=True):
+            if view is not None and array is not None:
+                view[...] = array
+        self.run()
 
     def run(self) -> None:
         """Execute once; each thread's share in turn, instruction by instruction."""
@@ -258,10 +265,7 @@ def run(
 ) -> list[np.ndarray]:
     """The outputs of a step on these arrays."""
     machine = bind(step, target, threads, guard, in_place, lowering, numerics)
-    for view, array in zip(machine.inputs, arrays, strict=True):
-        if view is not None and array is not None:
-            view[...] = array
-    machine.run()
+    machine.run_on(arrays)
     return [output.copy() for output in machine.outputs]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from support import tile_networks
@@ -13,6 +14,7 @@ from engine.native import harness
 from engine.native.harness import Operand, Result, make_step, quantized, static
 from isthmus.backends.seam import native
 from isthmus.engine.native.lower import lowering_of
+from isthmus.engine.native.lowering import convolution, quantized_convolution
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host
@@ -200,6 +202,8 @@ _CASES: dict[str, tuple[Any, ...]] = {
     "gru": ("Gru", _gru(), {}, [Result()] * 2),
     "gru linear": ("Gru", _gru(), {"linear_before_reset": True}, [Result()] * 2),
     "bytes conv": ("Conv2d", [_bytes(1, 7, 9, 5), _byte_weights(3, 3, 5, 21)], _CONVOLUTION, _stored(1, 7, 9, 21)),
+    "bytes conv in groups": ("Conv2d", [_bytes(1, 7, 9, 20), _byte_weights(3, 3, 4, 15)], _CONVOLUTION | {"group": 5},
+                             _stored(1, 7, 9, 15)),
     "bytes conv of points": ("Conv2d", [_bytes(1, 5, 8, 8, kind=np.uint8), _byte_weights(1, 1, 8, 40)],
                              _CONVOLUTION | {"pad_amount": ((0, 0), (0, 0))},
                              _stored(1, 5, 8, 40, kind=DataType.UFIXED_POINT_8)),
@@ -254,6 +258,23 @@ def programs(target: Target | None = None, threads: int = 2) -> Iterator[tuple[s
         results, numerics = [*rest, *(None, "exact")[len(rest) :]]
         step, _ = make_step(op, inputs, params, results)
         yield name, _lowered(step, target or host(), threads, numerics)
+    for m in (2, 4):
+        step, _ = make_step("Conv2d", [_floats(2, 6, 7, 16), _weights(3, 3, 16, 19), _weights(19)], _CONVOLUTION)
+        step.winograd = m
+        yield f"conv by squares of {m}", _lowered(step, target or host(), threads, "exact")
+        inputs = [_fp16(2, 6, 7, 16), static(_fp16(3, 3, 16, 19)), static(_fp16(19))]
+        step, _ = make_step("Conv2d", inputs, _CONVOLUTION)
+        step.winograd = m
+        yield f"conv of fp16 by squares of {m}", _lowered(step, target or host(), threads, "exact")
+    with patch.object(quantized_convolution, "suits_blocks", lambda *_: True):
+        step, _ = make_step("Conv2d", [_bytes(2, 6, 7, 16), _byte_weights(3, 3, 16, 19)], _CONVOLUTION,
+                            _stored(2, 6, 7, 19))  # fmt: skip
+        in_blocks = _lowered(step, target or host(), threads, "exact")
+    yield "conv by blocks", in_blocks
+    with patch.object(convolution, "suits_groups", lambda *_: True):
+        step, _ = make_step("Conv2d", [_floats(2, 5, 6, 18), _weights(3, 3, 2, 18)], _CONVOLUTION | {"group": 9})
+        in_vectors = _lowered(step, target or host(), threads, "exact")
+    yield "conv in small groups", in_vectors
     # One thread repeats tiles, several take turns at it.
     for name, bytes_, several in (
         ("tiles of floats", False, 1), ("tiles of bytes", True, 1), ("pipelined floats", False, threads)

@@ -15,7 +15,7 @@ from support.suites import LONG
 import isthmus
 from engine.native.test_supports import CASES, F32, Case, calls, tensor
 from isthmus import QnnError, qnn
-from isthmus.backends.gpu import accepted as of_gpu
+from isthmus.backends.gpu import driver as of_gpu
 from isthmus.backends.gpu.compile import lower as gpu_lower
 from isthmus.backends.htp import accepted as of_htp
 from isthmus.backends.seam import registry

@@ -1,5 +1,6 @@
 """Compiled kernels are cached by their sources and target; what is stale or damaged is rebuilt, never trusted."""
 
+import ast
 import errno
 import os
 import select
@@ -86,6 +87,24 @@ def test_a_folder_that_others_may_write_is_refused(empty_cache) -> None:
     with pytest.raises(QnnError, match="chmod go-w"):
         loader.addresses([KERNEL], host())
     assert os.listdir(empty_cache) == []
+
+
+def test_everything_that_kernels_import_is_in_their_keys() -> None:
+    # Machine and signature are in a key by themselves, layouts of shared memory by their values; the rest computes
+    # nothing that is compiled.
+    otherwise = {
+        "isthmus.engine.native.target", "isthmus.engine.native.words", "isthmus.engine.native.callback",
+        "isthmus.engine.native.doorbell", "isthmus.engine.native.program", "isthmus.compiled.objects", "isthmus.errors",
+    }  # fmt: skip
+    folders = ("isthmus.engine.native.kernels", "isthmus.engine.native.signatures")
+    imported = {
+        node.module
+        for file in cache._KERNELS.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("isthmus.")
+    }
+    assert {name for name in imported if not name.startswith(folders)} == otherwise | set(cache._OTHERS)
+    assert all((cache._KERNELS / f"{name}.py").exists() for name in cache._OTHERS.values())
 
 
 def test_the_key_changes_with_kernel_target_and_sources(monkeypatch) -> None:
@@ -283,12 +302,12 @@ def test_processes_that_need_the_same_kernels_at_once_share_the_work(empty_cache
 
 
 def test_compilers_end_with_the_process_that_started_them(empty_cache) -> None:
-    # So many that it is at them for long after the first is there.
+    # So many kernels that compiling goes on for long after the first is in the cache.
     kernels = list(signatures.KERNELS)[:100]
     load = LOAD.format(before="").replace(repr(KERNELS), repr(kernels))
     script = "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])\n" + load
     client = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
-    # Stopped after the first of its kernels, it would be there for ever.
+    # A compiler that is stopped after the first kernel would never end by itself.
     assert eventually(lambda: list(empty_cache.glob("*.o")))
     [server] = _children(client.pid)
     [worker] = _children(server)

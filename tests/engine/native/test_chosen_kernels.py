@@ -50,19 +50,30 @@ def to(scale: float = 0.2, zero: int = -5, dtype: DataType = S8) -> Result:
 
 def chosen(op: str, inputs: list, params: dict[str, Any], result: Result, clamp=None, numerics: str = "litert") -> str:
     """The kernels of a step, without their variants, in the order of their use."""
+    emitter = emitted("avx2", op, inputs, params, result, clamp, numerics)
+    if isinstance(emitter, QnnError):
+        return f"refused: {emitter.rule}"
+    return " ".join(dict.fromkeys(kernel.partition(".")[0] for kernel in emitter.kernels))
+
+
+def emitted(
+    target: str, op: str, inputs: list, params: dict[str, Any], result: Result, clamp=None, numerics: str = "litert"
+) -> Emitter | QnnError:
+    """The instructions and constants of a step for a target, or why it is refused."""
     step, _ = make_step(op, inputs, params, [result], clamp)
     try:
         lowering = lowering_of(step)
     except QnnError as refused:
-        return f"refused: {refused.rule}"
+        return refused
     tensors = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
-    emitter = Emitter(by_name("avx2"), 1, {t: Place(4 + i, 0) for i, t in enumerate(tensors)}, numerics)
+    emitter = Emitter(by_name(target), 1, {t: Place(4 + i, 0) for i, t in enumerate(tensors)}, numerics)
     emitter.begin(step, 0, 1)
     lowering.emit(step, emitter)
-    return " ".join(dict.fromkeys(kernel.partition(".")[0] for kernel in emitter.kernels))
+    return emitter
 
 
 BYTES, FLAT = "quantized_convolution:convolve", "quantized_depthwise:convolve"
+GROUPS = "quantized_convolution:convolve_groups"
 REALS = "quantized_elementwise:dequantize"
 X, W = stored(1, 6, 6, 4), weights(1, 1, 4, 8)
 UNSIGNED = {"kind": np.uint8}
@@ -86,7 +97,7 @@ CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
         [stored(1, 6, 6, 4, kind=np.int16), weights(1, 1, 4, 8, kind=np.int16)],
         CONV,
         to(dtype=S16),
-        "fixed16_convolution:convolve",
+        "quantized_convolution:convolve_wide",
     ),
     # 4 * 255 * 128 * 0.1 * 0.01 / scale < 2**31 - 256
     ("sums that fit", "Conv2d", [X, W], CONV, to(1e-7), BYTES),
@@ -119,8 +130,10 @@ CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
     ("a batch of two", "MatMul", [stored(2, 2, 4), weights(2, 4, 5)], {}, to(), REALS),
     ("channels", "DepthWiseConv2d", [X, weights(3, 3, 1, 4)], CONV, to(), FLAT),
     ("channels by filter", "DepthWiseConv2d", [X, weights(3, 3, 1, 4, q=along(3, 4))], CONV, to(), FLAT),
-    ("several filters a channel", "DepthWiseConv2d", [X, weights(3, 3, 1, 8)], CONV, to(), BYTES),
-    ("several of 64 channels", "DepthWiseConv2d", [stored(1, 4, 4, 64), weights(3, 3, 1, 128)], CONV, to(), BYTES),
+    ("several filters a channel", "DepthWiseConv2d", [X, weights(3, 3, 1, 8)], CONV, to(), GROUPS),
+    ("several of 64 channels", "DepthWiseConv2d", [stored(1, 4, 4, 64), weights(3, 3, 1, 128)], CONV, to(), GROUPS),
+    ("small groups", "Conv2d", [X, weights(3, 3, 2, 32)], CONV | {"group": 2}, to(), GROUPS),
+    ("groups wider than a panel", "Conv2d", [X, weights(3, 3, 2, 34)], CONV | {"group": 2}, to(), BYTES),
     ("several of 65 channels", "DepthWiseConv2d", [stored(1, 4, 4, 65), weights(3, 3, 1, 130)], CONV, to(), REALS),
     ("one of 65 channels", "DepthWiseConv2d", [stored(1, 4, 4, 65), weights(3, 3, 1, 65)], CONV, to(), FLAT),
     ("a sum", "ElementWiseAdd", [stored(9), stored(9)], {}, to(), "quantized_binary:add"),
@@ -147,14 +160,14 @@ CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
     ("a coarser product", "ElementWiseMultiply", [stored(9, q=q(128.0)), stored(9, q=q(128.0))], {}, to(1.0), REALS),
     ("neighbouring axes", "ReduceMean", [stored(2, 3, 4, 5)], {"axes": [1, 2]}, to(), "quantized_reduction:mean"),
     ("axes apart", "ReduceMean", [stored(2, 3, 4, 5)], {"axes": [1, 3]}, to(), REALS),
-    ("an average", "PoolAvg2d", [X], POOL, to(), "quantized_reduction:average_pool"),
+    ("an average", "PoolAvg2d", [X], POOL, to(), "pooling:pool"),
     ("the last axis", "Softmax", [stored(3, 4)], {"axis": 1}, to(1 / 256, -128), "quantized_reduction:softmax"),
     ("an inner axis", "Softmax", [stored(3, 4)], {"axis": 0}, to(1 / 256, -128), REALS),
     ("one slope", "Prelu", [stored(3, 4), weights(1)], {}, to(), "quantized_elementwise:lookup"),
     ("slopes of channels", "Prelu", [stored(3, 4), weights(4)], {}, to(), REALS),
     ("a slope at run time", "Prelu", [stored(3, 4), weights(1, constant=False)], {}, to(), REALS),
     ("a function", "Sigmoid", [stored(9)], {}, to(1 / 256, -128), "quantized_elementwise:lookup"),
-    ("a function of 16 bits", "Sigmoid", [stored(9, kind=np.int16)], {}, to(dtype=S16), "quantized_elementwise:unary"),
+    ("a function of 16 bits", "Sigmoid", [stored(9, kind=np.int16)], {}, to(dtype=S16), "elementwise:unary"),
 ]
 
 
@@ -171,7 +184,7 @@ def test_the_kernel_for_bytes_computes_exactly_what_its_conditions_allow(
 @pytest.mark.parametrize(
     ("result", "clamp", "kernel"),
     [
-        (Result((1, 8, 8, 4), S8, q()), None, "quantized_reduction:resize_bilinear"),
+        (Result((1, 8, 8, 4), S8, q()), None, "resize:bilinear"),
         (Result((1, 8, 8, 4), S8, q(0.2)), None, REALS),
         (Result((1, 8, 8, 4), S8, q()), (0.0, 1.0), REALS),
     ],
@@ -294,3 +307,13 @@ def test_what_has_no_constants_brings_no_bytes_of_them() -> None:
     assert emitter.constants().size == 0
     emitter.constant(np.uint8([7]))
     assert emitter.constants()[0] == 7
+
+
+@pytest.mark.parametrize("target", ["avx2", "portable", "avx512", "avx512-vnni"])
+@pytest.mark.parametrize("values", ["bytes", "reals"])
+def test_weights_of_a_single_row_stay_bytes_in_memory(target: str, values: str) -> None:
+    x = stored(1, 512) if values == "bytes" else Operand(RNG.standard_normal((1, 512)).astype(np.float32))
+    result = to() if values == "bytes" else Result(None, F32)
+    emitter = emitted(target, "FullyConnected", [x, weights(128, 512)], {}, result)
+    assert isinstance(emitter, Emitter)
+    assert 128 * 512 < emitter.constants().size < 1.05 * 128 * 512

@@ -8,6 +8,7 @@ from support.suites import only, sampled
 
 from engine.native import harness
 from engine.native.harness import check, static
+from isthmus.engine.native.lowering.convolution import ConvBlocking
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.errors import QnnError
 from isthmus.prepare.geometry.windows import ConvWindow
@@ -30,6 +31,10 @@ CONVOLUTIONS = {
     "many channels take single taps": ((1, 9, 9, 40), (3, 3, 40, 33), 1, _pads(1, 1), 1, 1),
     "no padding, whole rows of many channels": ((1, 6, 7, 36), (2, 3, 36, 5), 1, _pads(0, 0), 1, 1),
     "dilation and groups": ((2, 12, 12, 8), (3, 5, 4, 16), 1, _pads(2, 2), 2, 2),
+    "small groups, the last ones computed again": ((2, 9, 11, 104), (3, 3, 8, 104), 1, _pads(1, 1), 1, 13),
+    "small groups with stride": ((1, 11, 12, 24), (3, 3, 4, 24), 2, [[0, 1], [0, 1]], 1, 6),
+    "pairs, dilated": ((1, 9, 12, 18), (3, 2, 2, 18), (1, 2), _pads(2, 3), 2, 9),
+    "point-wise in small groups": ((3, 4, 5, 32), (1, 1, 4, 32), 1, _pads(0, 0), 1, 8),
     "uneven padding, uneven stride": ((2, 8, 9, 6), (2, 3, 2, 12), (1, 2), [[0, 1], [1, 0]], 1, 3),
     "point-wise is a plain product": ((1, 5, 5, 4), (1, 1, 4, 60), 1, _pads(0, 0), 1, 1),
     "point-wise, padding below only": ((2, 5, 5, 4), (1, 1, 4, 9), 1, [[0, 1], [0, 0]], 1, 1),
@@ -127,6 +132,26 @@ def test_transposed_convolutions_of_other_ranks_match_the_reference() -> None:
     check("TransposeConv3d", [_random(1, 3, 4, 3, 6), static(_random(3, 3, 2, 6, 5))], dilated, **_CLOSE)
 
 
+def test_small_groups_of_other_ranks_match_the_reference() -> None:
+    check("Conv1d", [_random(2, 30, 24), static(_random(5, 8, 24))], {"stride": 2, "pad_amount": [2, 2], "group": 3},
+          **_CLOSE)  # fmt: skip
+    volume = {"stride": [1, 2, 1], "pad_amount": [[1, 0], [1, 1], [1, 1]], "group": 8}
+    check("Conv3d", [_random(1, 4, 5, 6, 32), static(_random(2, 3, 3, 4, 32)), static(_random(32))], volume, **_CLOSE)
+
+
+@pytest.mark.parametrize("group", [4, 8])
+def test_nan_and_infinity_stay_in_their_group(group: int) -> None:
+    image, params = np.ones((1, 5, 5, 40), np.float32), {"stride": [1, 1], "pad_amount": _pads(1, 1)}
+    image[..., 0], image[..., -1] = np.nan, np.inf
+    weights = static(np.ones((3, 3, group, 40), np.float32))
+    step, arrays = harness.make_step("Conv2d", [image, weights], params | {"group": 40 // group})
+    for target in harness.targets("avx512-vnni", "avx2"):
+        [out] = harness.run(step, arrays, target)
+        assert np.isnan(out[..., :group]).all()
+        assert np.isinf(out[..., -group:]).all()
+        np.testing.assert_array_equal(out[0, 2, 2, group:-group], 9 * group)
+
+
 def test_nan_in_the_input_stays_where_windows_see_it() -> None:
     image = np.ones((1, 5, 5, 2), np.float32)
     image[0, 0, 0, 0] = np.nan
@@ -167,6 +192,14 @@ def test_weights_known_only_at_run_time_are_refused_by_name() -> None:
     )
     with pytest.raises(QnnError, match=r"'tested' \(Conv2d\).*constants"):
         harness.bind(step)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_work_space_holds_windows_of_small_floats_in_float32(size: int) -> None:
+    window = ConvWindow(1, (1, 8, 8), (1, 6, 6), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 0, 0), 4, 8, 1)
+    for target in harness.targets("avx2"):
+        cut = ConvBlocking.of(window, target, size)
+        assert cut.work_bytes >= cut.block * cut.tile.rows * window.depth * 4
 
 
 def test_a_window_counts_the_positions_that_cross_an_edge() -> None:

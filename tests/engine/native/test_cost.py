@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.graph_cases import DECLARED, NO_PADS, SHAPES
 
-from isthmus.engine.native.cost import estimated, nanoseconds, products
+from isthmus.engine.native.cost import nanoseconds, products, step_nanoseconds
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.operation import Call
@@ -53,7 +53,7 @@ def step_of(op: str, operands: list, params: dict, outputs: list) -> Step:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_any_step_takes_a_time(case: tuple[str, list, dict, list]) -> None:
     step = step_of(*case)
-    assert 0 < estimated(step) < math.inf
+    assert 0 < step_nanoseconds(step) < math.inf
     assert 0 <= nanoseconds(step) < math.inf
 
 
@@ -74,7 +74,7 @@ def test_every_kind_of_product_is_counted() -> None:
 
 def test_results_that_do_not_fill_a_vector_take_as_long_as_those_that_do() -> None:
     def of_columns(count: int) -> float:
-        return estimated(step_of("FullyConnected", [(100, 500), (count, 500)], {}, [(100, count)]))
+        return step_nanoseconds(step_of("FullyConnected", [(100, 500), (count, 500)], {}, [(100, count)]))
 
     assert of_columns(17) > 1.8 * of_columns(16)
     assert of_columns(32) < 1.1 * of_columns(17)

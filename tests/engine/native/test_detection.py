@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from engine.native.harness import ON_TARGETS, Result, check, make_step, run, targets
+from isthmus.errors import QnnError
 from isthmus.graph import DataType
+from isthmus.graph.ops.sampling import MAX_SAMPLES
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(11)
@@ -81,6 +83,14 @@ def test_regions_are_sampled_inside_and_outside_the_image(aligned: bool, largest
     check("RoiAlign", [images, regions, index], params, [Result((6, 3, 2, 5))], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", ["y", "x"])
+def test_more_samples_than_a_forged_program_could_have_are_refused(axis: str) -> None:
+    params = {"img_size_ratio": [1.0, 1.0], f"num_samples_{axis}": MAX_SAMPLES + 1}
+    operands = [np.ones((1, 4, 4, 1), np.float32), np.ones((1, 4), np.float32), np.zeros(1, np.int32)]
+    with pytest.raises(QnnError, match=f"num_samples_{axis} {MAX_SAMPLES + 1} must be at most {MAX_SAMPLES}"):
+        make_step("RoiAlign", operands, params, [Result((1, 2, 2, 1))])
+
+
 def test_a_region_of_an_image_that_is_not_there_is_reported() -> None:
     from engine.native.harness import bind
 
@@ -89,10 +99,7 @@ def test_a_region_of_an_image_that_is_not_there_is_reported() -> None:
         {"img_size_ratio": [1.0, 1.0]}, [Result((1, 2, 2, 1))],
     )  # fmt: skip
     machine = bind(step)
-    for view, array in zip(machine.inputs, arrays, strict=True):
-        assert view is not None
-        view[...] = array
-    machine.run()
+    machine.run_on(arrays)
     assert machine.fault
 
 

@@ -303,6 +303,12 @@ def test_arithmetic_of_doubles(op: str) -> None:
     check(f"ElementWise{op}", [left, right[:1]], rtol=1e-14)
 
 
+def test_doubles_that_nothing_limits_are_written() -> None:
+    """Infinite limits need no comparison, but the result must still be written: a ReluMinMax once emitted nothing."""
+    x = np.array([1.5, -np.inf, np.nan, 3e300])
+    check("ReluMinMax", [x], {"min_value": -np.inf, "max_value": np.inf}, in_place=(0,))
+
+
 def test_comparisons_limits_and_nan_of_doubles() -> None:
     special = SPECIAL.astype(np.float64)
     check("IsNaN", [special])

@@ -85,7 +85,7 @@ def test_a_product_over_no_elements_is_refused() -> None:
 
 def test_panels_hold_the_bias_and_then_the_columns() -> None:
     right, bias = np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([7, 8, 9])
-    panels = pack_panels(right, bias, 2)
+    panels = pack_panels(right, bias, 2).view(np.float32).reshape(2, 3, 2)
     np.testing.assert_array_equal(panels, [[[7, 8], [0, 1], [3, 4]], [[9, 0], [2, 0], [5, 0]]])
 
 

@@ -127,7 +127,7 @@ def test_pad_of_fixed_point_stores_the_quantized_value() -> None:
 
 @pytest.mark.parametrize("scheme", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_pad_with_what_is_there(scheme: int, dtype: type) -> None:
+def test_pad_by_mirroring_or_repeating_the_edge(scheme: int, dtype: type) -> None:
     x = numbers(2, 4, 5, 6, dtype=dtype)
     for pads in ([(0, 0), (2, 3), (1, 4), (0, 0)], [(1, 1), (0, 0), (0, 0), (3, 5)], [(0, 0)] * 4):
         check("Pad", [x], {"scheme": scheme, "pad_amount": pads})

@@ -76,17 +76,22 @@ def in_whole_bytes(step: Step) -> Step:
     return Step(step.op, step.name, [step.inputs[0], plain, *step.inputs[2:]], step.outputs, step.params, step.clamp)
 
 
+def compare_with_whole_bytes(step: Step, arrays: list[Any], target: Target) -> None:
+    """Check that a step computes the same from nibbles as from whole bytes."""
+    machine = harness.bind(step, target)
+    assert all("nibbles" in kernel for kernel in machine.kernels), machine.kernels
+    (expected,) = harness.run(in_whole_bytes(step), arrays, target)
+    for threads, guard in ((1, "after"), (2, "before")):
+        got = harness.run(step, arrays, target, threads, guard)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(got[0], expected)
+
+
 def check_bytes(case: str, target: Target, kind: type, weight_kind: type, by_channel: bool) -> None:
     """Compare with whole bytes: equal results from half the weights."""
     op, dims, weight_dims, params = CASES[case]
     x, weights = bytes_of(dims, kind), weights_of(op, weight_dims, params, weight_kind, by_channel)
     step, arrays = step_of(case, x, weights, Quantization.per_tensor(0.3, -5))
-    machine = harness.bind(step, target)
-    assert all("nibbles" in kernel for kernel in machine.kernels), machine.kernels
-    wanted = harness.run(in_whole_bytes(step), arrays, target)
-    for threads, guard in ((1, "after"), (2, "before")):
-        got = harness.run(step, arrays, target, threads, guard)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(got[0], wanted[0])
+    compare_with_whole_bytes(step, arrays, target)
 
 
 @ON_TARGETS
@@ -113,7 +118,7 @@ def test_floats_are_multiplied_by_packed_weights_like_by_whole_bytes(case: str, 
     weights = weights_of(op, weight_dims, params, np.int8, True)
     x = Operand(np.random.default_rng(4).standard_normal(dims).astype(np.float32))
     step, arrays = step_of(case, x, weights, None)
-    assert any("convolve_nibbles_to_float" in kernel for kernel in harness.bind(step, target).kernels)
+    assert any("convolve_to_float" in kernel and "nibbles" in kernel for kernel in harness.bind(step, target).kernels)
     wanted = harness.run(in_whole_bytes(step), arrays, target)
     for threads in (1, 2):
         np.testing.assert_array_equal(harness.run(step, arrays, target, threads)[0], wanted[0])
@@ -134,12 +139,7 @@ def test_packed_weights_of_single_channels_give_the_results_of_whole_bytes(case:
     params = {"stride": (1, 1), "pad_amount": ((1, 1), (1, 0)), "dilation": (1, 1)}
     result = Result(None, DataType.UFIXED_POINT_8, Quantization.per_tensor(0.1, 100))
     step, arrays = harness.make_step("DepthWiseConv2d", [x, weights], params, [result])
-    machine = harness.bind(step, target)
-    assert all("nibbles" in kernel for kernel in machine.kernels), machine.kernels
-    wanted = harness.run(in_whole_bytes(step), arrays, target)
-    for threads, guard in ((1, "after"), (2, "before")):
-        got = harness.run(step, arrays, target, threads, guard)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(got[0], wanted[0])
+    compare_with_whole_bytes(step, arrays, target)
 
 
 @pytest.mark.parametrize("op", ["FullyConnected", "DepthWiseConv2d"])
@@ -162,7 +162,7 @@ def test_sums_that_would_not_fit_as_multiples_use_whole_bytes(op: str) -> None:
 @pytest.mark.parametrize(
     ("dims", "zero"), [((3, 3, 3, 8), 0), ((1, 1, 4, 8), 0), ((1, 1, 16, 8), 3)], ids=["odd", "short", "off centre"]
 )
-def test_weights_that_fill_words_badly_or_are_off_centre_become_bytes(dims: tuple[int, ...], zero: int) -> None:
+def test_weights_of_odd_or_short_rows_or_with_a_zero_point_become_bytes(dims: tuple[int, ...], zero: int) -> None:
     quantization = Quantization((0.02,), (-zero,), bits=4)
     weights = Operand(np.random.default_rng(5).integers(0, 8, dims).astype(np.uint8), True, quantization)
     x = bytes_of((1, 6, 6, dims[2]), np.uint8)

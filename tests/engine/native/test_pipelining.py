@@ -99,7 +99,7 @@ def test_tensors_private_to_an_iteration_are_in_an_arena_of_its_thread() -> None
         for operand in operands(program, index)
         if operand.pool == values["first_cursor"]
     ]
-    assert len(offsets) > 4
+    assert len(offsets) >= 4
     assert max(offsets) - min(offsets) < values["arena_bytes"]
     assert min(offsets) + 2 * values["arena_bytes"] <= program.scratch_bytes
     assert all(program.table[index, 2] == 1 for index in body)
@@ -139,7 +139,7 @@ def test_iterations_that_write_into_the_arena_of_another_thread_are_refused() ->
     refused = []
     for place, word in enumerate(program.words.tolist()):
         if Operand(word).pool == values["first_cursor"]:
-            # The same bytes, but of the first thread for all of them.
+            # All threads use the bytes in the arena of the first thread.
             try:
                 verify(forged(program, place, Operand.at(Pool.SCRATCH, Operand(word).offset)))
             except Unsafe as problem:

@@ -10,7 +10,9 @@ from isthmus.engine.native.target import TARGETS
 
 CORTEX_A53, NEOVERSE_N1 = 0x8FB, 0x119FFB
 NEOVERSE = {"neon", "lse", "fullfp16", "rdm", "rcpc", "dotprod"}
-X86_FILE = "processor\t: 0\nvendor_id\t: Genuine\nflags\t\t: fpu avx2 bmi1 abm avx512_vnni avx_vnni\nbugs\t\t:\n"
+X86_FILE = (
+    "processor\t: 0\nvendor_id\t: Genuine\nflags\t\t: fpu avx2 bmi1 abm avx512_vnni avx_vnni amx_tile\nbugs\t\t:\n"
+)
 ARM_FILE = "processor\t: 0\nBogoMIPS\t: 100.00\nFeatures\t: fp asimd asimddp\nCPU part\t: 0xd0c\n"
 
 
@@ -42,7 +44,7 @@ def test_the_auxiliary_vector_of_this_process_can_be_read() -> None:
 def test_an_x86_processor_tells_its_features_in_cpuinfo_and_they_get_llvms_names(tmp_path) -> None:
     (tmp_path / "cpuinfo").write_text(X86_FILE)
     found = processor.from_cpuinfo(tmp_path / "cpuinfo")
-    assert found == {"fpu", "avx2", "bmi", "lzcnt", "avx512vnni", "avxvnni"}
+    assert found == {"fpu", "avx2", "bmi", "lzcnt", "avx512vnni", "avxvnni", "amx-tile"}
 
 
 @pytest.mark.parametrize("content", [None, "", ARM_FILE], ids=["absent", "empty", "of an arm machine"])

@@ -182,6 +182,24 @@ def test_groups_of_channels_are_kept_apart(kind: type) -> None:
     check_convolution((1, 6, 7, 8), 40, (1, 1), group=2, kind=kind)
 
 
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+@pytest.mark.parametrize(
+    ("channels", "filters", "group"),
+    [(40, 40, 5), (6, 6, 3), (16, 64, 16), (15, 5, 5), (33, 39, 3), (34, 26, 2), (20, 96, 2), (7, 21, 7)],
+)
+def test_panels_of_several_groups_are_exact(kind: type, channels: int, filters: int, group: int) -> None:
+    same, few = ((1, 1), (1, 1)), (*OTHERS, *FEWER)
+    check_convolution((2, 5, 17, channels), filters, (3, 3), pad=same, group=group, kind=kind, others=few)
+    check_convolution(
+        (1, 9, 11, channels), filters, (3, 3), stride=(2, 2), pad=((0, 1), (0, 1)), group=group, kind=kind
+    )
+    check_convolution((1, 9, 12, channels), filters, (3, 3), pad=((2, 2), (3, 3)), dilation=(2, 3), group=group,
+                      kind=kind, clamp=(0.0, 0.4))  # fmt: skip
+    check_convolution((1, 3, 6, channels), filters, (1, 1), group=group, kind=kind, others=few)
+    check_convolution((1, 3, 3, channels), filters, (3, 3), group=group, zeros=(-100,), weight_kind=UNSIGNED,
+                      kind=kind, per_channel=False)  # fmt: skip
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_scales_of_channels_or_tensors_with_bias_or_without(bias: bool, per_channel: bool) -> None:

@@ -12,7 +12,7 @@ from support import oracles, tiny
 import isthmus
 from engine.native.harness import GuardedBuffer
 from isthmus.engine.native.executor import Executor
-from isthmus.engine.native.program import Operand, Program
+from isthmus.engine.native.program import ABSENT, Operand, Program
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import host
 from isthmus.engine.native.verification import verify
@@ -21,15 +21,15 @@ from isthmus.memory import window
 from isthmus.prepare.schedule import Pool
 
 
-@pytest.mark.parametrize("kernel", ["quantized_reduction:softmax.u8", "quantized_reduction:softmax_of_integers.u8"])
+@pytest.mark.parametrize("kernel", ["quantized_reduction:softmax.u8", "quantized_reduction:softmax.u8_integers"])
 def test_a_softmax_whose_input_changes_under_it_stays_within_its_table(kernel) -> None:
     # Its result lies one byte behind its input: what is read is larger than the largest that was found.
     assert kernel in KERNELS
     length = 4096
     words = {
         "x": Operand.at(Pool.SCRATCH, 0), "y": Operand.at(Pool.SCRATCH, 1), "rows": 1, "length": length,
-        "table": Operand.at(Pool.IO, 0), "zero": 0, "least": 255, "most": 255,
-        **({"factor": 1} if "integers" in kernel else {"inverse": 1.0}),
+        "table": Operand.at(Pool.IO, 0), "work": ABSENT, "scale": 0.0, "inverse": 1.0, "zero": 0, "least": 255,
+        "most": 255,
     }  # fmt: skip
     table, rest = (TensorInfo(name, DataType.UINT_8, (size,), None, size) for name, size in (("t", 1024), ("o", 64)))
     program = Program(

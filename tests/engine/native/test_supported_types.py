@@ -66,7 +66,7 @@ def account() -> list[str]:
 
 
 @LONG
-def test_the_engine_takes_the_types_that_are_written_down_by_the_kernels_that_are() -> None:
+def test_the_engine_takes_the_types_and_uses_the_kernels_that_are_written_down() -> None:
     assert account() == WRITTEN.read_text().splitlines()
 
 

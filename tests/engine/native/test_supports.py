@@ -193,7 +193,7 @@ def test_constants_may_come_without_their_data() -> None:
     tracemalloc.stop()
 
 
-def test_nothing_is_emitted_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_what_is_supported_emits_no_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lower, "Emitter", None)
     for case in CASES:
         for call in itertools.islice(calls(*case), 3):

@@ -16,9 +16,10 @@ NEOVERSE = ("neon", "dotprod", "fullfp16", "rdm", "lse", "rcpc")
 def on_machine(monkeypatch):
     """Pretends that the tests run on a processor of an architecture with some features."""
 
-    def pretend(architecture, features):
+    def pretend(architecture, features, permission=True):
         monkeypatch.setattr(targets.processor, "architecture", lambda: architecture)
         monkeypatch.setattr(targets.processor, "features", lambda: frozenset(features))
+        monkeypatch.setattr(targets.processor, "may_use_matrix_registers", lambda: permission)
         monkeypatch.delenv("ISTHMUS_TARGET", raising=False)
         targets.host.cache_clear()
 
@@ -35,11 +36,21 @@ def on_machine(monkeypatch):
         ((*HASWELL, *SKYLAKE), "avx512"),
         ((*HASWELL, *SKYLAKE, "avx512vnni"), "avx512"),
         (by_name("avx512-vnni").needs, "avx512-vnni"),
+        (by_name("avx512-amx").needs, "avx512-amx"),
     ],
 )
 def test_the_best_target_of_an_x86_machine_is_picked(on_machine, features, expected) -> None:
     on_machine("x86_64", features)
     assert targets.host().name == expected
+
+
+def test_matrix_registers_are_used_only_where_the_system_permits_it(on_machine, monkeypatch) -> None:
+    on_machine("x86_64", by_name("avx512-amx").needs, permission=False)
+    assert targets.host().name == "avx512-vnni"
+    monkeypatch.setenv("ISTHMUS_TARGET", "avx512-amx")
+    targets.host.cache_clear()
+    with pytest.raises(targets.QnnError, match="cannot run its code"):
+        targets.host()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +96,15 @@ def test_shared_words_are_ordered_on_arm_where_other_accesses_are_not(target, ad
 @pytest.mark.parametrize("kernel", ["executor:run", "executor:work", "doorbell:call", "doorbell:serve"])
 def test_a_processor_rests_while_it_spins(kernel, target, instruction) -> None:
     assert instruction in mnemonics(kernel, target)
+
+
+@pytest.mark.parametrize(("form", "instruction"), [("u8", "tdpbusd"), ("s8", "tdpbssd")])
+def test_blocks_are_multiplied_by_matrix_registers_which_are_released_afterwards(form, instruction) -> None:
+    found = mnemonics(f"quantized_convolution:convolve_blocks.{form}", "avx512-amx")
+    assert found >= {"ldtilecfg", instruction, "tilerelease"}
+    others = mnemonics(f"quantized_convolution:convolve_blocks.{form}", "avx512-vnni")
+    assert "vpdpbusd" in others
+    assert not any(name.startswith(("tdp", "tile")) for name in others)
 
 
 @pytest.mark.parametrize(

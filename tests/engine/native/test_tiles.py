@@ -165,7 +165,7 @@ def test_instructions_of_tiles_run_one_by_one_as_profiles_run_them() -> None:
     assert model.run(0) == expected[0]
     mean = len(program.table) - 1
     assert repeat < mean
-    # Those of the repeated tile run once each: the sums of a mean lack the other tiles, and are made anew by a run.
+    # The instructions of the repeated tile run only once: the mean lacks the other tiles until the next whole run.
     for index in range(len(program.table)):
         model.executor.step(index)
     assert model.outputs() != expected[0]
@@ -227,7 +227,7 @@ def test_an_aborted_run_leaves_nothing_for_the_next() -> None:
     model.close()
 
 
-def test_programs_that_are_not_split_have_none_of_it() -> None:
+def test_only_programs_in_tiles_have_short_tables_and_changing_words() -> None:
     program = native.prepare(tile_networks.squeezed(True)).program
     assert not program.varies
     assert program.table.dtype == np.int64

@@ -23,8 +23,13 @@ from isthmus.errors import Code
 
 _KERNELS = Path(__file__).parent / "kernels"
 _SIGNATURES = "isthmus.engine.native.signatures."
-_INSTRUCTIONS = "isthmus.compiled.instructions"
-_CONTROL = "isthmus.engine.native.control"
+_OTHERS = {
+    "isthmus.compiled.instructions": "../../../compiled/instructions",
+    "isthmus.engine.native.control": "../control",
+    "isthmus.graph.evaluation": "../../../graph/evaluation/random",
+    "isthmus.prepare.schedule": "../../../prepare/schedule",
+}
+"""Sources of numbers that are compiled into kernels, by the module that kernels import."""
 
 
 def symbol(kernel: str) -> str:
@@ -34,9 +39,8 @@ def symbol(kernel: str) -> str:
 
 @remembered
 def _sources(module: str) -> frozenset[str]:
-    """Return the source files on which a kernel module depends: itself and, recursively, what it imports of kernels,
-    signatures, instructions and layouts. They are paths relative to the kernels' folder, without ``.py``.
-    """
+    """Return the source files on which a kernel module depends, relative to the kernels' folder, without ``.py``."""
+    # These are the module itself and, recursively, what it imports of kernels, signatures and other sources of numbers.
     sources = {module}
     tree = ast.parse((_KERNELS / f"{module}.py").read_bytes())
     for node in ast.walk(tree):
@@ -46,12 +50,12 @@ def _sources(module: str) -> frozenset[str]:
                 sources |= _sources(rest[1:])
             elif prefix == rest == "":
                 sources = sources.union(*(_sources(name.name) for name in node.names))
+            elif f"{node.module}." == _SIGNATURES:
+                sources.update(f"../signatures/{name.name}" for name in node.names)
             elif node.module.startswith(_SIGNATURES):
                 sources.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
-            elif node.module == _INSTRUCTIONS:
-                sources.add("../../../compiled/instructions")
-            elif node.module == _CONTROL:
-                sources.add("../control")
+            elif node.module in _OTHERS:
+                sources.add(_OTHERS[node.module])
     return frozenset(sources)
 
 
@@ -67,11 +71,9 @@ def _toolchain() -> bytes:
 
 
 def _layouts(kernel: str) -> bytes:
-    """Return, as bytes to hash, what is compiled into a kernel but is not in its source files.
-
-    For a kernel that programs call, this is its signature and the encoding of operands. The others have no signature:
-    it is that encoding, the constants of shared memory's layouts, and the error codes.
-    """
+    """Return, as bytes to hash, what is compiled into a kernel but is not in its source files."""
+    # For a kernel that programs call, this is its signature and the encoding of operands. The others have no signature:
+    # it is that encoding, the constants of shared memory's layouts, and the error codes.
     if kernel in KERNELS:
         return repr((KERNELS[kernel].digest, layout())).encode()
     modules = (callback, control, doorbell)
@@ -111,13 +113,12 @@ def shipped_key(target: Target) -> str:
 def shipped_sources() -> set[Path]:
     """Return the source files that the code of any kernel depends on."""
     engine = _KERNELS.parent
-    package = engine.parent.parent
     return {
         *_KERNELS.glob("*.py"),
         *(engine / "signatures").glob("*.py"),
-        *(engine / f"{name}.py" for name in ("callback", "compiler", "control", "doorbell", "words")),
-        package / "compiled" / "instructions.py",
-        package / "errors.py",
+        *(engine / f"{name}.py" for name in ("callback", "compiler", "doorbell", "words")),
+        *((_KERNELS / f"{name}.py").resolve() for name in _OTHERS.values()),
+        engine.parent.parent / "errors.py",
     }
 
 

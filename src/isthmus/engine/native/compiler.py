@@ -41,7 +41,7 @@ def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes
         function = _device_function(kernel, target)
         text, name = objects.intermediate(function)
     machine = objects.machine_for(target.triple, target.cpu, target.features)
-    module = objects.optimised(text, name, cache.symbol(kernel), machine, _ALLOWED_EXTERNALS, objects.answers(function))
+    module = objects.optimise(text, name, cache.symbol(kernel), machine, _ALLOWED_EXTERNALS, objects.answers(function))
     return machine.emit_assembly(module) if assembly else machine.emit_object(module)
 
 

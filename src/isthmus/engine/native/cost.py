@@ -87,10 +87,10 @@ def is_shared(step: Step) -> bool:
 
 def is_worth_sharing(step: Step, threads: int) -> bool:
     """Return whether threads share a step of a tile when tiles are not pipelined."""
-    return estimated(step) * (1 - 1 / threads) > WORTH_SHARING_OF_TILES
+    return step_nanoseconds(step) * (1 - 1 / threads) > WORTH_SHARING_OF_TILES
 
 
-def estimated(step: Step) -> float:
+def step_nanoseconds(step: Step) -> float:
     """Return a step's estimated time in nanoseconds, accurate enough for weighing the cost of tiling."""
     source, traits = step.inputs[0] if step.inputs else None, OPERATIONS[step.op].traits
     rates = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS

@@ -41,6 +41,8 @@ def _operand_text(program: Program, operand: Operand) -> str:
     if operand == 0:
         return "none"
     tensors = (*program.inputs, *program.outputs)
+    if operand.pool >= program.first_segment:
+        return f"segment {operand.pool - program.first_segment}+{operand.offset}"
     if operand.pool >= Pool.IO + len(tensors):
         return f"cursor {operand.pool - Pool.IO - len(tensors)}+{operand.offset}"
     pool = tensors[operand.pool - Pool.IO].name if operand.pool >= Pool.IO else Pool(operand.pool).name.lower()

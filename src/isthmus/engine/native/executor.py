@@ -16,9 +16,8 @@ import numpy as np
 
 from isthmus.engine.native import control, loader
 from isthmus.engine.native.control import ROW_WORDS
-from isthmus.engine.native.program import Program
+from isthmus.engine.native.program import CURSORS, Program
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import MAX_LIST as MAX_CURSORS
 from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
 from isthmus.memory import Buffer, Window, host
@@ -71,20 +70,25 @@ class Executor:
         self, program: Program, scratch: Window | None, state: Window | None, io: Sequence[Window | None]
     ) -> None:
         self._code = loader.addresses((*program.kernels, *KERNELS), by_name(program.target))
-        self._constants, constants = _aligned(program.constants)
+        owned = [_align(array) for array in (program.constants, *program.segments)]
+        self._constants = [memory for memory, _ in owned]
         # It need not keep the constants that it was given if it has a copy.
-        self.program = program = replace(program, constants=_array(self._constants))
+        constants, *segments = map(_array, self._constants)
+        self.program = program = replace(program, constants=constants, segments=tuple(segments))
         self._control_buffer = host(control.control_bytes(program.threads), 64)
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
-        cursors = (1 + MAX_CURSORS) * bool(program.repeats or program.pipelines)
-        # A base table holds the address of each pool and cursor, by number, after a header (see `control`). Pipelining
-        # threads have cursors of their own, so each has a base table of its own, which it fills from the first.
+        cursors = CURSORS * bool(program.repeats or program.pipelines or segments) + len(segments)
+        # A base table holds the address of each pool, cursor and segment, by number, after a header (see `control`).
+        # Pipelining threads have cursors of their own, so each has a base table of its own, which it fills from the
+        # first, except for segments.
         tables = np.zeros(
             (program.threads if program.pipelines else 1, control.HEADER_WORDS + self._pools + cursors), np.int64
         )
         self._bases = tables[0, control.HEADER_WORDS :]
-        self._bases[Pool.CONSTANT] = constants
+        self._bases[Pool.CONSTANT] = owned[0][1]
+        if segments:
+            tables[:, -len(segments) :] = [address for _, address in owned[1:]]
         self._table = self._native_table()
         tables[0, control.HEADER_WORDS + control.WORDS] = self._words.ctypes.data
         tables[0, control.HEADER_WORDS + control.CONTROL] = self._control
@@ -109,7 +113,7 @@ class Executor:
         run = _RUN_TYPE(self._code["executor:run"])
         # A reference to the call keeps all memory alive that the call uses. So it stays safe after the executor is
         # closed or collected.
-        owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
+        owners = (self._control_buffer.array, self._table, self._bases, self._words, *self._constants, self._kept)
         run.owners = owners  # type: ignore[attr-defined]
         self._entry = run
         self.run: Callable[[], int] = partial(run, self._control, 0, 0, program.threads)
@@ -232,7 +236,7 @@ class Executor:
         return table
 
 
-def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
+def _align(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
     """Return the owner of the constants' memory and their address; they are copied if they are not aligned."""
     if constants.ctypes.data % 64 == 0:
         return constants, constants.ctypes.data

@@ -13,7 +13,7 @@ from isthmus.compiled import image
 from isthmus.compiled.children import CodePiece, Compiler, prepare, provide
 from isthmus.compiled.toolchain import toolchain
 from isthmus.engine.native import cache
-from isthmus.engine.native.target import Target, host
+from isthmus.engine.native.target import Target, host, request_permissions
 from isthmus.errors import Code, QnnError, counted
 from isthmus.system.lock import Lock
 
@@ -41,7 +41,7 @@ def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
 
 def anticipate(kernels: Iterable[str]) -> None:
     """Start a compiler in the background if one of these kernels is absent for this machine: others will be, too."""
-    # Whoever needs them reports what is wrong.
+    # An error is reported when the kernels are needed.
     with suppress(QnnError):
         target = host()
         if not _only_given and any(cache.read(kernel, target) is None for kernel in kernels):
@@ -102,8 +102,9 @@ def compile_absent(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
 
 
 def prepare_to_load() -> None:
-    """Open what loading code needs: this process may be unable to open files later."""
+    """Get what loading and running code needs: this process may be unable to open files or to ask for it later."""
     image.prepare()
+    request_permissions()
 
 
 def _load(objects: dict[str, bytes], target: Target) -> None:

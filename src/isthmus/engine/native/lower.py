@@ -6,20 +6,17 @@ nodes of a graph. Nothing is emitted, packed or compiled for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.cost import SHARING, estimated, is_shared, is_worth_sharing
+from isthmus.engine.native.cost import SHARING, is_shared, is_worth_sharing, step_nanoseconds
 from isthmus.engine.native.lowering import (
     convolution,
     detection,
     elementwise,
-    fixed16_convolution,
-    fixed16_elementwise,
-    fixed16_reduction,
     integer_matmul,
     matmul,
     movement,
@@ -32,11 +29,14 @@ from isthmus.engine.native.lowering import (
     reduction,
     resize,
     selection,
+    wide_convolution,
 )
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.via_float import moved, through_float
-from isthmus.engine.native.program import NARROW, Program
-from isthmus.engine.native.target import TARGETS, Target
+from isthmus.engine.native.lowering.via_float import movement as movement_of
+from isthmus.engine.native.lowering.via_float import through_float
+from isthmus.engine.native.lowering.winograd import side_of
+from isthmus.engine.native.program import CURSORS, NARROW, Program
+from isthmus.engine.native.target import TARGETS, Target, uniform
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorInfo
 from isthmus.graph.operation import Call
@@ -48,24 +48,39 @@ from isthmus.prepare.inplace import shareable_io
 from isthmus.prepare.planner import rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
+from isthmus.prepare.work import Work
 from isthmus.system.shield import check
 
 _FAMILIES = (
     convolution, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction,
     resize, selection, random,
 )  # fmt: skip
-_PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+
+
+def _unless_empty(entry: Lowering) -> Lowering:
+    """Return a lowering that emits nothing if the results have no elements."""
+
+    def emit(step: Step, e: Emitter) -> None:
+        if any(tensor.elements for tensor in step.outputs):
+            entry.emit(step, e)
+
+    return replace(entry, emit=emit)
+
+
+_PLAIN: Mapping[str, Lowering] = {
+    op: _unless_empty(entry) for family in _FAMILIES for op, entry in family.LOWERINGS.items()
+}
 """The lowering of each operation on tensors that are not quantized."""
 _FIXED16: Mapping[str, tuple[quantized.Covers, Lowering]] = {
-    **fixed16_elementwise.FIXED16, **fixed16_convolution.FIXED16, **fixed16_reduction.FIXED16
+    **elementwise.FIXED16, **wide_convolution.FIXED16
 }  # fmt: skip
 """For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""
 _AS_STORED = frozenset(("Cast",))
 """Operations that use stored elements as plain numbers, whatever their quantization."""
 _COMPUTED = frozenset(("ScatterElements", "ScatterNd"))
 """Movements that may compute with what they move; their kernels support plain types only."""
-_MOVED: Mapping[str, Lowering] = {
-    op: moved(_PLAIN[op])
+_MOVED: Mapping[str, Callable[[Step], Lowering]] = {
+    op: movement_of(_PLAIN[op])
     for op in having(lambda operation: operation.traits.moves or operation.traits.orders) - _COMPUTED
 }
 """Operations that select or order stored elements. Any type works once quantizations agree."""
@@ -74,15 +89,13 @@ _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry
 
 
 def _entry(step: Step) -> Lowering | None:
-    """Return the lowering of a step; None if there is none for its operation.
-
-    A step on fixed-point tensors uses its 8-bit or 16-bit kernel if that covers the step. Otherwise it moves stored
-    elements, or is computed in float32. So is a step on floats of 16 bits if no kernel covers it.
-    """
+    """Return the lowering of a step; None if there is none for its operation."""
+    # A step on fixed-point tensors uses its 8-bit or 16-bit kernel if that covers the step. Otherwise it moves stored
+    # elements, or is computed in float32. So is a step on floats of 16 bits if no kernel covers it.
     table = _PLAIN
     tensors = (*step.inputs, *step.outputs)
-    if quantized.is_mean_of_tile(step):
-        return quantized.MEAN_OF_TILE
+    if reduction.is_mean_of_tile(step):
+        return reduction.MEAN_OF_TILE
     if step.op not in _AS_STORED and any(t is not None and t.dtype.is_fixed_point for t in tensors):
         for kernels in (quantized.QUANTIZED, _FIXED16):
             covers, lowering = kernels.get(step.op, (None, None))
@@ -90,7 +103,9 @@ def _entry(step: Step) -> Lowering | None:
                 return lowering
         if is_hybrid(step):
             return quantized_hybrid.HYBRID
-        table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
+        if step.op in _MOVED:
+            return _MOVED[step.op](step)
+        table = _THROUGH_FLOAT
     elif any(t is not None and t.dtype.is_half for t in tensors):
         entry = table.get(step.op)
         # Kernels that read and write 16 bits are better: the detour needs work space for floats.
@@ -114,11 +129,9 @@ def _refusal(step: Step, entry: Lowering | None) -> str | None:
 
 
 def _can_split_mean(step: Step, axis: int) -> bool:
-    """Return whether a mean over all pixels has the same bits if its sums are computed tile by tile.
-
-    Sums of integers are exact. Float sums depend on the order of additions. The kernel adds four pixels at a time, so
-    the pixels of each row, and with them those of each tile, must be a multiple of four.
-    """
+    """Return whether a mean over all pixels has the same bits if its sums are computed tile by tile."""
+    # Sums of integers are exact. Float sums depend on the order of additions. The kernel adds four pixels at a time, so
+    # the pixels of each row, and with them those of each tile, must be a multiple of four.
     source = step.inputs[0]
     assert source is not None
     if source.dtype.is_fixed_point:
@@ -174,12 +187,16 @@ class NativeEngine(EngineModel):
         The target whose costs decide about tiles.
     others
         Further targets that the work space of every step must be large enough for.
+    winograd
+        Whether convolutions may use Winograd's algorithm. Its results differ in the last digits from those of the
+        kernels that compute tiles, so plans with tiles do without it, and so do plans for every target.
     """
 
     target: Target
     threads: int = 1
     alignment: int = DEFAULT_ALIGNMENT
     others: tuple[Target, ...] = ()
+    winograd: bool = False
     sharing = SHARING
 
     def work_bytes(self, step: Step, threads: int) -> int:
@@ -189,8 +206,13 @@ class NativeEngine(EngineModel):
     def refusal(self, step: Step) -> str | None:
         return refusal(step)
 
+    def store(self, work: Work) -> None:
+        if self.winograd:
+            for step in work.ordered():
+                step.winograd = side_of(step, self.target)
+
     def nanoseconds(self, step: Step) -> float:
-        return estimated(step)
+        return step_nanoseconds(step)
 
     def can_tile(self, step: Step, axis: int) -> bool:
         tensors = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
@@ -209,12 +231,15 @@ class NativeEngine(EngineModel):
         return lowering_of(step).effort(step, axis, self.target)
 
 
-def every_target(threads: int, alignment: int) -> NativeEngine:
+def every_target(threads: int, alignment: int, is_uniform: bool = False) -> NativeEngine:
     """Return the native engine for all targets at once: a schedule for it can be lowered for each of them.
 
     The first target, which has the widest vectors, decides about tiles.
+
+    - `is_uniform`: Whether it is lowered for `uniform` targets.
     """
-    return NativeEngine(TARGETS[0], threads, alignment, TARGETS[1:])
+    first, *others = map(uniform, TARGETS) if is_uniform else TARGETS
+    return NativeEngine(first, threads, alignment, tuple(others))
 
 
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
@@ -226,6 +251,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         COMMON_INCOMPATIBLE_BINARIES if a step has less work space than its kernels need.
     """
     emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.tiled))
+    emitter.first_segment = schedule.cursor_pool + CURSORS
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
     by_tiles = {index for first, last in schedule.tiled for index in range(first, last + 1)}
     # The repetition that the current step belongs to.
@@ -270,4 +296,5 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         scratch_bytes=schedule.scratch_bytes,
         alignment=schedule.alignment,
         shareable_io=shareable_io(schedule),
+        segments=tuple(emitter.segments),
     )

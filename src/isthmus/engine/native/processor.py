@@ -26,6 +26,8 @@ _HWCAP = {
 
 _LINUX_NAMES = {
     "abm": "lzcnt",
+    "amx_int8": "amx-int8",
+    "amx_tile": "amx-tile",
     "avx512_bitalg": "avx512bitalg",
     "avx512_vbmi2": "avx512vbmi2",
     "avx512_vnni": "avx512vnni",
@@ -36,8 +38,14 @@ _LINUX_NAMES = {
 """Features of x86 for which Linux and LLVM have different names."""
 
 
-_NOT_ON_VALGRIND = ("avx512", "avxvnni")
+_NOT_ON_VALGRIND = ("amx", "avx512", "avxvnni")
 """Prefixes of features that valgrind's emulated processor lacks."""
+
+
+# The system call that asks for parts of an x86 processor's state, its code for asking, and the number of AMX's part.
+_ARCH_PRCTL = 158
+_REQUEST_PERMISSION = 0x1023
+_MATRIX_REGISTERS = 18
 
 
 def architecture() -> str:
@@ -54,6 +62,16 @@ def features() -> frozenset[str]:
     if on_valgrind():
         return frozenset(name for name in found if not name.startswith(_NOT_ON_VALGRIND))
     return found
+
+
+@lru_cache(maxsize=1)
+def may_use_matrix_registers() -> bool:
+    """Ask Linux to let this process use AMX's registers, and return whether it may.
+
+    A child process that executes another program must ask again.
+    """
+    c = ctypes.CDLL(None)
+    return bool(c.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _MATRIX_REGISTERS) == 0)
 
 
 def on_valgrind() -> bool:

@@ -11,7 +11,14 @@ from functools import cached_property
 import numpy as np
 
 from isthmus.graph import GraphInfo, MemoryNeeds, TensorInfo
+from isthmus.prepare.schedule import Pool
 
+SEGMENT_BYTES = 1 << 14
+"""The size from which a packed constant is a segment of its own, which graphs can share."""
+MAX_SEGMENTS = 1 << 13
+"""The largest number of segments; further constants are not shared."""
+CURSORS = 33
+"""The pool numbers after inputs and outputs that are reserved for cursors; segments have the numbers after these."""
 OPERAND_BITS = 48
 """An operand word holds a pool number above this bit and a byte offset below it."""
 
@@ -65,7 +72,9 @@ class Program:
     labels
         One label per instruction, for profiles and errors: operation and name of its step.
     constants
-        All constants, packed for the kernels; their address must be aligned to 64.
+        The constants that are no segments, packed for the kernels; their address must be aligned to 64.
+    segments
+        Large packed constants, each a pool of its own, so that several programs can use the same memory.
     state_initial
         The contents of state memory before the first execution.
     state_offsets
@@ -92,6 +101,12 @@ class Program:
     scratch_bytes: int
     alignment: int
     shareable_io: frozenset[tuple[int, int]] = frozenset()
+    segments: tuple[np.ndarray, ...] = ()
+
+    @property
+    def first_segment(self) -> int:
+        """The pool number of the first segment."""
+        return Pool.IO + len(self.inputs) + len(self.outputs) + CURSORS
 
     @cached_property
     def repeats(self) -> list[int]:
@@ -120,8 +135,8 @@ class Program:
 
     @property
     def constant_bytes(self) -> int:
-        """The size of the constants in bytes."""
-        return int(self.constants.nbytes)
+        """The size of the constants in bytes, with segments."""
+        return int(self.constants.nbytes) + sum(int(segment.nbytes) for segment in self.segments)
 
     @property
     def info(self) -> GraphInfo:

@@ -6,29 +6,33 @@ signature of its kernel (see `verification`). That signature must be the one wit
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import NARROW, Program
+from isthmus.engine.native.program import MAX_SEGMENTS, NARROW, Program
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.verification import Unsafe
 from isthmus.engine.native.verification import verify as verify_instructions
 from isthmus.errors import Code
 from isthmus.graph import DataType, Quantization, TensorInfo, TensorMemType
 from isthmus.graph.tensor import MAX_BYTES
-from isthmus.system.container import MALFORMED, ContainerFormat
+from isthmus.system.container import MALFORMED, ContainerFormat, as_name, as_size, as_text
+from isthmus.system.contents import Contents, GraphContents, StoredContents
 
 FORMAT = ContainerFormat(
-    b"ISTHPROG", 4, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
+    b"ISTHPROG", 5, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
 )
 """The container format of programs. If the bytes start at a multiple of its alignment, their constants are used in
 place.
 """
 _ARRAYS: dict[str, Any] = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 """The arrays of a program, each a section of the container, and the types of their elements."""
+_SEGMENTS = "segments"
+"""The section with the segments of a program that is stored alone."""
 _TENSORS = ("inputs", "outputs", "states")
 """The fields of a program that hold descriptions of tensors."""
 _SHOWN = 80  # characters shown of an unknown name
@@ -36,39 +40,73 @@ MAX_THREADS = 64
 MAX_ALIGNMENT = 1 << 16
 
 
-def to_bytes(program: Program) -> bytes:
-    """Return the program as one block of bytes."""
-    return assemble(header_of(program), {name: getattr(program, name) for name in _ARRAYS})
+def to_bytes(program: Program, shared: GraphContents | None = None, apart: bool = False) -> bytes:
+    """Return the program as one block of bytes.
+
+    - `shared`: The section that gets its segments, for a file of several graphs. By default the block has its own.
+    - `apart`: Whether segments are in no section: the reader has them by the names of their contents, `segment_name`.
+    """
+    own = Contents()
+    contents = own.of(program.name) if shared is None else shared
+    header = header_of(program)
+    header["segments"] = [
+        [segment_name(segment) if apart else contents.add(segment, FORMAT.alignment), segment.nbytes]
+        for segment in program.segments
+    ]
+    arrays = {name: getattr(program, name) for name in _ARRAYS}
+    return assemble(header, arrays, own.join() if shared is None and not apart else None)
+
+
+def segment_name(segment: np.ndarray) -> str:
+    """Return a name of a segment that only equal contents have."""
+    return hashlib.sha256(segment.data).hexdigest()
 
 
 def header_of(program: Program) -> dict[str, Any]:
-    """Return the header of a program, without the lengths of its arrays."""
+    """Return the header of a program, without its segments and the lengths of its arrays."""
     header: dict[str, Any] = {
         name: getattr(program, name) for name in ("name", "target", "threads", "scratch_bytes", "alignment")
     }
     header |= {name: list(getattr(program, name)) for name in ("kernels", "labels", "state_offsets")}
     header["declarations"] = [KERNELS[kernel].digest for kernel in program.kernels]
     header |= {kind: [_tensor_to_json(info) for info in getattr(program, kind)] for kind in _TENSORS}
-    header["shareable_io"] = sorted(program.shareable_io)
+    header |= {"shareable_io": sorted(program.shareable_io), "segments": []}
     return header
 
 
-def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> bytes:
-    """Return a program's header and arrays as bytes with a valid checksum, without checking their contents."""
+def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray], segments: bytes | None = b"") -> bytes:
+    """Return a program's header and arrays as bytes with a valid checksum, without checking their contents.
+
+    `segments` is the section with its segments, None if they are elsewhere.
+    """
     arrays = {name: np.ascontiguousarray(contents[name], dtype) for name, dtype in _ARRAYS.items()}
     if contents["table"].dtype == NARROW:
         arrays["table"] = np.ascontiguousarray(contents["table"])
-    sections = {name: array.reshape(-1).view(np.uint8).data for name, array in arrays.items()}
+    sections: dict[str, bytes | memoryview] = {
+        name: array.reshape(-1).view(np.uint8).data for name, array in arrays.items()
+    }
+    if segments is not None:
+        sections[_SEGMENTS] = segments
     return b"".join(FORMAT.pack(header, sections))
 
 
-def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
-    """Return the program in a block of bytes; its arrays are views of that block.
+def from_bytes(
+    content: bytes | memoryview,
+    verify: bool = True,
+    shared: StoredContents | None = None,
+    apart: Mapping[str, np.ndarray] | None = None,
+) -> Program:
+    """Return the program in a block of bytes; its arrays are views of that block, or of what it refers to.
 
-    `verify` says whether to check the checksum. Everything else is always checked.
+    - `verify`: Whether to check the checksum. Everything else is always checked.
+    - `shared`: The section with its segments, for a file of several graphs. By default the block has its own.
+    - `apart`: Segments by name that the block may refer to (see `to_bytes`).
     """
     header, sections = FORMAT.unpack(content, verify)
     try:
+        stored = shared or StoredContents(sections.pop(_SEGMENTS, memoryview(b"")))
+        if sections.keys() != _ARRAYS.keys():
+            raise ValueError("it does not have the sections of one")
         dtypes = dict(_ARRAYS)
         # The table's size tells how wide its numbers are: it has three for each label.
         if len(sections["table"]) == 3 * NARROW.itemsize * len(header["labels"]):
@@ -76,9 +114,10 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
         arrays = {name: np.frombuffer(sections[name], dtype) for name, dtype in dtypes.items()}
         fields: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 3)}
         fields |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}
-        fields |= {name: str(header[name]) for name in ("name", "target")}
+        fields |= {name: as_text(header[name]) for name in ("name", "target")}
         fields |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
         fields |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
+        fields["segments"] = _segments(header["segments"], stored, apart or {})
         fields["shareable_io"] = frozenset((int(source), int(goal)) for source, goal in header["shareable_io"])
         program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **fields)
         # The digests of the kernels' signatures when the program was made.
@@ -92,6 +131,21 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
     except Unsafe as problem:
         raise FORMAT.refusal(str(problem)) from None
     return program
+
+
+def _segments(entries: Any, stored: StoredContents, apart: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Return the segments of a header's entries: an offset or a name, and the size in bytes."""
+    if len(entries) > MAX_SEGMENTS:
+        raise ValueError(f"it has {len(entries)} segments")
+    found = []
+    for place, nbytes in entries:
+        if not isinstance(place, str):
+            found.append(stored.array(place, np.uint8, as_size(nbytes, MAX_BYTES), FORMAT.alignment))
+        elif place in apart and apart[place].nbytes == nbytes:
+            found.append(apart[place])
+        else:
+            raise ValueError("a segment is not there")
+    return tuple(found)
 
 
 def _check_kernels(program: Program, declarations: list[str]) -> None:
@@ -127,9 +181,9 @@ def _check(program: Program) -> None:
         raise FORMAT.refusal("a size is out of bounds")
     if not 1 <= program.alignment <= MAX_ALIGNMENT or program.alignment & (program.alignment - 1):
         raise FORMAT.refusal(f"alignment {program.alignment} is not a power of two up to {MAX_ALIGNMENT}")
-    for tensors in (program.inputs, program.outputs, program.states):
-        if len({info.name for info in tensors}) != len(tensors):
-            raise FORMAT.refusal("two of its tensors have the same name")
+    tensors = (*program.inputs, *program.outputs, *program.states)
+    if len({info.name for info in tensors}) != len(tensors):
+        raise FORMAT.refusal("two of its tensors have the same name")
     for info, offset in zip(program.states, program.state_offsets, strict=True):
         if offset < 0 or offset + info.nbytes > program.state_bytes:
             raise FORMAT.refusal(f"state '{info.name}' is outside state memory")
@@ -153,14 +207,12 @@ def _tensor_from_json(fields: dict[str, Any]) -> TensorInfo:
     """Return a tensor's description, the reverse of `_tensor_to_json`; a bad size is an error."""
     quantization = fields["quantization"]
     dtype = DataType[fields["dtype"]]
-    dims = tuple(int(d) for d in fields["dims"])
-    if any(d < 0 for d in dims):
-        raise ValueError(f"tensor '{fields['name']}' has a negative dimension")
+    dims = tuple(as_size(d, MAX_BYTES) for d in fields["dims"])
     elements = math.prod(dims)
     if elements * dtype.itemsize > MAX_BYTES:
         raise ValueError(f"tensor '{fields['name']}' has {elements} elements")
     return TensorInfo(
-        str(fields["name"]),
+        as_name(fields["name"]),
         dtype,
         dims,
         None

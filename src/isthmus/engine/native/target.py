@@ -7,7 +7,7 @@ code.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from isthmus.engine.native import processor
@@ -34,6 +34,8 @@ class Target:
         The width of a vector register in bytes.
     dot
         How four bytes are multiplied and added into 32 bits: "vnni", "avxvnni", "sdot" or "none".
+    is_uniform
+        Whether constant matrices are packed alike, for however many rows they are multiplied with (see `uniform`).
     """
 
     name: str
@@ -43,6 +45,7 @@ class Target:
     needs: tuple[str, ...]
     vector_bytes: int
     dot: str = "none"
+    is_uniform: bool = False
 
     @property
     def lanes(self) -> int:
@@ -53,6 +56,11 @@ class Target:
     def converts_half(self) -> bool:
         """Whether the processor has instructions that convert between FLOAT_16 and FLOAT_32."""
         return self.triple.startswith("aarch64") or "f16c" in self.needs
+
+    @property
+    def has_matrix_registers(self) -> bool:
+        """Whether the processor multiplies matrices of bytes in registers (AMX)."""
+        return "amx-int8" in self.needs
 
     @property
     def key(self) -> str:
@@ -67,10 +75,13 @@ _ARM = "aarch64-unknown-linux-gnu"
 _AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _ICE_LAKE = (*_AVX512, "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512ifma", "avx512vpopcntdq")
+_AMX = (*_ICE_LAKE, "amx-tile", "amx-int8")
+_PREFERENCES = "+prefer-no-gather,-prefer-256-bit"
 _NEOVERSE = ("neon", "dotprod", "fullfp16", "rdm", "lse", "rcpc")
 
 TARGETS: tuple[Target, ...] = (
-    Target("avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", _ICE_LAKE, 64, "vnni"),
+    Target("avx512-amx", _X86, "icelake-server", f"{_PREFERENCES},+amx-tile,+amx-int8", _AMX, 64, "vnni"),
+    Target("avx512-vnni", _X86, "icelake-server", _PREFERENCES, _ICE_LAKE, 64, "vnni"),
     Target("avx512", _X86, "skylake-avx512", "-prefer-256-bit", _AVX512, 64),
     Target("avx2-vnni", _X86, "haswell", "+avxvnni", (*_AVX2, "avxvnni"), 32, "avxvnni"),
     Target("avx2", _X86, "haswell", "", _AVX2, 32),
@@ -80,6 +91,14 @@ TARGETS: tuple[Target, ...] = (
     Target("portable-arm", _ARM, "generic", "", (), 16),
 )
 """All targets, best first; the last of each architecture always runs."""
+
+
+def uniform(target: Target) -> Target:
+    """Return a target whose programs pack constant matrices alike, for however many rows they are multiplied with.
+
+    Graphs of different batch or length can then share them. Code is the same; a few products are a little slower.
+    """
+    return replace(target, is_uniform=True)
 
 
 def by_name(name: str) -> Target:
@@ -94,7 +113,15 @@ def by_name(name: str) -> Target:
 
 def runnable(target: Target) -> bool:
     """Return whether this machine can run the target's code."""
-    return target.triple.startswith(processor.architecture()) and processor.features().issuperset(target.needs)
+    if not target.triple.startswith(processor.architecture()) or not processor.features().issuperset(target.needs):
+        return False
+    return not target.has_matrix_registers or processor.may_use_matrix_registers()
+
+
+def request_permissions() -> None:
+    """Ask for what code of this machine's targets needs, before this process loses the right to ask."""
+    for target in TARGETS:
+        runnable(target)
 
 
 def portable() -> Target:

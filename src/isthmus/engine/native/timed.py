@@ -22,7 +22,7 @@ MAX_READINGS = 1 << 16
 
 @cache
 def _clock_gettime() -> int:
-    """Return the address of the C library's function; each `CDLL` leaves objects to the garbage collector."""
+    """Return the address of the C library's function, looked up once: each `CDLL` leaves garbage to be collected."""
     return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 

@@ -191,6 +191,7 @@ class _Memory:
     def __init__(self, program: Program, io_offsets: Sequence[int] = ()) -> None:
         self._io_offsets = io_offsets
         self._constants = np.ascontiguousarray(program.constants)
+        self._segments, self._first_segment = [segment.nbytes for segment in program.segments], program.first_segment
         tensors = [info.nbytes for info in (*program.inputs, *program.outputs)]
         # The size of each pool in bytes, by its number. Pool 0 holds no operands: with -1 bytes, none fits into it.
         self._sizes = [-1, self._constants.nbytes, program.scratch_bytes, program.state_bytes, *tensors]
@@ -243,12 +244,15 @@ class _Memory:
         if len(self._sizes) <= pool < len(self._sizes) + len(self._cursors):
             pool, moved = self._cursors[pool - len(self._sizes)]
             low, high = low + min(moved, 0), high + max(moved, 0)
-        if not 0 < pool < len(self._sizes):
+        if 0 < pool < len(self._sizes):
+            size = self._sizes[pool]
+        elif 0 <= pool - self._first_segment < len(self._segments):
+            size = self._segments[pool - self._first_segment]
+        else:
             raise Unsafe(f"'{name}' is in no pool")
-        if offset + low < 0 or offset + high > self._sizes[pool]:
+        if offset + low < 0 or offset + high > size:
             raise Unsafe(
-                f"'{name}' takes bytes {offset + low} to {offset + high} of {_pool_name(pool)},"
-                f" which has {self._sizes[pool]}"
+                f"'{name}' takes bytes {offset + low} to {offset + high} of {_pool_name(pool)}, which has {size}"
             )
         if self._arenas is not None and named == len(self._sizes):
             # Every thread has its own arena, which no other thread accesses.
@@ -266,7 +270,7 @@ class _Memory:
     def write(self, name: str, word: int, extent: Any) -> Span:
         """Check an operand that is written and return its span: in scratch, if an output may be there."""
         span = self.read(name, word, extent)
-        if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
+        if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output or span[0] >= self._first_segment:
             raise Unsafe(f"'{name}' is written, but is in {_pool_name(span[0])}")
         if self._io_offsets and Pool.IO <= span[0] < len(self._sizes):
             offset = self._io_offsets[span[0] - Pool.IO]
@@ -348,11 +352,9 @@ def _refuse_rule(rule: str) -> None:
 
 @cache
 def _check_of(signature: Signature) -> Callable[..., int]:
-    """Return a function that checks one instruction of a kernel and returns the index of the word after it.
-
-    Its parameters are the program's words, the index of the first word of the instruction, its number of shares, the
-    target's number of lanes, the numbers that the kernel's variant stands for, and the program's memory.
-    """
+    """Return a function that checks one instruction of a kernel and returns the index of the word after it."""
+    # Its parameters are the program's words, the index of the first word of the instruction, its number of shares, the
+    # target's number of lanes, the numbers that the kernel's variant stands for, and the program's memory.
     namespace: dict[str, Any] = {name: getattr(arithmetic, name) for name in arithmetic.__all__}
     namespace |= {"_check_apart": _check_apart, "_refuse_value": _refuse_value, "_refuse_rule": _refuse_rule}
     namespace |= signature.functions

@@ -106,6 +106,11 @@ class Bits(Word):
 class Real(Word):
     """A float, stored as the 64 bits of a double."""
 
+    @classmethod
+    def each(cls, names: str) -> tuple[Real, ...]:
+        """Return a float for each of these names, which are separated by spaces."""
+        return tuple(cls(name) for name in names.split())
+
     def encode(self, value: Any) -> list[int]:
         if not isinstance(value, (float, np.floating)):
             raise IllTypedWord(f"is {value!r}, not a float")
@@ -127,6 +132,11 @@ class Numbers(Word):
     length: int | str
     least: int = 0
     most: int = MAX_COUNT
+
+    @classmethod
+    def each(cls, names: str, length: int | str, least: int = 0, most: int = MAX_COUNT) -> tuple[Numbers, ...]:
+        """Return a list for each of these names, which are separated by spaces, all with the same length and limits."""
+        return tuple(cls(name, length, least, most) for name in names.split())
 
     @property
     def many(self) -> int | str:

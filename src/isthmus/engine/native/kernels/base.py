@@ -61,27 +61,38 @@ def _element(builder: Any, llvm_type: ir.Type, base: Any, index: Any) -> Any:
     return builder.gep(builder.inttoptr(base, llvm_type.as_pointer()), [index])
 
 
-def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
-    """Return ``load(base address, index)``; `streaming` makes it one of the `read_*` below."""
+def _unchanged(builder: Any, value: Any) -> Any:
+    return value
+
+
+def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool, widen: Callable[[Any, Any], Any] = _unchanged) -> Any:
+    """Return ``load(base address, index)``; `streaming` makes it one of the `read_*` below.
+
+    `widen` emits the conversion of a loaded element.
+    """
 
     @intrinsic
     def load(typing_context: Any, base: Any, index: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             value = builder.load(_element(builder, llvm_type, *args), align=1)
-            return _tag(builder, value, "read", "write") if streaming else value
+            return widen(builder, _tag(builder, value, "read", "write") if streaming else value)
 
         return numba_type(types.int64, types.int64), emit
 
     return load
 
 
-def _store(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
-    """Return ``store(base address, index, value)``; `streaming` makes it one of the `write_*` below."""
+def _store(llvm_type: ir.Type, numba_type: Any, streaming: bool, narrow: Callable[[Any, Any], Any] = _unchanged) -> Any:
+    """Return ``store(base address, index, value)``; `streaming` makes it one of the `write_*` below.
+
+    `narrow` emits the conversion of a value to an element.
+    """
 
     @intrinsic
     def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            instruction = builder.store(args[2], _element(builder, llvm_type, args[0], args[1]), align=1)
+            stored = narrow(builder, args[2])
+            instruction = builder.store(stored, _element(builder, llvm_type, args[0], args[1]), align=1)
             if streaming:
                 _tag(builder, instruction, "write", "read")
             return context.get_dummy_value()
@@ -118,49 +129,22 @@ store_f32, write_f32 = (_store(F32, types.float32, s) for s in (False, True))
 store_f64, write_f64 = (_store(F64, types.float64, s) for s in (False, True))
 
 
-def _load_half(kind: str, target: Target, streaming: bool) -> Callable:
-    """Return ``load(base address, index)`` of a float of 16 bits, which becomes a float32."""
-
-    @intrinsic
-    def load(typing_context: Any, base: Any, index: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = builder.load(_element(builder, I16, *args), align=1)
-            stored = _tag(builder, value, "read", "write") if streaming else value
-            return half.widen(builder, stored, kind, target)
-
-        return types.float32(types.int64, types.int64), emit
-
-    return load
-
-
-def _store_half(kind: str, target: Target, streaming: bool) -> Callable:
-    """Return ``store(base address, index, float32)``, which rounds to a float of 16 bits."""
-
-    @intrinsic
-    def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            stored = half.narrow(builder, args[2], kind, target)
-            instruction = builder.store(stored, _element(builder, I16, args[0], args[1]), align=1)
-            if streaming:
-                _tag(builder, instruction, "write", "read")
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.float32), emit
-
-    return store
-
-
 @cache
 def accessor(access: str, kind: str, target: Target | None = None) -> Callable:
     """Return one of the functions above by name and kind; bools are bytes, floats of 16 bits are float32 in registers.
 
     `access` is "read" or "write" for loops that vectorise, "load" or "store" otherwise.
     """
-    if kind in half.KINDS:
+    if kind not in half.STORED:
+        return globals()[f"{access}_{'u8' if kind == 'bool' else kind}"]  # type: ignore[no-any-return]
+    make, convert = (_load, half.widen) if access in ("read", "load") else (_store, half.narrow)
+
+    def convert_kind(builder: Any, value: Any) -> Any:
         assert target is not None
-        make = _load_half if access in ("read", "load") else _store_half
-        return make(kind, target, access in ("read", "write"))
-    return globals()[f"{access}_{'u8' if kind == 'bool' else kind}"]  # type: ignore[no-any-return]
+        return convert(builder, value, kind, target)
+
+    converting_access: Callable = make(half.STORED[kind], types.float32, access in ("read", "write"), convert_kind)
+    return converting_access
 
 
 @intrinsic

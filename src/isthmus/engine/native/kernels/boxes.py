@@ -77,17 +77,18 @@ def _best(values, rest, number):  # type: ignore[no-untyped-def]
 
 
 @device
-def _drop(corners, values, rest, number, best, limit, sigma, least):  # type: ignore[no-untyped-def]
+def _drop(overlap_of, corners, values, rest, number, best, limit, sigma, least):
     """Remove `best` from the remaining boxes, and those that overlap it too much; return the number of the others.
 
-    If `sigma` is positive, scores decrease with the overlap, and a box whose score falls below `least` is removed too.
+    `overlap_of` returns the overlap of two boxes. If `sigma` is positive, scores decrease with it, and a box whose
+    score falls below `least` is removed too.
     """
     kept = 0
     for k in range(number):
         i = np.int64(load_i32(rest, k))
         if i == best:
             continue
-        overlap = _overlap(corners, best, i)
+        overlap = overlap_of(corners, best, i)
         if sigma > 0.0:
             score = load_f32(values, i) * np.float32(math.exp(-0.5 * overlap * overlap / sigma))
             store_f32(values, i, score)
@@ -122,7 +123,7 @@ def suppress(
                 store_i32(rows, 3 * row + 2, np.int32(best))
                 row += 1
                 chosen += 1
-                number = _drop(work, values, rest, number, best, iou_threshold, 0.0, score_threshold)
+                number = _drop(_overlap, work, values, rest, number, best, iou_threshold, 0.0, score_threshold)
     store_i32(found, 0, np.int32(row))
     for i in range(3 * row, 3 * room):
         store_i32(rows, i, np.int32(-1))
@@ -158,11 +159,8 @@ def select(
         return
     values, rest = work + 16 * count, work + 20 * count
     for image in range(batch):
-        own_indices, best_scores, own_winners = (
-            indices + 4 * room * image,
-            best + 4 * room * image,
-            winners + 4 * room * image,
-        )
+        first = 4 * room * image
+        own_indices, best_scores, own_winners = indices + first, best + first, winners + first
         _order_corners(boxes + 16 * count * image, work, count)
         filled = 0
         for class_ in range(classes):
@@ -178,7 +176,7 @@ def select(
                 if filled == kept and (filled == 0 or load_f32(best_scores, filled - 1) >= score):
                     break
                 filled = _insert(own_indices, best_scores, own_winners, filled, kept, box, score, class_)
-                number = _drop(work, values, rest, number, box, limit, sigma, score_threshold)
+                number = _drop(_overlap, work, values, rest, number, box, limit, sigma, score_threshold)
                 limit = limit * eta if limit > 0.5 else limit
         store_i32(found, image, np.int32(filled))
         for i in range(filled, room):
@@ -216,32 +214,23 @@ def _overlap_in_floats(corners, a, b):  # type: ignore[no-untyped-def]
     height = max(min(bottom, bottom_b) - max(top, top_b), zero)
     width = max(min(right, right_b) - max(left, left_b), zero)
     both = height * width
-    return both / (area + area_b - both)
+    overlap = both / (area + area_b - both)
+    # That of infinite boxes may be no number; they stay.
+    return overlap if overlap == overlap else zero
 
 
 @device
-def _choose(corners, scores, marks, chosen, count, most, least, limit):
+def _choose(corners, scores, stride, values, rest, chosen, count, most, least, limit):
     """Write to `chosen` the indices of up to `most` boxes, best first, that overlap no better one; return their number.
 
-    Scores are `least` or more, overlaps at most `limit`. `marks` has a word for each box: whether it can still be
-    chosen.
+    Scores, which are `stride` apart, are `least` or more, overlaps at most `limit`. `values` and `rest` are work space.
     """
-    for i in range(count):
-        store_i32(marks, i, np.int32(1 if load_f32(scores, i) >= least else 0))
-    number = 0
-    while number < most:
-        best = -1
-        for i in range(count):
-            if load_i32(marks, i) != 0 and (best < 0 or load_f32(scores, i) > load_f32(scores, best)):
-                best = i
-        if best < 0:
-            break
+    number, remaining = 0, _candidates(scores, stride, count, least, False, values, rest)
+    while remaining > 0 and number < most:
+        best = _best(values, rest, remaining)
         store_i32(chosen, number, np.int32(best))
-        store_i32(marks, best, np.int32(0))
         number += 1
-        for i in range(count):
-            if load_i32(marks, i) != 0 and _overlap_in_floats(corners, best, i) > limit:
-                store_i32(marks, i, np.int32(0))
+        remaining = _drop(_overlap_in_floats, corners, values, rest, remaining, best, limit, 0.0, least)
     return number
 
 
@@ -270,17 +259,15 @@ def _put(results, corners, index, box, class_, score):
 
 
 @device
-def _by_boxes(
-    results, all_scores, columns, classes, corners, scores, marks, chosen, count, kept, per_box, least, limit
-):
+def _by_boxes(results, all_scores, columns, classes, corners, scores, rest, chosen, count, kept, per_box, least, limit):
     """Compare boxes by their best class, and write each kept box with its best classes; return the number kept.
 
-    `corners`, `scores`, `marks` and `chosen` are work space, with an entry for each of `count` boxes.
+    `corners`, `scores`, `rest` and `chosen` are work space, with an entry for each of `count` boxes.
     """
     for i in range(count):
         own = all_scores + 4 * columns * i
         store_f32(scores, i, load_f32(own, _next_class(own, classes, -1)))
-    number = _choose(corners, scores, marks, chosen, count, kept, least, limit)
+    number = _choose(corners, scores, 1, scores, rest, chosen, count, kept, least, limit)
     for n in range(number):
         box = load_i32(chosen, n)
         own, class_ = all_scores + 4 * columns * box, -1
@@ -292,7 +279,7 @@ def _by_boxes(
 
 @device
 def _by_classes(
-    results, all_scores, columns, classes, corners, scores, marks, chosen, best, count, kept, per_class, least, limit
+    results, all_scores, columns, classes, corners, scores, rest, chosen, best, count, kept, per_class, least, limit
 ):
     """Compare the boxes of each class, and write the best over all classes; return their number.
 
@@ -302,10 +289,8 @@ def _by_classes(
     values = best + 4 * (kept + per_class)
     number = 0
     for class_ in range(classes):
-        column = all_scores + 4 * class_
-        for i in range(count):
-            store_f32(scores, i, load_f32(column, columns * i))
-        for n in range(_choose(corners, scores, marks, chosen, count, min(per_class, kept), least, limit)):
+        column, most = all_scores + 4 * class_, min(per_class, kept)
+        for n in range(_choose(corners, column, columns, scores, rest, chosen, count, most, least, limit)):
             box = load_i32(chosen, n)
             score, index = load_f32(scores, box), number
             while index > 0 and load_f32(values, index - 1) < score:
@@ -331,7 +316,7 @@ def post_process(
         return
     room = kept * per_box
     own_scores = work + 16 * count
-    marks, chosen, listed = own_scores + 4 * count, own_scores + 8 * count, own_scores + 12 * count
+    rest, chosen, listed = own_scores + 4 * count, own_scores + 8 * count, own_scores + 12 * count
     _decode(encodings, anchors, work, count, y_scale, x_scale, h_scale, w_scale)
     fill_bytes(boxes, 0, 16 * room)
     fill_bytes(classes, 0, 4 * room)
@@ -339,12 +324,12 @@ def post_process(
     results, all_scores = (boxes, classes, best), scores + 4 * (columns - class_count)
     if regular != 0:
         number = _by_classes(
-            results, all_scores, columns, class_count, work, own_scores, marks, chosen, listed, count, kept, per_class,
+            results, all_scores, columns, class_count, work, own_scores, rest, chosen, listed, count, kept, per_class,
             score_threshold, iou_threshold,
         )  # fmt: skip
     else:
         number = _by_boxes(
-            results, all_scores, columns, class_count, work, own_scores, marks, chosen, count, kept, per_box,
+            results, all_scores, columns, class_count, work, own_scores, rest, chosen, count, kept, per_box,
             score_threshold, iou_threshold,
         )  # fmt: skip
     store_f32(found, 0, np.float32(number))

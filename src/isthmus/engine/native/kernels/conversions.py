@@ -20,6 +20,12 @@ _TWO_TO_31, _BELOW_TWO_TO_31 = f32(2.0**31), f32(2.0**31 - 128)
 _MAX_I32 = np.int32(2**31 - 1)
 
 
+def number_type(kind: str) -> type:
+    """Return the numpy type of a kind of numbers."""
+    name = {"f": "float", "i": "int", "u": "uint"}[kind[0]]
+    return np.dtype(f"{name}{kind[1:]}").type
+
+
 @device
 def _to_i32(x):  # type: ignore[no-untyped-def]
     """Convert a float to an integer, vectorisably: the value is first limited to the convertible range."""
@@ -30,7 +36,7 @@ def _to_i32(x):  # type: ignore[no-untyped-def]
 
 def _to_small(goal: str) -> Callable:
     """Return the conversion of a float to an integer of 8 or 16 bits, which saturates."""
-    kind = getattr(np, ("uint" if goal[0] == "u" else "int") + goal[1:])
+    kind = number_type(goal)
     low, high = f32(np.iinfo(kind).min), f32(np.iinfo(kind).max)
     return device(lambda x: kind(mathematics.int_of_float(mathematics.clamp(select(x == x, x, _ZERO), low, high))))
 
@@ -63,10 +69,7 @@ def converter(source: str, goal: str) -> Callable:
     """Return the conversion from one kind of number to another."""
     if goal == "bool":
         return device(lambda x: np.uint8(x != 0))
-    if goal in ("f32", "f64"):
-        kind = getattr(np, goal.replace("f", "float"))
-        return device(lambda x: kind(x))
-    if source in ("f32", "f64"):
+    if source in ("f32", "f64") and goal not in ("f32", "f64"):
         return _saturating(source, goal)
-    kind = getattr(np, goal.replace("u", "uint") if goal[0] == "u" else goal.replace("i", "int"))
+    kind = number_type(goal)
     return device(lambda x: kind(x))

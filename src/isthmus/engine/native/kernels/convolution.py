@@ -21,9 +21,9 @@ from isthmus.engine.native.kernels.base import (
     store_i64,
     write_i64,
 )
-from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, kind_of, shape_of, window_staging
+from isthmus.engine.native.kernels.gemm import divide_work, form_of, indirect_tile, shape_of, window_staging
 from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, unpacker
-from isthmus.engine.native.signatures.convolution import INDIRECT, INDIRECT_NIBBLES
+from isthmus.engine.native.signatures.convolution import INDIRECT
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 
@@ -119,7 +119,7 @@ def _list_inside(height: int) -> Any:
     return list_inside
 
 
-def _list_tiles(height: int) -> Any:
+def list_tiles_of(height: int) -> Any:
     """Return a function that lists, for the tiles `begin` to `end`, the addresses of their taps and then of their
     results. Rows of tiles are pixels of the result; there are `rows` in all. It returns the next free byte for copies.
     """
@@ -194,33 +194,23 @@ def indirect(target: Target, variant: str) -> Any:
     row, and then the rows' result addresses. A panel has a float32 bias for each column, and then the weights of all
     taps.
 
-    The variant is the tile, ``rows x vectors``, and for elements of 16 bits their kind: ``8x3_f16``.
+    The variant is the tile, ``rows x vectors``, and for elements of 16 bits their kind: ``8x3_f16``. For
+    ``8x3_nibbles``, panels have 4-bit weights, of which parts are dequantized into work space.
     """
-    return _indirect(target, variant, False)
-
-
-@generated
-def indirect_nibbles(target: Target, variant: str) -> Any:
-    """Convolve floats like `indirect`, with panels of 4-bit weights, of which parts are dequantized into work space."""
-    return _indirect(target, variant, True)
-
-
-def _indirect(target: Target, variant: str, nibbles: bool) -> Any:
-    """Return the kernel for panels of elements like those of the input, or of 4-bit weights."""
-    shape, kind = kind_of(variant)
+    shape, kind, nibbles = form_of(variant)
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
     width, item, staged = vectors * target.lanes, SIZES[kind], kind != "f32"
     tile = indirect_tile(target, height, vectors, height, kind)
     half_tile = indirect_tile(target, half, vectors, height, kind)
-    list_tiles, stage = _list_tiles(height), window_staging(target, kind)
+    list_tiles, stage = list_tiles_of(height), window_staging(target, kind)
     dequantize = unpacker(target, vectors)
 
-    @kernel(INDIRECT_NIBBLES if nibbles else INDIRECT)
+    @kernel(INDIRECT)
     def execute(
         x, panels, result, zeros, work, work_bytes, tile_block, batches, size, out, kernel, stride, dilation, pad,
-        channels, pixel, groups, x_group, panel_group, y_group, y_strides, columns, whole_rows, tap_block,
-        least: np.float32, most: np.float32, tid, nt, block=8, floats=0,
+        channels, pixel, groups, x_group, panel_group, y_group, y_strides, columns, whole_rows, tap_block, block,
+        floats, least: np.float32, most: np.float32, tid, nt,
     ):  # fmt: skip
         geometry = size, kernel, stride, dilation, pad, pixel, whole_rows != 0
         lists = work + tid * work_bytes

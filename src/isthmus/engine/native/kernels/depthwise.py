@@ -52,59 +52,62 @@ between outer and inner weights, bias, result, bytes between outputs, the first 
 """
 
 
-def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool, kind: str) -> Callable:
-    """Return a tile whose outputs share input columns, evenly spaced or listed by address for each kernel row.
+def _tile(name: str, target: Target, tile: int, kind: str, sums_of: Callable[..., list[Any]]) -> Callable:
+    """Return a micro-kernel for `tile` neighbouring outputs, for all channels of a kind.
 
-    It is for one kernel width and stride, and computes `tile` neighbouring outputs. If `listed`, the first argument is
-    the list.
+    ``sums_of(code, arguments, shift, first, load)`` emits their sums: from the first seven of `_PARAMETERS`, the bytes
+    to the first channel, the bias for each output, and a function that loads a vector of inputs.
     """
-    columns = (tile - 1) * stride + kernel
 
-    def emit(
-        code: VectorCode,
-        x: Any, x_outer: Any, x_inner: Any, kernel_rows: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
-        y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
-    ) -> None:  # fmt: skip
+    def emit(code: VectorCode, *arguments: Any) -> None:
+        bias, y, y_inner, begin, channels, least, most = arguments[7:]
         low, high = code.splat(least), code.splat(most)
 
         def block(channel: Any, load: Callable, store: Callable) -> None:
             channel = code.plus(channel, begin)
             shift = code.times(channel, SIZES[kind])
             first = code.load(code.plus(bias, code.times(channel, 4)))
-            inputs = x if listed else code.plus(x, shift)
-            # One iteration for each kernel row: load its weights, then add each input column to the sums that need it.
-            loop = code.loop(kernel_rows, [inputs, code.plus(weights, shift), *[first] * tile])
-            source, row_weights, *sums = loop.values
-            place, taps = row_weights, []
-            for _ in range(kernel):
-                taps.append(code.load_as(kind, place))
-                place = code.plus(place, w_inner)
-            place = source
-            for column in range(columns):
-                if listed:
-                    value = load(code.plus(code.load(source, I64, 8 * column), shift))
-                else:
-                    value = load(place)
-                    place = code.plus(place, x_inner)
-                for t in range(tile):
-                    if 0 <= column - t * stride < kernel:
-                        sums[t] = code.fma(value, taps[column - t * stride], sums[t])
-            after = code.plus(source, 8 * columns if listed else x_outer)
-            sums = loop.end([after, code.plus(row_weights, w_outer), *sums])[2:]
-            _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
+            place = code.plus(y, shift)
+            for value in sums_of(code, arguments[:7], shift, [first] * tile, load):
+                store(code.clamp(value, low, high), place)
+                place = code.plus(place, y_inner)
 
         _over_channels(code, channels, kind, block)
 
-    return outlined(f"shared_{tile}_{kernel}_{stride}_{listed:d}", _PARAMETERS, target, emit)
+    return outlined(name, _PARAMETERS, target, emit)
 
 
-def _store_tile(
-    code: VectorCode, sums: list[Any], place: Any, step: Any, low: Any, high: Any, store: Callable[[Any, Any], None]
-) -> None:
-    """Limit the sums of a tile and store them, `step` bytes apart from `place` on."""
-    for value in sums:
-        store(code.clamp(value, low, high), place)
-        place = code.plus(place, step)
+def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool, kind: str) -> Callable:
+    """Return a tile whose outputs share input columns, evenly spaced or listed by address for each kernel row.
+
+    It is for one kernel width and stride. If `listed`, the first argument is the list.
+    """
+    columns = (tile - 1) * stride + kernel
+
+    def sums_of(code: VectorCode, arguments: Any, shift: Any, first: list[Any], load: Callable) -> list[Any]:
+        x, x_outer, x_inner, kernel_rows, weights, w_outer, w_inner = arguments
+        inputs = x if listed else code.plus(x, shift)
+        # One iteration for each kernel row: load its weights, then add each input column to the sums that need it.
+        loop = code.loop(kernel_rows, [inputs, code.plus(weights, shift), *first])
+        source, row_weights, *sums = loop.values
+        place, taps = row_weights, []
+        for _ in range(kernel):
+            taps.append(code.load_as(kind, place))
+            place = code.plus(place, w_inner)
+        place = source
+        for column in range(columns):
+            if listed:
+                value = load(code.plus(code.load(source, I64, 8 * column), shift))
+            else:
+                value = load(place)
+                place = code.plus(place, x_inner)
+            for t in range(tile):
+                if 0 <= column - t * stride < kernel:
+                    sums[t] = code.fma(value, taps[column - t * stride], sums[t])
+        after = code.plus(source, 8 * columns if listed else x_outer)
+        return loop.end([after, code.plus(row_weights, w_outer), *sums])[2:]
+
+    return _tile(f"shared_{tile}_{kernel}_{stride}_{listed:d}", target, tile, kind, sums_of)
 
 
 def _separate_tile(target: Target, tile: int, kind: str) -> Callable:
@@ -114,33 +117,20 @@ def _separate_tile(target: Target, tile: int, kind: str) -> Callable:
     third one is the number of kernel columns, and the second one is not used. All others are those of `_PARAMETERS`.
     """
 
-    def emit(
-        code: VectorCode,
-        addresses: Any, _: Any, kernel_columns: Any, kernel_rows: Any, weights: Any, w_outer: Any, w_inner: Any,
-        bias: Any,
-        y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
-    ) -> None:  # fmt: skip
-        low, high = code.splat(least), code.splat(most)
+    def sums_of(code: VectorCode, arguments: Any, shift: Any, first: list[Any], load: Callable) -> list[Any]:
+        addresses, _, kernel_columns, kernel_rows, weights, w_outer, w_inner = arguments
+        rows = code.loop(kernel_rows, [addresses, code.plus(weights, shift), *first])
+        entry, row_weights, *sums = rows.values
+        columns = code.loop(kernel_columns, [entry, row_weights, *sums])
+        entry, weight_place, *sums = columns.values
+        weight = code.load_as(kind, weight_place)
+        for t in range(tile):
+            place = code.plus(code.load(entry, I64, 8 * t), shift)
+            sums[t] = code.fma(load(place), weight, sums[t])
+        entry, _, *sums = columns.end([code.plus(entry, 8 * tile), code.plus(weight_place, w_inner), *sums])
+        return rows.end([entry, code.plus(row_weights, w_outer), *sums])[2:]
 
-        def block(channel: Any, load: Callable, store: Callable) -> None:
-            channel = code.plus(channel, begin)
-            shift = code.times(channel, SIZES[kind])
-            first = code.load(code.plus(bias, code.times(channel, 4)))
-            rows = code.loop(kernel_rows, [addresses, code.plus(weights, shift), *[first] * tile])
-            entry, row_weights, *sums = rows.values
-            columns = code.loop(kernel_columns, [entry, row_weights, *sums])
-            entry, weight_place, *sums = columns.values
-            weight = code.load_as(kind, weight_place)
-            for t in range(tile):
-                place = code.plus(code.load(entry, I64, 8 * t), shift)
-                sums[t] = code.fma(load(place), weight, sums[t])
-            entry, _, *sums = columns.end([code.plus(entry, 8 * tile), code.plus(weight_place, w_inner), *sums])
-            sums = rows.end([entry, code.plus(row_weights, w_outer), *sums])[2:]
-            _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
-
-        _over_channels(code, channels, kind, block)
-
-    return outlined(f"separate_{tile}", _PARAMETERS, target, emit)
+    return _tile(f"separate_{tile}", target, tile, kind, sums_of)
 
 
 def _list_tile(tile: int, columns: int) -> Any:

@@ -7,34 +7,26 @@ an operand either advances or repeats one element.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from isthmus.engine.native.kernels import base, mathematics
-from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share, word
+from isthmus.engine.native.kernels import integer_functions as integers
+from isthmus.engine.native.kernels import real_functions as reals
+from isthmus.engine.native.kernels.base import device, generated, kernel, share, word
 from isthmus.engine.native.kernels.conversions import converter
-from isthmus.engine.native.kernels.integer_functions import BINARY_INTEGER, BINARY_TO_BOOL, BINARY_U64, UNARY_INTEGER
 from isthmus.engine.native.kernels.mathematics import f32
-from isthmus.engine.native.kernels.real_functions import BINARY_F32, BINARY_F64, UNARY_F32, UNARY_F64, UNARY_TO_BOOL
-from isthmus.engine.native.signatures.elementwise import BINARY, CAST, CHOOSE, FLOATS, SIZES, TRIGONOMETRIC, UNARY
+from isthmus.engine.native.kernels.storage import ElementStorage, f64, of_operand, of_result, reader, writer
+from isthmus.engine.native.signatures import elementwise as declared
+from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES, STEPS
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 _UNIT = 64
 """Elements are distributed to threads in pieces of this size: whole cache lines for every kind."""
 _BLOCK = 512
 """The number of elements that are checked together before a slower method is used for all of them."""
-
-
-def reader(kind: str, target: Target | None = None) -> Callable:
-    """Return the streaming read of a kind; only floats of 16 bits need the target."""
-    return accessor("read", kind, target)
-
-
-def writer(kind: str, target: Target | None = None) -> Callable:
-    """Return the streaming write of a kind; only floats of 16 bits need the target."""
-    return accessor("write", kind, target)
 
 
 @device
@@ -46,20 +38,33 @@ def span(total, tid, nt):  # type: ignore[no-untyped-def]
 
 @generated
 def unary(target: Target, variant: str) -> Any:
-    """Apply a function to each element. Variant: ``function_kind``."""
-    name, _, kind = variant.rpartition("_")
-    of_kind = {"f64": UNARY_F64, **dict.fromkeys(FLOATS, UNARY_F32)}.get(kind, {})
-    function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **of_kind}[name]
-    result = "bool" if name in UNARY_TO_BOOL else kind
-    read, write = reader(kind, target), writer(result, target)
-    size, out_size = SIZES[kind], SIZES[result]
+    """Apply a function to each element. Variant: ``function_kind``.
 
-    @kernel(UNARY)
-    def execute(output, x, elements, first: f32, second: f32, tid, nt):
+    Functions of fixed point are those of float32.
+    """
+    name, _, kind = variant.rpartition("_")
+    of_kind = {"f64": reals.UNARY_F64, **dict.fromkeys((*FLOATS, STEPS), reals.UNARY_F32)}.get(kind, {})
+    function = {**integers.UNARY_INTEGER, **reals.UNARY_TO_BOOL, **of_kind}[name]
+    source, goal = (
+        ElementStorage.of(kind, target),
+        ElementStorage.of("bool" if name in reals.UNARY_TO_BOOL else kind, target),
+    )
+    load, store, size, out_size = source.load, goal.store, source.size, goal.size
+    if kind == STEPS:
+        compute = device(lambda x, a, b, scale, inverse: f64(function(f32(x * scale), a, b)) * inverse)
+    else:
+        compute = device(lambda x, a, b, scale, inverse: function(x, a, b))
+
+    @kernel(declared.UNARY_OF_STEPS if kind == STEPS else declared.UNARY)
+    def execute(
+        output, x, elements, first: f32, second: f32, tid, nt, scale=0.0, inverse=0.0, in_zero=0, in_flip=0,
+        out_zero=0, out_flip=0, least=0, most=0,
+    ):  # fmt: skip
+        operand, result = of_operand(in_zero, in_flip), of_result(out_zero, out_flip, least, most)
         begin, end = span(elements, tid, nt)
         output, x = output + begin * out_size, x + begin * size
         for i in range(end - begin):
-            write(output, i, function(read(x, i), first, second))
+            store(output, i, compute(load(x, i, operand), first, second, scale, inverse), result)
 
     return execute
 
@@ -73,7 +78,7 @@ def trigonometric(target: Target, variant: str) -> Any:
     exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[name]
     read, write, size = reader(kind, target), writer(kind, target), SIZES[kind]
 
-    @kernel(TRIGONOMETRIC)
+    @kernel(declared.TRIGONOMETRIC)
     def execute(output, x, elements, tid, nt):
         begin, end = span(elements, tid, nt)
         while begin < end:
@@ -111,16 +116,44 @@ def outer_offset(dims, rank, row, strides):
     return offset + row * word(strides, rank - 1) if rank else offset
 
 
-def walk_pairs(load: Callable, put: Callable, size: int, out_size: int) -> Any:
-    """Return the loop over a thread's part of the pairs of elements of two operands, with broadcasting.
+@generated
+def binary(target: Target, variant: str) -> Any:
+    """Apply a function to pairs of elements, with broadcasting.
 
-    ``load(place, index, storage)`` returns an element, and ``put(place, index, one, other, storage)`` writes a result.
-    `storages` are those of both operands and of the result: what is known of stored elements besides their type.
+    Outer dimensions are listed innermost first; strides are in bytes. Results of f32 arithmetic are limited to [low,
+    high]. Variant: ``function_kind``, and how fixed point rounds halves.
     """
+    variant, ties = without_ties(variant)
+    name, _, kind = variant.rpartition("_")
+    to_bool = name in integers.BINARY_TO_BOOL
+    of_kind = {
+        "f64": reals.BINARY_F64,
+        "u64": integers.BINARY_U64,
+        STEPS: reals.BINARY_STEPS,
+        **dict.fromkeys(FLOATS, reals.BINARY_F32),
+    }
+    function = {**of_kind.get(kind, integers.BINARY_INTEGER), **integers.BINARY_TO_BOOL}[name]
+    operand, result = ElementStorage.of(kind, target), ElementStorage.of("bool" if to_bool else kind, target, ties)
+    load, store, size, out_size, clamp = operand.load, result.store, operand.size, result.size, mathematics.clamp
+    # `s` has the factors of both operands and of the result, and the limits.
+    if kind == STEPS and to_bool:
+        compute = device(lambda a, b, s: function(a * s[0], b * s[1]))
+    elif kind == STEPS:
+        compute = device(lambda a, b, s: function(a * s[0], b * s[1]) * s[2])
+    elif kind in FLOATS and not to_bool:
+        compute = device(lambda a, b, s: clamp(function(a, b), s[3], s[4]))
+    else:
+        compute = device(lambda a, b, s: function(a, b))
 
-    @device
-    def walk(output, left, right, elements, inner, mode, rank, dims, left_strides, right_strides, storages, tid, nt):
-        left_storage, right_storage, storage = storages
+    @kernel(declared.BINARY_OF_STEPS if kind == STEPS else declared.BINARY)
+    def execute(
+        output, left, right, elements, inner, mode, low=0.0, high=0.0, left_factor=0.0, right_factor=0.0, factor=0.0,
+        left_zero=0, left_flip=0, right_zero=0, right_flip=0, out_zero=0, out_flip=0, least=0, most=0, rank=0, dims=0,
+        left_strides=0, right_strides=0, tid=0, nt=1,
+    ):  # fmt: skip
+        left_words, right_words = of_operand(left_zero, left_flip), of_operand(right_zero, right_flip)
+        words = of_result(out_zero, out_flip, least, most)
+        scales = left_factor, right_factor, factor, f32(low), f32(high)
         begin, end = span(elements, tid, nt)
         row = begin // inner
         column = begin - row * inner
@@ -132,48 +165,19 @@ def walk_pairs(load: Callable, put: Callable, size: int, out_size: int) -> Any:
             if mode == BOTH_ADVANCE:
                 one, other = one + column * size, other + column * size
                 for i in range(count):
-                    put(goal, i, load(one, i, left_storage), load(other, i, right_storage), storage)
+                    a, b = load(one, i, left_words), load(other, i, right_words)
+                    store(goal, i, compute(a, b, scales), words)
             elif mode == RIGHT_FIXED:
-                one, fixed = one + column * size, load(other, 0, right_storage)
+                one, fixed = one + column * size, load(other, 0, right_words)
                 for i in range(count):
-                    put(goal, i, load(one, i, left_storage), fixed, storage)
+                    store(goal, i, compute(load(one, i, left_words), fixed, scales), words)
             else:
-                other, fixed = other + column * size, load(one, 0, left_storage)
+                other, fixed = other + column * size, load(one, 0, left_words)
                 for i in range(count):
-                    put(goal, i, fixed, load(other, i, right_storage), storage)
+                    store(goal, i, compute(fixed, load(other, i, right_words), scales), words)
             begin += count
             row += 1
             column = 0
-
-    return walk
-
-
-@generated
-def binary(target: Target, variant: str) -> Any:
-    """Apply a function to pairs of elements, with broadcasting. Variant: ``function_kind``.
-
-    Outer dimensions are listed innermost first; strides are in bytes. Results of f32 arithmetic are limited to [low,
-    high].
-    """
-    name, _, kind = variant.rpartition("_")
-    to_bool = name in BINARY_TO_BOOL
-    of_kind = {"f64": BINARY_F64, "u64": BINARY_U64, **dict.fromkeys(FLOATS, BINARY_F32)}
-    function = {**of_kind.get(kind, BINARY_INTEGER), **BINARY_TO_BOOL}[name]
-    result = "bool" if to_bool else kind
-    read, write, clamp = reader(kind, target), writer(result, target), mathematics.clamp
-    if kind in FLOATS and not to_bool:
-        put = device(lambda goal, i, a, b, limits: write(goal, i, clamp(function(a, b), limits[0], limits[1])))
-    else:
-        put = device(lambda goal, i, a, b, limits: write(goal, i, function(a, b)))
-    walk = walk_pairs(device(lambda place, i, storage: read(place, i)), put, SIZES[kind], SIZES[result])
-
-    @kernel(BINARY)
-    def execute(
-        output, left, right, elements, inner, mode, low: f32, high: f32, rank, dims, left_strides, right_strides, tid,
-        nt,
-    ):  # fmt: skip
-        storages = 0, 0, (low, high)
-        walk(output, left, right, elements, inner, mode, rank, dims, left_strides, right_strides, storages, tid, nt)
 
     return execute
 
@@ -188,7 +192,7 @@ def choose(target: Target, variant: str) -> Any:
     read, write, size = reader(kind, target), writer(kind, target), int(variant)
     read_flag = base.read_u8
 
-    @kernel(CHOOSE)
+    @kernel(declared.CHOOSE)
     def execute(
         output, condition, yes, no, elements, inner, rank, dims, condition_strides, yes_strides, no_strides,
         condition_step, yes_step, no_step, tid, nt,
@@ -235,7 +239,7 @@ def cast(target: Target, variant: str) -> Any:
     read, write = reader(source, target), writer(goal, target)
     in_size, out_size = SIZES[source], SIZES[goal]
 
-    @kernel(CAST)
+    @kernel(declared.CAST)
     def execute(output, x, elements, tid, nt):
         begin, end = span(elements, tid, nt)
         output, x = output + begin * out_size, x + begin * in_size

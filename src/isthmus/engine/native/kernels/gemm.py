@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from isthmus.engine.native.kernels import half
-from isthmus.engine.native.kernels.base import F32, I16, I64, accessor, device, write_f32
+from isthmus.engine.native.kernels.base import F32, I64, accessor, device, write_f32
 from isthmus.engine.native.kernels.vector import VectorCode, outlined
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
@@ -151,13 +151,15 @@ def indirect_tile(target: Target, rows: int, vectors: int, listed: int, kind: st
 def single_row(target: Target, vectors: int, chains: int, kind: str = "f32") -> Callable:
     """Return a micro-kernel for one row, limited by reading the panel: `chains` sums per vector keep loads in flight.
 
-    Arguments: left row, bytes between its columns, depth, panel with its bias, result, columns present, least, most.
+    Arguments: left row, bytes between its columns, depth, an unused one (as in `nibble_row`), panel with its bias,
+    result, columns present, least, most.
     """
     row_bytes = SIZES[kind] * target.lanes * vectors
 
     def emit(
-        code: VectorCode, a: Any, a_column: Any, depth: Any, panel: Any, c: Any, columns: Any, least: Any, most: Any
-    ) -> None:
+        code: VectorCode, a: Any, a_column: Any, depth: Any, _: Any, panel: Any, c: Any, columns: Any, least: Any,
+        most: Any,
+    ) -> None:  # fmt: skip
         builder = code.builder
         rounds, rest = builder.sdiv(depth, code.number(chains)), builder.srem(depth, code.number(chains))
         first = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
@@ -188,7 +190,7 @@ def single_row(target: Target, vectors: int, chains: int, kind: str = "f32") -> 
         sums = code.either(code.below(0, rest), remainder, lambda: sums)
         _finish(code, sums, [c], columns, least, most, kind)
 
-    return outlined(f"single_{vectors}x{chains}", "iiiiiiff", target, emit)
+    return outlined(f"single_{vectors}x{chains}", "iiiiiiiff", target, emit)
 
 
 def shape_of(variant: str) -> tuple[int, int]:
@@ -207,6 +209,17 @@ def kind_of(variant: str) -> tuple[str, str]:
     return shape, kind or "f32"
 
 
+def form_of(variant: str) -> tuple[str, str, bool]:
+    """Return the first part of a variant such as ``8x3_nibbles``, its kind, and whether weights have 4 bits.
+
+    >>> form_of("8x3_nibbles"), form_of("8x3_f16")
+    (('8x3', 'f32', True), ('8x3', 'f16', False))
+    """
+    shape, kind = kind_of(variant)
+    nibbles = kind == "nibbles"
+    return shape, "f32" if nibbles else kind, nibbles
+
+
 def _widen_run(code: VectorCode, source: Any, goal: Any, count: Any, kind: str) -> None:
     """Emit the conversion of `count` dense elements of a kind to float32."""
     lanes, size = code.lanes, SIZES[kind]
@@ -222,7 +235,7 @@ def _widen_run(code: VectorCode, source: Any, goal: Any, count: Any, kind: str) 
             else:
                 # Without masks, part of a vector is converted element by element.
                 loop = code.loop(count)
-                stored = code.load(code.plus(source, code.times(loop.index, size)), I16)
+                stored = code.load(code.plus(source, code.times(loop.index, size)), half.STORED[kind])
                 value = half.widen(code.builder, stored, kind, code.target)
                 code.store(value, code.plus(goal, code.times(loop.index, 4)))
                 loop.end()

@@ -6,16 +6,16 @@ same bits, also those of infinities, NaN and denormal numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
 from isthmus.engine.native.target import Target
 
-KINDS = ("f16", "bf16")
-"""The kernels' names of FLOAT_16 and BFLOAT_16."""
-
 _I16, _I32, _HALF, _F32 = ir.IntType(16), ir.IntType(32), ir.HalfType(), ir.FloatType()
+STORED = {"f16": _I16, "bf16": _I16}
+"""The integers that store FLOAT_16 and BFLOAT_16, by the kernels' names of these types."""
 
 
 def _like(value: Any, element: ir.Type) -> ir.Type:
@@ -27,6 +27,11 @@ def _constant(value: Any, element: ir.Type, number: float | int) -> Any:
     """Return a number in the shape of a value."""
     kind = _like(value, element)
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+def _number_like(value: Any) -> Callable[[int], Any]:
+    """Return the function for 32-bit integers in the shape of a value."""
+    return lambda bits: _constant(value, _I32, bits)
 
 
 def widen(builder: Any, stored: Any, kind: str, target: Target) -> Any:
@@ -50,10 +55,7 @@ def narrow(builder: Any, value: Any, kind: str, target: Target) -> Any:
 
 def _widen_by_bits(builder: Any, stored: Any) -> Any:
     """Emit the conversion of f16 without an instruction for it."""
-
-    def number(bits: int) -> Any:
-        return _constant(stored, _I32, bits)
-
+    number = _number_like(stored)
     wide = builder.zext(stored, _like(stored, _I32))
     magnitude = builder.and_(wide, number(0x7FFF))
     # In place of a float32's exponent, that of an f16 is smaller by the difference of their biases, 127 - 15.
@@ -70,10 +72,7 @@ def _widen_by_bits(builder: Any, stored: Any) -> Any:
 
 def _narrow_by_bits(builder: Any, value: Any) -> Any:
     """Emit the conversion to f16 without an instruction for it."""
-
-    def number(bits: int) -> Any:
-        return _constant(value, _I32, bits)
-
+    number = _number_like(value)
     bits = builder.bitcast(value, _like(value, _I32))
     magnitude = builder.and_(bits, number(0x7FFFFFFF))
     sign = builder.and_(builder.lshr(bits, number(16)), number(0x8000))
@@ -95,10 +94,7 @@ def _narrow_by_bits(builder: Any, value: Any) -> Any:
 
 def _narrow_to_bf16(builder: Any, value: Any) -> Any:
     """Emit the conversion to bf16: the upper half of the bits, rounded; a NaN stays one."""
-
-    def number(bits: int) -> Any:
-        return _constant(value, _I32, bits)
-
+    number = _number_like(value)
     bits = builder.bitcast(value, _like(value, _I32))
     upper = builder.lshr(bits, number(16))
     rounded = builder.lshr(builder.add(builder.add(bits, number(0x7FFF)), builder.and_(upper, number(1))), number(16))

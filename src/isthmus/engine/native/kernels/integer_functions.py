@@ -65,10 +65,15 @@ def _wide(function: Callable) -> Callable:
 
 
 _NONE, _UNIT_64, _BITS = np.uint64(0), np.uint64(1), np.uint64(64)
-BINARY_INTEGER: dict[str, Callable] = {
+ARITHMETIC: dict[str, Callable] = {
     "add": device(lambda a, b: a + b),
     "subtract": device(lambda a, b: a - b),
     "multiply": device(lambda a, b: a * b),
+    "squared_difference": device(lambda a, b: (a - b) * (a - b)),
+}
+"""Functions of any two numbers, floats too."""
+BINARY_INTEGER: dict[str, Callable] = {
+    **ARITHMETIC,
     "divide": _wide(_divide),
     "floor_div": _wide(_floor_divide),
     "mod": _wide(_modulo),
@@ -76,7 +81,6 @@ BINARY_INTEGER: dict[str, Callable] = {
     "power": _wide(_integer_power),
     "maximum": device(lambda a, b: max(a, b)),
     "minimum": device(lambda a, b: min(a, b)),
-    "squared_difference": device(lambda a, b: (a - b) * (a - b)),
     "bitwise_and": device(lambda a, b: a & b),
     "bitwise_or": device(lambda a, b: a | b),
     "bitwise_xor": device(lambda a, b: a ^ b),

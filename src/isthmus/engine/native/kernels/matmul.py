@@ -1,6 +1,6 @@
 """Matrix products: `packed` multiplies by panels, `pack` makes panels of a matrix known only at run time.
 
-In `*_half`, operands and results have 16 bits. Left rows are converted to float32 in work space, a block of tiles at a
+If operands and results have 16 bits, left rows are converted to float32 in work space, a block of tiles at a
 time, and the depth is summed as a whole: sums that wait in the result would be rounded more than once.
 """
 
@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import F32, I16, I32, accessor, generated, kernel, load_i64, share, store_f32
-from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, kind_of, shape_of, single_row, staging
+from isthmus.engine.native.kernels.base import (
+    F32,
+    I16,
+    I32,
+    accessor,
+    generated,
+    kernel,
+    load_i64,
+    share,
+    store_f32,
+)
+from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, form_of, shape_of, single_row, staging
 from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, nibble_row, unpacker
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.elementwise import SIZES
-from isthmus.engine.native.signatures.matmul import (
-    PACK,
-    PACKED,
-    PACKED_HALF,
-    PACKED_NIBBLES,
-    VECTOR,
-    VECTOR_HALF,
-    VECTOR_NIBBLES,
-)
+from isthmus.engine.native.signatures.matmul import PACK, PACKED, VECTOR
 from isthmus.engine.native.target import Target
 
 _CHAINS = 4
@@ -35,25 +37,12 @@ _INFINITY = np.float32(np.inf)
 
 @generated
 def packed(target: Target, variant: str) -> Any:
-    """Compute ``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``."""
-    return _packed(target, variant, False)
+    """Compute ``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``.
 
-
-@generated
-def packed_half(target: Target, variant: str) -> Any:
-    """Compute the same for operands of 16 bits; the variant names the tile and the kind, ``8x3_f16``."""
-    return _packed(target, variant, False)
-
-
-@generated
-def packed_nibbles(target: Target, variant: str) -> Any:
-    """Compute the same for floats and panels of 4-bit weights, of which parts are dequantized into work space."""
-    return _packed(target, variant, True)
-
-
-def _packed(target: Target, variant: str, nibbles: bool) -> Any:
-    """Return the kernel for panels of elements like those of the left operand, or of 4-bit weights."""
-    shape, kind = kind_of(variant)
+    After it comes the kind of operands of 16 bits, as in ``8x3_f16``. In ``8x3_nibbles``, floats are multiplied by
+    panels of 4-bit weights, of which parts are dequantized into work space.
+    """
+    shape, kind, nibbles = form_of(variant)
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
     width = vectors * target.lanes
@@ -61,10 +50,10 @@ def _packed(target: Target, variant: str, nibbles: bool) -> Any:
     size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
     dequantize = unpacker(target, vectors)
 
-    @kernel(PACKED_NIBBLES if nibbles else PACKED_HALF if staged else PACKED)
+    @kernel(PACKED)
     def execute(
         a, panels, c, table, batches, rows, columns, depth, a_row, a_column, c_row, tile_block, depth_block,
-        least: np.float32, most: np.float32, tid, nt, work=0, work_bytes=0, block=8,
+        work, work_bytes, block, least: np.float32, most: np.float32, tid, nt,
     ):  # fmt: skip
         tiles, panel_count = (rows + height - 1) // height, (columns + width - 1) // width
         panel_bytes = nibble_panel_bytes(depth, block, width) if nibbles else (4 + depth * size) * width
@@ -124,79 +113,38 @@ def _packed(target: Target, variant: str, nibbles: bool) -> Any:
 def vector(target: Target, variant: str) -> Any:
     """Compute ``c = clamp(a @ b + bias)`` where each a is one row; the variant is the number of vectors in a panel.
 
-    The operands are those of `packed`; rows, bytes between rows and blocks are not used.
+    After it comes the kind of operands of 16 bits, as in ``2_f16``; in ``2_nibbles``, 4-bit weights are dequantized in
+    registers. The operands are those of `packed`; rows, bytes between rows and blocks are not used.
     """
-    return _vector(target, variant)
-
-
-@generated
-def vector_half(target: Target, variant: str) -> Any:
-    """Compute the same for operands of 16 bits; the variant is the number of vectors and the kind, ``2_f16``."""
-    return _vector(target, variant)
-
-
-def _vector(target: Target, variant: str) -> Any:
-    """Return the kernel of `vector` or `vector_half`."""
-    shape, kind = kind_of(variant)
+    shape, kind, nibbles = form_of(variant)
     vectors = int(shape)
     width = vectors * target.lanes
-    tile = single_row(target, vectors, _CHAINS, kind)
+    tile = nibble_row(target, vectors) if nibbles else single_row(target, vectors, _CHAINS, kind)
     size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
 
-    @kernel(VECTOR_HALF if staged else VECTOR)
+    @kernel(VECTOR)
     def execute(
-        a, panels, c, table, batches, columns, depth, a_column, least: np.float32, most: np.float32, tid, nt, work=0,
-        work_bytes=0,
+        a, panels, c, table, batches, columns, depth, a_column, work, work_bytes, block, least: np.float32,
+        most: np.float32, tid, nt,
     ):  # fmt: skip
+        panel_bytes = nibble_panel_bytes(depth, block, width) if nibbles else (4 + depth * size) * width
         panel_count = (columns + width - 1) // width
         first, last = share(batches * panel_count, tid, nt)
         for i in range(first, last):
             batch = i // panel_count
             j = i - batch * panel_count
-            left, panel, goal = a, panels + j * (4 + depth * size) * width, c + j * width * size
+            left, panel, goal = a, panels + j * panel_bytes, c + j * width * size
             if table != 0:
                 left += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
                 goal += load_i64(table, 3 * batch + 2)
+            step = a_column
             if staged:
                 row = work + tid * work_bytes
                 if i == first or j == 0:
                     stage(left, a_column, row, depth)
-                tile(row, 4, depth, panel, goal, columns - j * width, least, most)
-            else:
-                tile(left, a_column, depth, panel, goal, columns - j * width, least, most)
-
-    return execute
-
-
-@generated
-def vector_nibbles(target: Target, variant: str) -> Any:
-    """Compute the same for floats and panels of 4-bit weights, dequantized in registers."""
-    vectors = int(variant)
-    width = vectors * target.lanes
-    tile = nibble_row(target, vectors)
-
-    @kernel(VECTOR_NIBBLES)
-    def execute(
-        a, panels, c, table, batches, columns, depth, a_column, least: np.float32, most: np.float32, block, tid, nt
-    ):
-        panel_bytes, block_words = nibble_panel_bytes(depth, block, width), block // 8
-        blocks = ((depth + 7) // 8 + block_words - 1) // block_words
-        panel_count = (columns + width - 1) // width
-        first, last = share(batches * panel_count, tid, nt)
-        for i in range(first, last):
-            batch = i // panel_count
-            j = i - batch * panel_count
-            left, panel, goal = a, panels + j * panel_bytes, c + j * width * 4
-            if table != 0:
-                left += load_i64(table, 3 * batch)
-                panel += load_i64(table, 3 * batch + 1)
-                goal += load_i64(table, 3 * batch + 2)
-            zeros = panel + (1 + blocks) * width * 4
-            tile(
-                left, a_column, depth, block_words, panel, zeros, zeros + blocks * width, goal, columns - j * width,
-                least, most,
-            )  # fmt: skip
+                left, step = row, 4
+            tile(left, step, depth, block, panel, goal, columns - j * width, least, most)
 
     return execute
 
@@ -238,7 +186,7 @@ def pack(target: Target, variant: str) -> Any:
     Rows (`column` is an element) are copied; columns (`row` is an element) are transposed in squares.
     """
     lanes = target.lanes
-    vectors, kind = kind_of(variant)
+    vectors, kind, _ = form_of(variant)
     width, size = int(vectors) * lanes, SIZES[kind]
     square = _transposed_square(target, F32 if kind == "f32" else I16)
     # Elements of 16 bits are moved as they are.

@@ -14,12 +14,21 @@ from numba import types
 from numba.extending import intrinsic
 
 from isthmus.engine.native.kernels import base
-from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, kernel, load_i64, share, word
+from isthmus.engine.native.kernels.base import (
+    accessor,
+    address,
+    copy_bytes,
+    device,
+    generated,
+    kernel,
+    load_i64,
+    share,
+    word,
+)
 from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.movement import COPY, FILL, JOIN, PAD, REMAP, TRANSPOSE
 from isthmus.engine.native.target import Target
 
-_KINDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _UNIT_BYTES = 1024
 """The approximate size of the pieces of a copy that are distributed to threads."""
 _BLOCK_BYTES = 8192
@@ -28,7 +37,7 @@ _BLOCK_BYTES = 8192
 
 def mover(size: int) -> Callable:
     """Return ``move(destination, source)``, which copies one element of that many bytes."""
-    load, store = getattr(base, f"load_{_KINDS[size]}"), getattr(base, f"store_{_KINDS[size]}")
+    load, store = accessor("load", f"u{8 * size}"), accessor("store", f"u{8 * size}")
     return device(lambda destination, source: store(destination, 0, load(source, 0)))
 
 
@@ -147,7 +156,7 @@ def transpose(target: Target, variant: str) -> Any:
 
 def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
     """Return the loop that interleaves `parts` dense rows element by element, or separates them again."""
-    read, write = getattr(base, f"read_{_KINDS[size]}"), getattr(base, f"write_{_KINDS[size]}")
+    read, write = accessor("read", f"u{8 * size}"), accessor("write", f"u{8 * size}")
     # Unrolled, because LLVM vectorises groups of accesses only at constant distances.
     name = "join" if joining else "part"
     parameters = ", ".join(f"row{k}" for k in range(parts))
@@ -192,7 +201,7 @@ def interleave(target: Target, variant: str) -> Any:
 
 def _filler(size: int) -> Callable:
     """Return ``fill(destination, value, count)`` for elements of that many bytes."""
-    write = getattr(base, f"write_{_KINDS[size]}")
+    write = accessor("write", f"u{8 * size}")
 
     @device
     def fill(goal, value, count):  # type: ignore[no-untyped-def]

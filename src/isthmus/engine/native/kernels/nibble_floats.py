@@ -91,25 +91,28 @@ def unpacker(target: Target, vectors: int) -> Any:
 def nibble_row(target: Target, vectors: int) -> Callable:
     """Return a micro-kernel for one row, limited by reading the panel: four sums per vector keep products in flight.
 
-    Arguments: left row, bytes between its columns, depth, words in a block, panel, zeros, first word, result, columns
-    present, least, most.
+    Arguments: left row, bytes between its columns, depth, steps in a block, panel, result, columns wanted, least, most.
     """
     chains = 4
     columns = vectors * target.lanes
 
     def emit(
-        code: VectorCode, a: Any, a_column: Any, depth: Any, block: Any, panel: Any, zeros: Any, words: Any, c: Any,
-        wanted: Any, least: Any, most: Any,
+        code: VectorCode, a: Any, a_column: Any, depth: Any, block: Any, panel: Any, c: Any, wanted: Any, least: Any,
+        most: Any,
     ) -> None:  # fmt: skip
         builder = code.builder
+        block_words = builder.sdiv(block, code.number(_STEPS))
+        words = builder.sdiv(code.plus(depth, _STEPS - 1), code.number(_STEPS))
+        blocks = builder.sdiv(builder.sub(code.plus(words, block_words), code.number(1)), block_words)
         full, rest = builder.sdiv(depth, code.number(_STEPS)), builder.srem(depth, code.number(_STEPS))
         first = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
         scales = code.plus(panel, 4 * columns)
-        start = [a, words, *first]
+        zeros = code.plus(scales, code.times(blocks, 4 * columns))
+        start = [a, code.plus(zeros, code.times(blocks, columns)), *first]
 
         def scaling(word: Any) -> list[tuple[Any, Any]]:
             """Load the scales and zeros of the block that a word belongs to."""
-            number = builder.udiv(word, block)
+            number = builder.udiv(word, block_words)
             scale_row = code.plus(scales, code.times(number, 4 * columns))
             zero_row = code.plus(zeros, code.times(number, columns))
             return [_scale_of(code, scale_row, zero_row, v) for v in range(vectors)]
@@ -152,4 +155,4 @@ def nibble_row(target: Target, vectors: int) -> Callable:
         for v, value in enumerate(sums):
             code.masked_store(code.clamp(value, low, high), c, code.mask(wanted, code.lanes * v), 4 * code.lanes * v)
 
-    return outlined(f"nibble_row_{vectors}", "iiiiiiiiiff", target, emit)
+    return outlined(f"nibble_row_{vectors}", "iiiiiiiff", target, emit)

@@ -65,3 +65,19 @@ class NibbleForm:
         halves, parts = vector_type(I16, 2 * code.lanes), vector_type(I8, 4 * code.lanes)
         products = builder.mul(builder.bitcast(low, halves), builder.bitcast(factor[0], halves))
         return builder.sub(builder.bitcast(products, parts), builder.bitcast(factor[1], parts))
+
+
+class NarrowForm(NibbleForm):
+    """The form of 8-bit weights that are multiplied as pairs of 16-bit numbers: a word has four, for two groups.
+
+    Their order is 0, 2, 1, 3, so that each half of a word has a weight of either group.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2, False)
+
+    def unpacked(self, code: VectorCode, words: Any, group: int, _factor: tuple[Any, Any] | None) -> Any:
+        """Return one group of the weights in a vector of words as 16-bit numbers."""
+        halves = vector_type(I16, 2 * code.lanes)
+        eight, words = code.constant(8, halves), code.builder.bitcast(words, halves)
+        return code.builder.ashr(words if group else code.builder.shl(words, eight), eight)

@@ -21,7 +21,7 @@ from isthmus.engine.native.kernels.base import (
     store_f32,
     write_f32,
 )
-from isthmus.engine.native.kernels.elementwise import SIZES, reader, span, writer
+from isthmus.engine.native.kernels.elementwise import span
 from isthmus.engine.native.kernels.gemm import kind_of
 from isthmus.engine.native.kernels.mathematics import (
     exp_of_negative,
@@ -31,6 +31,7 @@ from isthmus.engine.native.kernels.mathematics import (
     multiply_add,
     square_root,
 )
+from isthmus.engine.native.kernels.storage import SIZES, reader, writer
 from isthmus.engine.native.signatures.normalization import (
     AFFINE,
     LOCAL_RESPONSE,
@@ -46,6 +47,15 @@ COLUMNS = 128
 _ZERO, _ONE, _LOWEST = f32(0), f32(1), f32("-inf")
 # A NaN may be lost here; the exponentials restore it.
 _larger_number = llvm_intrinsic("llvm.maxnum.f32", 2, ("nnan", "nsz"))
+
+
+@device
+def _block(piece, length, columns):
+    """Return the first column of a block, how many it has, and its first element."""
+    blocks = (columns + COLUMNS - 1) // COLUMNS
+    outer = piece // blocks
+    column = (piece - outer * blocks) * COLUMNS
+    return column, min(COLUMNS, columns - column), outer * length * columns + column
 
 
 @device_reassociated
@@ -123,10 +133,8 @@ def softmax_columns(target: Target, variant: str) -> Any:
         blocks = (columns + COLUMNS - 1) // COLUMNS
         first, last = share(outer_count * blocks, tid, nt)
         for piece in range(first, last):
-            outer = piece // blocks
-            column = (piece - outer * blocks) * COLUMNS
-            count = min(COLUMNS, columns - column)
-            start = (outer * length * columns + column) * size
+            _, count, start = _block(piece, length, columns)
+            start *= size
             for i in range(count):
                 store_f32(largest, i, _LOWEST)
                 store_f32(total, i, _ZERO)
@@ -240,10 +248,8 @@ def norm_columns(target: Target, variant: str) -> Any:
         blocks = (columns + COLUMNS - 1) // COLUMNS
         first, last = share(outer_count * blocks, tid, nt)
         for piece in range(first, last):
-            outer = piece // blocks
-            column = (piece - outer * blocks) * COLUMNS
-            count = min(COLUMNS, columns - column)
-            start = (outer * rows * columns + column) * size
+            column, count, start = _block(piece, rows, columns)
+            start *= size
             for i in range(count):
                 store_f32(mean, i, _ZERO)
                 store_f32(factor, i, _ZERO if spread else _ONE)

@@ -35,7 +35,12 @@ _SCRATCH = int(Pool.SCRATCH)
 
 @generated
 def take(target: Target, variant: str) -> Any:
-    """Take iterations until none is left. With one thread, only point the cursors at the first one (for profiles)."""
+    """Take iterations until none is left, and execute the repeated instructions for each.
+
+    With one thread nothing is executed: a profile runs the instructions itself (`Executor.step`), one by one as in the
+    first iteration, and only needs the cursors (bases that advance by a stride each iteration, see `signatures.tiles`)
+    to point at it. Before instruction i, an iteration waits until the previous one has executed instruction i + `lead`.
+    """
     pause, yield_number = pause_of(target), YIELD[architecture(target)]
 
     @kernel(PIPELINE)
@@ -65,7 +70,7 @@ def take(target: Target, variant: str) -> Any:
             progress_before = control + PROGRESS + LINE * ((iteration + nt - 1) % nt)
             done = 0
             for i in range(instructions):
-                # How far the iteration before must be: ahead by `lead`, or finished.
+                # Instructions that the iteration before must have completed: up to this one plus `lead`, or all.
                 wanted = (iteration - 1) * instructions + min(i + 1 + lead, instructions)
                 spins = 0
                 while iteration > 0 and done < wanted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels.base import F32, I8, I32, device, generated, kernel, load_i32, share
+from isthmus.engine.native.kernels.base import F32, I8, I32, I64, device, generated, kernel, share
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_binary import ADD, MULTIPLY
@@ -44,36 +44,58 @@ def _each_block(code: VectorCode, sources: list[Any], y: Any, count: Any, signed
         code.masked_store(body(vectors), code.plus(y, whole), mask)
 
 
+def _each_run(code: VectorCode, a: Any, b: Any, y: Any, runs: Any, offsets: Any, emit: Callable) -> None:
+    """Emit a loop over runs with `emit`, which gets the addresses of both operands and of the result.
+
+    `offsets` are the addresses of the operands' offsets, and the elements of a run.
+    """
+    a_offsets, b_offsets, count = offsets
+    loop = code.loop(runs, [y])
+    left, right = (
+        code.plus(start, code.builder.sext(code.load(code.plus(table, code.times(loop.index, 4)), I32), I64))
+        for start, table in ((a, a_offsets), (b, b_offsets))
+    )
+    emit(left, right, loop.values[0])
+    loop.end([code.plus(loop.values[0], count)])
+
+
 def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
-    """Return a micro-kernel for ``(a * fa + b * fb + bias) >> shift``, plus zero, limited.
+    """Return a micro-kernel for ``(a * fa + b * fb + bias) >> shift``, plus the zero point, limited.
 
     If `fixed`, b is one element.
 
-    Arguments: a, b, y, count, fa, fb, bias, shift, zero, least, most, flip.
+    Arguments: a, b, y, the runs, the addresses of the runs' offsets in a and in b, the elements of a run; fa, fb, bias,
+    shift; then, for `Requantizer`, the zero point, the limits least and most, and flip (0x80 if the sign bits of
+    results are flipped, else 0).
     """
 
     def emit(
-        code: VectorCode, a: Any, b: Any, y: Any, count: Any, fa: Any, fb: Any, bias: Any, shift: Any, *result: Any
-    ) -> None:
+        code: VectorCode, a: Any, b: Any, y: Any, runs: Any, a_offsets: Any, b_offsets: Any, count: Any, fa: Any,
+        fb: Any, bias: Any, shift: Any, *result: Any,
+    ) -> None:  # fmt: skip
         builder = code.builder
         requantizer = Requantizer(code, *result)
         fa, fb, bias, shift = (builder.trunc(v, I32) for v in (fa, fb, bias, shift))
-        if fixed:
-            bias = builder.add(bias, builder.mul(_wide(code, code.load(b, I8), signed), fb))
-        fas, fbs, biases, shifts = (code.splat(v) for v in (fa, fb, bias, shift))
+        fas, fbs, shifts = (code.splat(v) for v in (fa, fb, shift))
 
-        def body(vectors: list[list[Any]]) -> Any:
-            totals = []
-            for values in vectors:
-                total = builder.add(builder.mul(values[0], fas), biases)
-                if not fixed:
-                    total = builder.add(total, builder.mul(values[1], fbs))
-                totals.append(builder.ashr(total, shifts))
-            return requantizer.packed(totals)
+        def run(left: Any, right: Any, goal: Any) -> None:
+            constant = builder.mul(_wide(code, code.load(right, I8), signed), fb) if fixed else code.number(0, I32)
+            biases = code.splat(builder.add(bias, constant))
 
-        _each_block(code, [a] if fixed else [a, b], y, count, signed, body)
+            def body(vectors: list[list[Any]]) -> Any:
+                totals = []
+                for values in vectors:
+                    total = builder.add(builder.mul(values[0], fas), biases)
+                    if not fixed:
+                        total = builder.add(total, builder.mul(values[1], fbs))
+                    totals.append(builder.ashr(total, shifts))
+                return requantizer.packed(totals)
 
-    return outlined(f"weighted_{signed}_{fixed}", "i" * 12, target, emit)
+            _each_block(code, [left] if fixed else [left, right], goal, count, signed, body)
+
+        _each_run(code, a, b, y, runs, (a_offsets, b_offsets, count), run)
+
+    return outlined(f"weighted_{signed}_{fixed}", "i" * 15, target, emit)
 
 
 def _product(target: Target, signed: bool, fixed: bool, ties: str) -> Callable:
@@ -81,33 +103,36 @@ def _product(target: Target, signed: bool, fixed: bool, ties: str) -> Callable:
 
     If `fixed`, b is one element.
 
-    Arguments: a, b, y, count, za, zb, zero, least, most, flip, scale.
+    Arguments: those of `_weighted` up to the elements of a run; za, zb, zero, least, most, flip, scale.
     """
 
     def emit(
         code: VectorCode,
-        a: Any, b: Any, y: Any, count: Any, za: Any, zb: Any, zero: Any, least: Any, most: Any, flip: Any,
-        scale: Any,
+        a: Any, b: Any, y: Any, runs: Any, a_offsets: Any, b_offsets: Any, count: Any, za: Any, zb: Any, zero: Any,
+        least: Any, most: Any, flip: Any, scale: Any,
     ) -> None:  # fmt: skip
         builder = code.builder
         requantizer = Requantizer(code, zero, least, most, flip, ties)
         za, zb = (builder.trunc(v, I32) for v in (za, zb))
         zas, zbs, scales = code.splat(za), code.splat(zb), code.splat(scale)
-        if fixed:
-            factor = builder.sitofp(builder.sub(_wide(code, code.load(b, I8), signed), zb), F32)
-            factors = code.splat(factor)
 
-        def body(vectors: list[list[Any]]) -> Any:
-            products = []
-            for values in vectors:
-                left = builder.sitofp(builder.sub(values[0], zas), code.floats)
-                right = factors if fixed else builder.sitofp(builder.sub(values[1], zbs), code.floats)
-                products.append(requantizer.rounded(builder.fmul(builder.fmul(left, right), scales)))
-            return requantizer.packed(products)
+        def run(left: Any, right: Any, goal: Any) -> None:
+            one = builder.sub(_wide(code, code.load(right, I8), signed), zb) if fixed else zb
+            factors = code.splat(builder.sitofp(one, F32))
 
-        _each_block(code, [a] if fixed else [a, b], y, count, signed, body)
+            def body(vectors: list[list[Any]]) -> Any:
+                products = []
+                for values in vectors:
+                    first = builder.sitofp(builder.sub(values[0], zas), code.floats)
+                    second = factors if fixed else builder.sitofp(builder.sub(values[1], zbs), code.floats)
+                    products.append(requantizer.rounded(builder.fmul(builder.fmul(first, second), scales)))
+                return requantizer.packed(products)
 
-    return outlined(f"product_{signed}_{fixed}{ties}", "i" * 10 + "f", target, emit)
+            _each_block(code, [left] if fixed else [left, right], goal, count, signed, body)
+
+        _each_run(code, a, b, y, runs, (a_offsets, b_offsets, count), run)
+
+    return outlined(f"product_{signed}_{fixed}{ties}", "i" * 13 + "f", target, emit)
 
 
 def _walk(along: Callable, fixed: Callable) -> Any:
@@ -122,13 +147,15 @@ def _walk(along: Callable, fixed: Callable) -> Any:
         while first < last:
             row = first // inner
             column = first - row * inner
+            # Whole rows at once; a thread's first and last row may be a part.
             count = min(inner - column, last - first)
-            left, right = a + load_i32(a_offsets, row) + column, b + load_i32(b_offsets, row)
+            runs = (last - first) // inner if column == 0 and count == inner else 1
+            tables = a_offsets + 4 * row, b_offsets + 4 * row
             if b_fixed != 0:
-                fixed(*(left, right, y + first, count, *rest))
+                fixed(*(a + column, b, y + first, runs, *tables, count, *rest))
             else:
-                along(*(left, right + column, y + first, count, *rest))
-            first += count
+                along(*(a + column, b + column, y + first, runs, *tables, count, *rest))
+            first += runs * count
 
     return walk
 

@@ -132,19 +132,11 @@ def _by_kind(functions: list[Callable], arity: int) -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolve depth-wise with one filter for each channel. Variant: how halves are rounded."""
-    return _kernel(target, None, variant)
-
-
-@generated
-def convolve_nibbles(target: Target, variant: str) -> Any:
-    """Convolve depth-wise with 4-bit weights; the variant names their form, and how halves are rounded."""
+    """Convolve depth-wise with one filter for each channel. Variant: the form of 4-bit weights, and how halves are
+    rounded.
+    """
     name, ties = without_ties(variant)
-    return _kernel(target, NibbleForm(2 if name == "bytes" else 4, False), ties)
-
-
-def _kernel(target: Target, form: NibbleForm | None, ties: str) -> Any:
-    """Return the kernel for weights in bytes, or in 4 bits."""
+    form = NibbleForm(2 if name == "nibbles_bytes" else 4, False) if name else None
     widths = block_kinds(target.lanes)
     # A block of `width` channels is one vector of bytes. The last kind has fewer channels, so it needs masks.
     narrowed = [replace(target, vector_bytes=width) for width in (*widths, widths[-1])]

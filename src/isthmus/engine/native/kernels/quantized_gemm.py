@@ -59,56 +59,79 @@ def accumulate_pairs(code: VectorCode, total: Any, row: Any, weights: Any) -> An
     return builder.add(total, builder.mul(builder.ashr(row, sixteen), builder.ashr(weights, sixteen)))
 
 
-def _sums(
-    code: VectorCode,
-    first: list[Any],
-    rows: int,
-    start: Any,
-    distance: Any,
-    offsets: Any,
-    taps: Any,
-    groups: Any,
-    body: Any,
-    form: NibbleForm | None,
-) -> list[Any]:
-    """Return the sums of a tile, starting from the vectors `first` in each row; the panel's groups begin at `body`.
+Weights = Callable[[Any, int], list[Any]]
+"""The code for weights: from their address, and the number of a group among those together, a vector for each vector of
+columns.
+"""
 
-    `start` is the address of the first row, `form` that of 4-bit weights; the rest are arguments of `tile`.
+
+def tile_sums(
+    code: VectorCode, first: list[Any], rows: int, start: Any, distance: Any, offsets: Any, taps: Any, groups: Any,
+    body: Any, begin_tap: Callable[[Any], tuple[Any, Weights]], multiply: Callable[..., Any], group_bytes: int,
+    together: int = 1,
+) -> tuple[list[Any], Any]:  # fmt: skip
+    """Return the sums of a tile, starting from the vectors `first` in each row, and the address after the weights.
+
+    Parameters
+    ----------
+    start, distance, offsets, taps, groups
+        The address of the first row, and arguments of `tile`.
+    body, group_bytes
+        The address of the panel's weights, and the bytes of those that are loaded together.
+    begin_tap
+        Emits what comes before the weights of a tap; it returns their address, and the code for them.
+    multiply, together
+        `accumulate` or `accumulate_pairs`, and for how many groups weights are loaded together.
     """
-    lanes, vectors = code.lanes, len(first)
+    vectors = len(first)
     outer = code.loop(taps, [body, *first * rows])
     tap = code.plus(start, code.load(code.plus(offsets, code.times(outer.index, 8)), I64))
-    weights_at = outer.values[0]
-    factors: list[tuple[Any, Any] | None] = [None] * vectors
-    if form is not None and form.factors:
-        factors = [form.factor(code, code.plus(weights_at, v * lanes)) for v in range(vectors)]
-        weights_at = code.plus(weights_at, vectors * lanes)
+    weights_at, weights_of = begin_tap(outer.values[0])
     # Three rows per address register: the distance scaled by 1 and 2 reaches the second and third.
     starts = [tap]
     for _ in range(3, rows, 3):
         starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
-    together = 1 if form is None else form.groups
     inner = code.loop(groups, [*starts, weights_at, *outer.values[1:]], step=together)
     places, weights_at = inner.values[: len(starts)], inner.values[len(starts)]
     totals = list(inner.values[len(starts) + 1 :])
     for group in range(together):
         # Words are loaded again for each of their groups, which needs fewer registers than keeping them.
-        here = code.opaque(weights_at) if group else weights_at
-        weights = [code.load(here, code.ints, v * lanes * 4) for v in range(vectors)]
-        if form is not None:
-            weights = [form.unpacked(code, words, group, factors[v]) for v, words in enumerate(weights)]
+        weights = weights_of(code.opaque(weights_at) if group else weights_at, group)
         for r in range(rows):
             place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
             row = code.splat(code.load(place, I32, 4 * group))
             for v in range(vectors):
-                totals[r * vectors + v] = accumulate(code, totals[r * vectors + v], row, weights[v])
-    ended = inner.end(
-        [*(code.plus(p, 4 * together) for p in places), code.plus(weights_at, 4 * vectors * lanes), *totals]
-    )
-    return outer.end(ended[len(starts) :])[1:]
+                totals[r * vectors + v] = multiply(code, totals[r * vectors + v], row, weights[v])
+    ended = inner.end([*(code.plus(p, 4 * together) for p in places), code.plus(weights_at, group_bytes), *totals])
+    ended = outer.end(ended[len(starts) :])
+    return ended[1:], ended[0]
 
 
-def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
+def _byte_sums(code: VectorCode, first: list[Any], rows: int, form: NibbleForm | None, body: Any, *row: Any) -> Any:
+    """Return the sums of a tile of bytes; `form` is that of 4-bit weights, `row` are the arguments about rows."""
+    lanes, vectors = code.lanes, len(first)
+
+    def begin_tap(place: Any) -> tuple[Any, Weights]:
+        factors: list[tuple[Any, Any] | None] = [None] * vectors
+        if form is not None and form.factors:
+            factors = [form.factor(code, code.plus(place, v * lanes)) for v in range(vectors)]
+            place = code.plus(place, vectors * lanes)
+
+        def weights_of(here: Any, group: int) -> list[Any]:
+            words = [code.load(here, code.ints, v * lanes * 4) for v in range(vectors)]
+            return (
+                words
+                if form is None
+                else [form.unpacked(code, w, group, f) for w, f in zip(words, factors, strict=True)]
+            )
+
+        return place, weights_of
+
+    together = 1 if form is None else form.groups
+    return tile_sums(code, first, rows, *row, body, begin_tap, accumulate, 4 * vectors * lanes, together)[0]
+
+
+def places_of(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
     """Return the addresses of `rows` rows that are `stride` bytes apart."""
     places = [first]
     for _ in range(1, rows):
@@ -131,7 +154,7 @@ def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None
     ) -> None:  # fmt: skip
         bias = [code.load(panel, code.ints, v * lanes * 4) for v in range(vectors)]
         body = code.plus(panel, 8 * columns)
-        totals = _sums(code, bias, rows, first, distance, offsets, taps, groups, body, form)
+        totals = _byte_sums(code, bias, rows, form, body, first, distance, offsets, taps, groups)
         requantizer = Requantizer(code, *limits, ties)
         scales = [code.load(panel, code.floats, 4 * columns + v * lanes * 4) for v in range(vectors)]
         # Four vectors at a time are converted to bytes; if they are narrow, they hold several rows.
@@ -140,7 +163,7 @@ def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None
             requantizer.stored(totals[i : i + step], (scales * rows)[i : i + step][: len(totals) - i])
             for i in range(0, len(totals), step)
         ]
-        store_rows(code, stored, _places(code, result, stride, rows), columns, present, wanted)
+        store_rows(code, stored, places_of(code, result, stride, rows), columns, present, wanted)
 
     return outlined(f"quantized_tile_{rows}x{vectors}{ties}", "i" * 14, target, emit)
 
@@ -161,14 +184,14 @@ def float_tile(target: Target, rows: int, vectors: int, form: NibbleForm | None 
         builder = code.builder
         zeros = [ir.Constant(code.ints, None)] * vectors
         body = code.plus(panel, 12 * columns)
-        totals = _sums(code, zeros, rows, first, distance, offsets, taps, groups, body, form)
+        totals = _byte_sums(code, zeros, rows, form, body, first, distance, offsets, taps, groups)
         biases, scales = (
             [code.load(panel, code.floats, 4 * (part * columns + v * lanes)) for v in range(vectors)] for part in (0, 1)
         )
         weight_sums = [code.load(panel, code.ints, 4 * (2 * columns + v * lanes)) for v in range(vectors)]
         least, most = (code.splat(builder.fptrunc(code.load(limits, F64, 8 * i), F32)) for i in (0, 1))
         masks = [code.mask(wanted, lanes * v) for v in range(vectors)]
-        places, scalings = _places(code, result, stride, rows), _places(code, scaling, scaling_step, rows)
+        places, scalings = places_of(code, result, stride, rows), places_of(code, scaling, scaling_step, rows)
         for r in range(rows):
             with builder.if_then(code.below(r, present)):
                 scale, origin = code.splat(code.load(scalings[r], F32)), code.splat(code.load(scalings[r], I32, 4))

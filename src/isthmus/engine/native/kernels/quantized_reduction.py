@@ -1,6 +1,7 @@
-"""Kernels on fixed-point tensors that combine many elements into one: means, sums, pools, softmax, resizing.
+"""Kernels on fixed-point tensors that combine many elements into one: means, sums, softmax.
 
-Sums of 16-bit numbers are kept in float64, which holds them exactly, and are rounded once.
+Sums of bytes are kept in 32 bits. Sums of 16-bit numbers are kept in 64 bits, scaled in float64, which holds them
+exactly, and rounded once.
 """
 
 from __future__ import annotations
@@ -9,181 +10,152 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels import mathematics
 from isthmus.engine.native.kernels.base import (
-    REASSOCIATED,
     device,
+    device_reassociated,
     fill_bytes,
     generated,
     kernel,
     load_f32,
-    load_f64,
     load_i32,
-    read_u16,
+    load_i64,
     share,
     store_f32,
-    store_f64,
     store_i32,
-    write_u16,
+    store_i64,
 )
-from isthmus.engine.native.kernels.mathematics import f32
-from isthmus.engine.native.kernels.quantized_elementwise import (
-    READ,
-    SIZE,
-    STORED,
-    WRITE,
-    centred,
-    f64,
-    nearest,
-    nearest_of,
-)
+from isthmus.engine.native.kernels.mathematics import exp_of_negative, f32
 from isthmus.engine.native.kernels.rounding import NEAREST
+from isthmus.engine.native.kernels.storage import READ, SIZE, STORED, WRITE, f64
 from isthmus.engine.native.signatures.quantized_reduction import (
-    AVERAGE_POOL,
+    ADD_BYTES,
     MEAN,
-    RESIZE_BILINEAR,
+    MEAN_OF_SUMS,
     SOFTMAX,
-    SOFTMAX_OF_INTEGERS,
-    SOFTMAX_WIDE,
-    SUM,
 )
 from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 
+def kinds_of(variant: str) -> tuple[str, str, str]:
+    """Return the stored types of operand and result that a variant names, and how it rounds halves.
+
+    >>> kinds_of("s16_u16_up"), kinds_of("s8")
+    (('s16', 'u16', 'up'), ('s8', 's8', ''))
+    """
+    kinds, ties = without_ties(variant)
+    source, *others = kinds.split("_")
+    return source, others[0] if others else source, ties
+
+
+def wide_number(goal: str, ties: str = "") -> Any:
+    """Return a function for the stored 16-bit number of steps above the zero point: rounded, limited; NaN is zero."""
+    stored, nearest = STORED[goal], NEAREST[ties]
+
+    @device
+    def number(steps, zero, least, most):
+        value = nearest(steps if steps == steps else f64(0)) + f64(zero)
+        return stored(np.int32(min(max(value, f64(least)), f64(most))))
+
+    return number
+
+
+_SUMS = {1: (load_i32, store_i32, np.int32), 2: (load_i64, store_i64, np.int64)}
+"""How sums are loaded and stored, and their type, by the size of an element."""
+
+
+def _adder(kind: str) -> Any:
+    """Return the function that adds the elements `begin` to `end` of a pixel to sums."""
+    read, (load, store, number) = READ[kind], _SUMS[SIZE[kind]]
+
+    @device
+    def add(sums, pixel, begin, end):
+        for i in range(begin, end):
+            store(sums, i, load(sums, i) + number(read(pixel, i)))
+
+    return add
+
+
+def _writer(goal: str, ties: str) -> Any:
+    """Return the function that makes means or sums of sums, as the signature says, and writes them."""
+    write, stored, nearest, number = WRITE[goal], STORED[goal], NEAREST[ties], wide_number(goal, ties)
+
+    @device
+    def write_bytes(result, sums, begin, end, scale, divisor, offset, bias, zero, least, most):
+        scale, offset, bias = f32(scale), np.int32(offset), f32(bias)
+        zero, least, most = np.int32(zero), f32(least - zero), f32(most - zero)
+        for i in range(begin, end):
+            value = f32(load_i32(sums, i) - offset) * scale + bias
+            write(result, i, stored(np.int32(nearest(min(max(value, least), most))) + zero))
+
+    @device
+    def write_wide(result, sums, begin, end, scale, divisor, offset, bias, zero, least, most):
+        for i in range(begin, end):
+            steps = f64(load_i64(sums, i) - offset) * scale / f64(divisor)
+            write(result, i, number(steps, zero, least, most))
+
+    return write_bytes if SIZE[goal] == 1 else write_wide
+
+
 @generated
 def mean(target: Target, variant: str) -> Any:
-    """Compute means over a middle axis: ``(sum - offset) * scale + bias``, rounded, plus zero, limited.
-
-    Variant: the stored type, and how halves are rounded.
-    """
-    kind, ties = without_ties(variant)
-    read, write, stored, nearest = READ[kind], WRITE[kind], STORED[kind], NEAREST[ties]
+    """Add up two of five axes, and make means or sums of that. Variant: see `kinds_of`."""
+    source, goal, ties = kinds_of(variant)
+    read, size, add, write_means = READ[source], SIZE[source], _adder(source), _writer(goal, ties)
+    load, store, number = _SUMS[size]
 
     @kernel(MEAN)
     def execute(
-        x, y, outer_count, count, inner, work, scale: np.float32, offset: np.int32, bias: np.float32, zero, least, most,
-        tid, nt,
+        x, y, outer_count, count, kept, inner_count, inner, work, scale, divisor, offset, bias, zero, least, most, tid,
+        nt,
     ):  # fmt: skip
-        sums = work + tid * inner * 4
-        zero, least, most = np.int32(zero), np.float32(least - zero), np.float32(most - zero)
-        low, high = share(outer_count, tid, nt)
+        sums = work + tid * inner * 4 * size
+        low, high = share(outer_count * kept, tid, nt)
         for row in range(low, high):
-            fill_bytes(sums, 0, inner * 4)
+            fill_bytes(sums, 0, inner * 4 * size)
             for k in range(count):
-                source = x + (row * count + k) * inner
-                for i in range(inner):
-                    store_i32(sums, i, load_i32(sums, i) + np.int32(read(source, i)))
-            result = y + row * inner
-            for i in range(inner):
-                value = np.float32(load_i32(sums, i) - offset) * scale + bias
-                write(result, i, stored(np.int32(nearest(min(max(value, least), most))) + zero))
+                place = x + ((row // kept * count + k) * kept + row % kept) * inner_count * inner * size
+                if inner == 1:
+                    # Whole numbers may be added up in any order.
+                    total = np.int64(0)
+                    for i in range(inner_count):
+                        total += np.int64(read(place, i))
+                    store(sums, 0, load(sums, 0) + number(total))
+                else:
+                    for r in range(inner_count):
+                        add(sums, place + r * inner * size, 0, inner)
+            write_means(y + row * inner * size, sums, 0, inner, scale, divisor, offset, bias, zero, least, most)
 
     return execute
 
 
-def _byte_means(source: str, goal: str, ties: str) -> tuple[Any, Any]:
-    """Return the functions that add up bytes of a pixel, and that write means.
+@generated
+def add_bytes(target: Target, variant: str) -> Any:
+    """Add up pixels of stored values in 32 bits, tile by tile. Variant: the type of stored elements."""
+    add = _adder(variant)
 
-    If `ties_away`, they are means of stored values, rounded half away from zero; else means of reals, in float32.
-    """
-    read, write, stored, nearest = READ[source], WRITE[goal], STORED[goal], NEAREST[ties]
+    @kernel(ADD_BYTES)
+    def execute(sums, x, pixels, channels, goes_on, tid, nt):
+        first, last = share(channels, tid, nt)
+        if not goes_on:
+            for i in range(first, last):
+                store_i32(sums, i, np.int32(0))
+        for r in range(pixels):
+            add(sums, x + r * channels, first, last)
 
-    @device
-    def add(sums, pixel, channels, ties_away, scale, zero):
-        if ties_away != 0:
-            for c in range(channels):
-                store_i32(sums, c, load_i32(sums, c) + np.int32(read(pixel, c)))
-        else:
-            for c in range(channels):
-                term = np.float32(np.int32(read(pixel, c)) - np.int32(zero)) * np.float32(scale)
-                store_f32(sums, c, load_f32(sums, c) + term)
-
-    @device
-    def write_means(result, sums, channels, ties_away, count, outside, scale, zero_in, zero_out, least, most):
-        if ties_away != 0:
-            half = np.int32(count // 2)
-            for c in range(channels):
-                total = load_i32(sums, c) + np.int32(outside) * np.int32(zero_in)
-                signed_half = half if total >= 0 else -half
-                # Division truncates towards zero, as in C.
-                value = np.int32(np.float64(total + signed_half) / np.float64(count))
-                write(result, c, stored(min(max(value, np.int32(least)), np.int32(most))))
-        else:
-            divisor, scale, zero = np.float32(count), np.float32(scale), np.float32(zero_out)
-            for c in range(channels):
-                value = nearest(load_f32(sums, c) / divisor / scale) + zero
-                write(result, c, stored(np.int32(min(max(value, np.float32(least)), np.float32(most)))))
-
-    return add, write_means
-
-
-def _wide_means(source: str, goal: str, ties: str) -> tuple[Any, Any]:
-    """Return the same functions for 16-bit numbers; sums are kept in float64, which holds them exactly."""
-    read, write, stored, nearest = READ[source], WRITE[goal], STORED[goal], NEAREST[ties]
-    half = np.float64(0.5)
-
-    @device
-    def rounded(steps, zero, least, most):
-        value = nearest(steps if steps == steps else np.float64(0)) + np.float64(zero)
-        return stored(np.int32(min(max(value, np.float64(least)), np.float64(most))))
-
-    @device
-    def add(sums, pixel, channels, ties_away, scale, zero):
-        for c in range(channels):
-            store_f64(sums, c, load_f64(sums, c) + np.float64(np.int32(read(pixel, c)) - np.int32(zero)))
-
-    @device
-    def write_means(result, sums, channels, ties_away, count, outside, scale, zero_in, zero_out, least, most):
-        divisor = np.float64(count)
-        if ties_away != 0:
-            for c in range(channels):
-                mean = load_f64(sums, c) / divisor
-                mean = np.trunc(mean + (half if mean >= 0 else -half))
-                write(result, c, rounded(mean, zero_out, least, most))
-        else:
-            for c in range(channels):
-                write(result, c, rounded(load_f64(sums, c) * scale / divisor, zero_out, least, most))
-
-    return add, write_means
+    return execute
 
 
 @generated
-def average_pool(target: Target, variant: str) -> Any:
-    """Average-pool, NHWC. Variant: the stored types of input and result, or one for both, and how halves are rounded
-    unless `ties_away`.
-    """
-    name, ties = without_ties(variant)
-    source, goal = name.split("_")[0], name.split("_")[-1]
-    add, write_means = (_byte_means if SIZE[source] == 1 else _wide_means)(source, goal, ties)
-    size, sum_size = SIZE[source], 4 * SIZE[source]
+def mean_of_sums(target: Target, variant: str) -> Any:
+    """Make means of the sums of all tiles as `mean` does. Variant: the stored type and the rounding of halves."""
+    _, goal, ties = kinds_of(variant)
+    write_means = _writer(goal, ties)
 
-    @kernel(AVERAGE_POOL)
-    def execute(
-        x, y, batch, height, width, channels, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, top, left,
-        padding_counts, work, ties_away, scale_in, scale_out, zero_in, zero_out, least, most, bottom, right, tid, nt,
-    ):  # fmt: skip
-        sums = work + tid * channels * sum_size
-        low, high = share(batch * out_height, tid, nt)
-        for row in range(low, high):
-            n, oh = row // out_height, row % out_height
-            for ow in range(out_width):
-                h0, w0 = oh * stride_h - top, ow * stride_w - left
-                # The rows and columns of the window that are inside the input.
-                ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
-                inside = (hb - ha) * (wb - wa)
-                count = inside
-                if padding_counts != 0:
-                    count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
-                fill_bytes(sums, 0, channels * sum_size)
-                for h in range(ha, hb):
-                    for w in range(wa, wb):
-                        pixel = x + ((n * height + h) * width + w) * channels * size
-                        add(sums, pixel, channels, ties_away, scale_in, zero_in)
-                result = y + (row * out_width + ow) * channels * size
-                write_means(
-                    result, sums, channels, ties_away, count, count - inside, scale_out, zero_in, zero_out, least, most
-                )
+    @kernel(MEAN_OF_SUMS)
+    def execute(sums, y, channels, scale, divisor, offset, bias, zero, least, most, tid, nt):
+        first, last = share(channels, tid, nt)
+        write_means(y, sums, first, last, scale, divisor, offset, bias, zero, least, most)
 
     return execute
 
@@ -196,142 +168,83 @@ def _below(top, value):  # type: ignore[no-untyped-def]
     return np.int64(top - np.int32(value)) & 255
 
 
-@generated
-def softmax(target: Target, variant: str) -> Any:
-    """Compute softmax over the last axis, with a table of exponentials of the distance from the largest stored
-    value.
+def _softmax_by_table(kind: str, integers: bool) -> tuple[Any, Any]:
+    """Return the functions that add up the exponentials of a row, and that write its results; those are in a table.
+
+    In floats, quotients are rounded to even; in integers, half up.
     """
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+    read, write, stored, nothing = READ[kind], WRITE[kind], STORED[kind], np.int64(0) if integers else f32(0)
+    power_of = device(lambda table, i: np.int64(load_i32(table, i))) if integers else load_f32
 
-    @kernel(SOFTMAX, REASSOCIATED)
-    def execute(
-        x, y, rows, length, table, inverse: np.float32, zero: np.float32, least: np.float32, most: np.float32, tid, nt
-    ):
-        low, high = share(rows, tid, nt)
-        for row in range(low, high):
-            source, result = x + row * length, y + row * length
-            top = np.int32(read(source, 0))
-            for i in range(length):
-                top = max(top, np.int32(read(source, i)))
-            total = np.float32(0)
-            for i in range(length):
-                total += load_f32(table, _below(top, read(source, i)))
-            factor = inverse / total
-            for i in range(length):
-                value = np.rint(load_f32(table, _below(top, read(source, i))) * factor) + zero
-                write(result, i, stored(np.int32(min(max(value, least), most))))
-
-    return execute
-
-
-@generated
-def softmax_of_integers(target: Target, variant: str) -> Any:
-    """Compute softmax over the last axis in integers: exponentials from a table, quotients rounded half up."""
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
-
-    @kernel(SOFTMAX_OF_INTEGERS)
-    def execute(x, y, rows, length, table, factor, zero, least, most, tid, nt):
-        low, high = share(rows, tid, nt)
-        for row in range(low, high):
-            source, result = x + row * length, y + row * length
-            top = np.int32(read(source, 0))
-            for i in range(length):
-                top = max(top, np.int32(read(source, i)))
-            total = 0
-            for i in range(length):
-                total += np.int64(load_i32(table, _below(top, read(source, i))))
-            for i in range(length):
-                power = np.int64(load_i32(table, _below(top, read(source, i))))
-                value = (power * factor + (total >> 1)) // total + zero
-                write(result, i, stored(min(max(value, least), most)))
-
-    return execute
-
-
-@generated
-def resize_bilinear(target: Target, variant: str) -> Any:
-    """Resize bilinearly, NHWC, with weights of 11 fractional bits, rounded half up."""
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
-
-    @kernel(RESIZE_BILINEAR)
-    def execute(x, y, batch, height, width, channels, out_height, out_width, rows, columns, tid, nt):
-        low, high = share(batch * out_height, tid, nt)
-        for row in range(low, high):
-            n, oh = row // out_height, row % out_height
-            above = x + (n * height + np.int64(load_i32(rows, 3 * oh))) * width * channels
-            below = x + (n * height + np.int64(load_i32(rows, 3 * oh + 1))) * width * channels
-            down = load_i32(rows, 3 * oh + 2)
-            for ow in range(out_width):
-                left = np.int64(load_i32(columns, 3 * ow)) * channels
-                right = np.int64(load_i32(columns, 3 * ow + 1)) * channels
-                across = load_i32(columns, 3 * ow + 2)
-                result = y + (row * out_width + ow) * channels
-                for c in range(channels):
-                    a, d = np.int32(read(above + left, c)), np.int32(read(below + left, c))
-                    first = (a << 11) + (np.int32(read(above + right, c)) - a) * across
-                    second = (d << 11) + (np.int32(read(below + right, c)) - d) * across
-                    write(result, c, stored(((first << 11) + (second - first) * down + (1 << 21)) >> 22))
-
-    return execute
-
-
-@device
-def _add(sums, source, count, flip, zero):  # type: ignore[no-untyped-def]
-    """Add `count` numbers to sums."""
-    for i in range(count):
-        store_f64(sums, i, load_f64(sums, i) + centred(read_u16(source, i), flip, zero))
-
-
-@generated
-def reduce_sum(target: Target, variant: str) -> Any:
-    """Add up two of five axes, and divide by a number. Variant: how halves are rounded."""
-    nearest = nearest_of(variant)
-
-    @kernel(SUM)
-    def execute(
-        x, y, outer_count, count, kept, inner_count, inner, work, divisor: f64, ratio, in_zero: np.int32,
-        in_flip: np.uint16, out_zero: f64, out_flip: np.uint16, least: f64, most: f64, tid, nt,
-    ):  # fmt: skip
-        sums = work + tid * inner * 8
-        low, high = share(outer_count * kept, tid, nt)
-        for row in range(low, high):
-            fill_bytes(sums, 0, inner * 8)
-            for k in range(count):
-                source = x + ((row // kept * count + k) * kept + row % kept) * inner_count * inner * 2
-                if inner == 1:
-                    # Whole numbers may be added up in any order.
-                    total = np.int64(0)
-                    for i in range(inner_count):
-                        total += np.int64(np.int16(read_u16(source, i) ^ in_flip))
-                    store_f64(sums, 0, load_f64(sums, 0) + f64(total - inner_count * np.int64(in_zero)))
-                else:
-                    for i in range(inner_count):
-                        _add(sums, source + i * inner * 2, inner, in_flip, in_zero)
-            result = y + row * inner * 2
-            for i in range(inner):
-                write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, out_zero, least, most, out_flip))
-
-    return execute
-
-
-@kernel(SOFTMAX_WIDE)
-def softmax_wide(
-    x, y, rows, length, work, scale, inverse, in_flip: np.uint16, out_zero: f64, out_flip: np.uint16, least: f64,
-    most: f64, tid, nt,
-):  # fmt: skip
-    """Compute softmax over the last axis: exponentials in float32, their sum in float64."""
-    powers = work + tid * length * 4
-    low, high = share(rows, tid, nt)
-    for row in range(low, high):
-        source, result = x + row * length * 2, y + row * length * 2
-        top = np.int32(np.int16(read_u16(source, 0) ^ in_flip))
+    @device_reassociated
+    def add_up(source, length, top, table, scale):
+        total = nothing
         for i in range(length):
-            top = max(top, np.int32(np.int16(read_u16(source, i) ^ in_flip)))
+            total += power_of(table, _below(top, read(source, i)))
+        return total
+
+    @device
+    def put_floats(result, source, length, top, table, total, inverse, zero, least, most):
+        factor, zero, least, most = f32(inverse) / total, f32(zero), f32(least), f32(most)
         for i in range(length):
-            store_f32(powers, i, mathematics.exp_of_negative(f32(centred(read_u16(source, i), in_flip, top) * scale)))
+            value = np.rint(power_of(table, _below(top, read(source, i))) * factor) + zero
+            write(result, i, stored(np.int32(min(max(value, least), most))))
+
+    @device
+    def put_integers(result, source, length, top, table, total, inverse, zero, least, most):
+        factor = np.int64(inverse)
+        for i in range(length):
+            value = (power_of(table, _below(top, read(source, i))) * factor + (total >> 1)) // total + zero
+            write(result, i, stored(min(max(value, least), most)))
+
+    return add_up, put_integers if integers else put_floats
+
+
+def _softmax_of_wide(source: str, goal: str) -> tuple[Any, Any]:
+    """Return the same functions for 16 bits: exponentials are computed in float32, and added up in float64."""
+    read, write, number = READ[source], WRITE[goal], wide_number(goal)
+
+    @device
+    def add_up(source, length, top, powers, scale):
+        for i in range(length):
+            store_f32(powers, i, exp_of_negative(f32(f64(np.int32(read(source, i)) - top) * scale)))
         total = f64(0)
         for i in range(length):
             total += f64(load_f32(powers, i))
+        return total
+
+    @device
+    def put(result, source, length, top, powers, total, inverse, zero, least, most):
         factor = inverse / total
         for i in range(length):
-            write_u16(result, i, nearest(f64(load_f32(powers, i)) * factor, out_zero, least, most, out_flip))
+            write(result, i, number(f64(load_f32(powers, i)) * factor, zero, least, most))
+
+    return add_up, put
+
+
+@generated
+def softmax(target: Target, variant: str) -> Any:
+    """Compute softmax over the last axis, with exponentials of the distance from the largest stored value.
+
+    Variant: the stored types; for bytes, ``_integers`` after them if exponentials and quotients are integers.
+    """
+    kind, goal, _ = kinds_of(variant)
+    if SIZE[kind] == 2:
+        add_up, put = _softmax_of_wide(kind, goal)
+    else:
+        add_up, put = _softmax_by_table(kind, variant.endswith("_integers"))
+    read, size = READ[kind], SIZE[kind]
+
+    @kernel(SOFTMAX)
+    def execute(x, y, rows, length, table, work, scale, inverse, zero, least, most, tid, nt):
+        powers = table if size == 1 else work + tid * length * 4
+        low, high = share(rows, tid, nt)
+        for row in range(low, high):
+            source, result = x + row * length * size, y + row * length * size
+            top = np.int32(read(source, 0))
+            for i in range(length):
+                top = max(top, np.int32(read(source, i)))
+            total = add_up(source, length, top, powers, scale)
+            put(result, source, length, top, powers, total, inverse, zero, least, most)
+
+    return execute

@@ -14,19 +14,7 @@ import numpy as np
 from isthmus.engine.native.kernels.base import device, generated, kernel, load_u32, share, store_f32
 from isthmus.engine.native.signatures.random import NUMBERS
 from isthmus.engine.native.target import Target
-from isthmus.graph.evaluation.random import (
-    HALF_ROOT,
-    INCREMENTS,
-    LOG_2,
-    LOG_TERMS,
-    MIDDLE,
-    MIDDLE_BELOW,
-    MULTIPLIERS,
-    ROUNDS,
-    TAIL,
-    TAIL_BELOW,
-    TAIL_ENDS,
-)
+from isthmus.graph.evaluation import random as reference
 
 _MASK = 0xFFFFFFFF
 
@@ -35,16 +23,16 @@ _MASK = 0xFFFFFFFF
 def _block(block, execution, seed, stream):  # type: ignore[no-untyped-def]
     """Return four random integers of 32 bits."""
     a, b, c, d = block & _MASK, execution, np.int64(0), np.int64(0)
-    for _ in range(ROUNDS):
+    for _ in range(reference.ROUNDS):
         # Products wrap to 64 bits; after the shift the mask removes copies of the sign.
-        product_a, product_c = MULTIPLIERS[0] * a, MULTIPLIERS[1] * c
+        product_a, product_c = reference.MULTIPLIERS[0] * a, reference.MULTIPLIERS[1] * c
         a, b, c, d = (
             (product_c >> 32 & _MASK) ^ b ^ seed,
             product_c & _MASK,
             (product_a >> 32 & _MASK) ^ d ^ stream,
             product_a & _MASK,
         )
-        seed, stream = (seed + INCREMENTS[0]) & _MASK, (stream + INCREMENTS[1]) & _MASK
+        seed, stream = (seed + reference.INCREMENTS[0]) & _MASK, (stream + reference.INCREMENTS[1]) & _MASK
     return a, b, c, d
 
 
@@ -69,13 +57,13 @@ def _log(odd):  # type: ignore[no-untyped-def]
     fraction, exponent = np.float64(odd), -33
     while fraction >= 1.0:
         fraction, exponent = fraction * 0.5, exponent + 1
-    if fraction < HALF_ROOT:
+    if fraction < reference.HALF_ROOT:
         fraction, exponent = fraction * 2.0, exponent - 1
     z = (fraction - 1.0) / (fraction + 1.0)
     square, series = z * z, 0.0
-    for k in range(LOG_TERMS):
-        series = series * square + 1.0 / (2 * (LOG_TERMS - 1 - k) + 1)
-    return exponent * LOG_2 + 2.0 * z * series
+    for k in range(reference.LOG_TERMS):
+        series = series * square + 1.0 / (2 * (reference.LOG_TERMS - 1 - k) + 1)
+    return exponent * reference.LOG_2 + 2.0 * z * series
 
 
 @device
@@ -83,12 +71,12 @@ def _normal(bits):  # type: ignore[no-untyped-def]
     """Return a normally distributed number: the inverse of the distribution at (bits + 1/2) * 2^-32."""
     p = (np.float64(bits) + 0.5) * 2.0**-32
     q = p - 0.5
-    if abs(q) <= 0.5 - TAIL_ENDS:
+    if abs(q) <= 0.5 - reference.TAIL_ENDS:
         r = q * q
-        return _polynomial(MIDDLE, r) * q / _polynomial(MIDDLE_BELOW, r)
+        return _polynomial(reference.MIDDLE, r) * q / _polynomial(reference.MIDDLE_BELOW, r)
     odd = 2 * bits + 1
     t = math.sqrt(-2.0 * _log(odd if q < 0.0 else (1 << 33) - odd))
-    tail = _polynomial(TAIL, t) / _polynomial(TAIL_BELOW, t)
+    tail = _polynomial(reference.TAIL, t) / _polynomial(reference.TAIL_BELOW, t)
     return tail if q < 0.0 else -tail
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.engine.native.kernels import mathematics
 from isthmus.engine.native.kernels.base import device
+from isthmus.engine.native.kernels.integer_functions import ARITHMETIC
 from isthmus.engine.native.kernels.mathematics import f32, select
 
 _ZERO, _HALF, _ONE = f32(0), f32(0.5), f32(1)
@@ -47,17 +48,17 @@ def _plain(function: Callable) -> Callable:
     return device(lambda x, a, b: function(x))
 
 
+def _library(*names: str) -> dict[str, Callable]:
+    """Return functions of the C library."""
+    return {name: _plain(getattr(math, name)) for name in names}
+
+
+_RARE = _library("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 UNARY_F32: dict[str, Callable] = {
+    **_RARE,
     "abs": _plain(mathematics.absolute),
-    "acos": device(lambda x, a, b: math.acos(x)),
-    "acosh": device(lambda x, a, b: math.acosh(x)),
-    "asin": device(lambda x, a, b: math.asin(x)),
-    "asinh": device(lambda x, a, b: math.asinh(x)),
-    "atan": device(lambda x, a, b: math.atan(x)),
-    "atanh": device(lambda x, a, b: math.atanh(x)),
     "ceil": _plain(mathematics.ceil),
     "clamp": device(lambda x, a, b: mathematics.clamp(x, a, b)),
-    "cosh": device(lambda x, a, b: math.cosh(x)),
     "elu": device(lambda x, a, b: select(x < _ZERO, a * mathematics.expm1_of_negative(select(x < _ZERO, x, _ZERO)), x)),
     "erf": _plain(mathematics.erf),
     "exp": _plain(mathematics.exp),
@@ -75,11 +76,9 @@ UNARY_F32: dict[str, Callable] = {
     "sigmoid": _plain(mathematics.sigmoid),
     "sign": _plain(_sign),
     "silu": device(lambda x, a, b: x * mathematics.sigmoid(x)),
-    "sinh": device(lambda x, a, b: math.sinh(x)),
     "softplus": _softplus,
     "sqrt": _plain(mathematics.square_root),
     "square": device(lambda x, a, b: x * x),
-    "tan": device(lambda x, a, b: math.tan(x)),
     "tanh": _plain(mathematics.tanh),
 }
 """Functions of an element and two parameters."""
@@ -93,33 +92,19 @@ def _double_sigmoid(x):  # type: ignore[no-untyped-def]
 
 
 UNARY_F64: dict[str, Callable] = {
+    **_RARE,
+    **_library("cos", "erf", "exp", "log", "sin", "sqrt", "tanh"),
     "abs": device(lambda x, a, b: abs(x)),
-    "acos": device(lambda x, a, b: math.acos(x)),
-    "acosh": device(lambda x, a, b: math.acosh(x)),
-    "asin": device(lambda x, a, b: math.asin(x)),
-    "asinh": device(lambda x, a, b: math.asinh(x)),
-    "atan": device(lambda x, a, b: math.atan(x)),
-    "atanh": device(lambda x, a, b: math.atanh(x)),
     "ceil": device(lambda x, a, b: np.ceil(x)),
-    "cos": device(lambda x, a, b: math.cos(x)),
-    "cosh": device(lambda x, a, b: math.cosh(x)),
-    "erf": device(lambda x, a, b: math.erf(x)),
-    "exp": device(lambda x, a, b: math.exp(x)),
     "floor": device(lambda x, a, b: np.floor(x)),
-    "log": device(lambda x, a, b: math.log(x)),
     "neg": device(lambda x, a, b: -x),
     "reciprocal": device(lambda x, a, b: 1.0 / x),
     "round": device(lambda x, a, b: np.rint(x)),
     "rsqrt": device(lambda x, a, b: 1.0 / math.sqrt(x)),
     "sigmoid": _plain(_double_sigmoid),
     "sign": device(lambda x, a, b: 1.0 if x > 0.0 else -1.0 if x < 0.0 else x),
-    "sin": device(lambda x, a, b: math.sin(x)),
-    "sinh": device(lambda x, a, b: math.sinh(x)),
-    "sqrt": device(lambda x, a, b: math.sqrt(x)),
-    "tan": device(lambda x, a, b: math.tan(x)),
-    "tanh": device(lambda x, a, b: math.tanh(x)),
 }
-"""The same in double precision, by the C library."""
+"""The same in double precision."""
 
 _INFINITY = f32(math.inf)
 UNARY_TO_BOOL: dict[str, Callable] = {
@@ -137,9 +122,7 @@ def _float_modulo(a, b):  # type: ignore[no-untyped-def]
 
 
 BINARY_F32: dict[str, Callable] = {
-    "add": device(lambda a, b: a + b),
-    "subtract": device(lambda a, b: a - b),
-    "multiply": device(lambda a, b: a * b),
+    **ARITHMETIC,
     "divide": device(lambda a, b: a / b),
     "floor_div": device(lambda a, b: mathematics.floor(a / b)),
     "mod": _float_modulo,
@@ -147,16 +130,22 @@ BINARY_F32: dict[str, Callable] = {
     "power": device(lambda a, b: a**b),
     "maximum": mathematics.maximum,
     "minimum": mathematics.minimum,
-    "squared_difference": device(lambda a, b: (a - b) * (a - b)),
     "prelu": device(lambda x, slope: select(x < _ZERO, x * slope, x)),
 }
 
 BINARY_F64: dict[str, Callable] = {
-    **{
-        name: BINARY_F32[name]
-        for name in ("add", "subtract", "multiply", "divide", "mod", "fmod", "power", "squared_difference")
-    },
+    **{name: BINARY_F32[name] for name in (*ARITHMETIC, "divide", "mod", "fmod", "power")},
     "floor_div": device(lambda a, b: np.floor(a / b)),
     "maximum": device(lambda a, b: a if a > b or a != a else b),
     "minimum": device(lambda a, b: a if a < b or a != a else b),
 }
+
+_NONE = np.float64(0)
+BINARY_STEPS: dict[str, Callable] = {
+    **{name: BINARY_F64[name] for name in (*ARITHMETIC, "divide", "floor_div")},
+    "maximum": device(lambda a, b: max(a, b)),
+    "minimum": device(lambda a, b: min(a, b)),
+    "power": device(lambda a, b: np.float64(f32(a) ** f32(b))),
+    "prelu": device(lambda x, slope: x * slope if x < _NONE else x),
+}
+"""Functions of steps of fixed point, none of which is NaN, in double precision."""

@@ -23,28 +23,36 @@ _SUMS_IN_FLIGHT = 8
 """The number of independent sums that keep the processor busy while it reads a panel."""
 
 
+@device
+def _turned(number, begin, end, step):  # type: ignore[no-untyped-def]
+    """Return a number from a range, counted from its end in every other step."""
+    return begin + end - 1 - number if step & 1 else number
+
+
 def _product(target: Target, vectors: int) -> Any:
     """Return a function that multiplies the rows of a batch by panels `begin` to `end` of a packed matrix.
 
     Results have `columns` columns and are limited to plus and minus `limit`.
     """
+    # Every other step reads panels backwards: those read last are still in the cache, also if not all of them fit.
     width = vectors * target.lanes
     height = 2 if target.lanes == 8 or target.name == "portable" else 4
     single = single_row(target, vectors, max(1, _SUMS_IN_FLIGHT // vectors))
     several = dense_tile(target, height, vectors)
 
     @device
-    def product(rows, row_bytes, batch, depth, panels, goal, goal_bytes, begin, end, columns, limit):  # type: ignore[no-untyped-def]
+    def product(rows, row_bytes, batch, depth, panels, goal, goal_bytes, begin, end, columns, limit, step):  # type: ignore[no-untyped-def]
         """Multiply `batch` rows, `row_bytes` apart; rows of the result at `goal` are `goal_bytes` apart."""
-        for j in range(begin, end):
+        for i in range(begin, end):
+            j = _turned(i, begin, end, step)
             panel, y = panels + j * (depth + 1) * width * 4, goal + j * width * 4
             if batch == 1:
-                single(rows, 4, depth, panel, y, columns - j * width, -limit, limit)
+                single(rows, 4, depth, 0, panel, y, columns - j * width, -limit, limit)
             else:
-                for i in range((batch + height - 1) // height):
+                for row in range(0, batch, height):
                     several(
-                        rows + i * height * row_bytes, row_bytes, 4, depth, panel, panel + width * 4,
-                        y + i * height * goal_bytes, goal_bytes, batch - i * height, columns - j * width, -limit, limit,
+                        rows + row * row_bytes, row_bytes, 4, depth, panel, panel + width * 4, y + row * goal_bytes,
+                        goal_bytes, batch - row, columns - j * width, -limit, limit,
                     )  # fmt: skip
 
     return product
@@ -57,14 +65,17 @@ def _time(steps, reverse, step):
 
 
 @device
-def _take_part(count, phases, tid, nt):
-    """Return the number of threads that divide the instruction, or 0 if this thread takes no part in it.
+def _own_units(units, width, count, phases, tid, nt):
+    """Return how many threads divide an instruction, and a thread's part of the panels and of the units.
 
     Threads divide only an instruction for one phase of one step, since they synchronise only between instructions.
+    Otherwise the first one computes all of it.
     """
-    if count == 1 and phases != 3:
-        return nt
-    return 1 if tid == 0 else 0
+    parts = nt if count == 1 and phases != 3 else 1
+    if tid >= parts:
+        return 0, 0, 0, 0, 0
+    first_panel, last_panel = share((units + width - 1) // width, tid, parts)
+    return parts, first_panel, last_panel, first_panel * width, min(last_panel * width, units)
 
 
 @device
@@ -133,21 +144,21 @@ def lstm(target: Target, variant: str) -> Any:
         padded = unit_panels * width
         gate_count = 3 if coupled != 0 else 4
         gate_bytes = gate_count * padded * 4
-        parts = _take_part(count, phases, tid, nt)
+        parts, first_panel, last_panel, begin, end = _own_units(units, width, count, phases, tid, nt)
         if parts == 0:
             return
-        first_panel, last_panel = share(unit_panels, tid, parts)
-        begin, end = first_panel * width, min(last_panel * width, units)
         for step in range(first, first + count):
             time, is_last = _time(steps, reverse, step), step == steps - 1
             result = out + time * batch * features * 4
             states = hidden if projected != 0 else result
             if phases & 1:
                 before = _before(initial, out, steps, reverse, step, batch * features * 4)
-                for g in range(gate_count):
+                for i in range(gate_count):
+                    g = _turned(i, 0, gate_count, step)
                     product(
                         before, features * 4, batch, features, panels, gates, gate_bytes,
                         g * unit_panels + first_panel, g * unit_panels + last_panel, gate_count * padded, _INFINITY,
+                        step,
                     )  # fmt: skip
                 for i in range(batch):
                     new_cell = cell + i * units * 4
@@ -164,7 +175,8 @@ def lstm(target: Target, variant: str) -> Any:
             if projected != 0 and phases & 2:
                 low, high = share((projected + width - 1) // width, tid, parts)
                 product(
-                    states, units * 4, batch, units, projection, result, projected * 4, low, high, projected, out_clip
+                    states, units * 4, batch, units, projection, result, projected * 4, low, high, projected, out_clip,
+                    step,
                 )  # fmt: skip
                 if is_last and last != 0:
                     for i in range(batch):
@@ -203,21 +215,21 @@ def gru(target: Target, variant: str) -> Any:
     ):  # fmt: skip
         unit_panels = (units + width - 1) // width
         padded = unit_panels * width
-        parts = _take_part(count, phases, tid, nt)
+        parts, first_panel, last_panel, begin, end = _own_units(units, width, count, phases, tid, nt)
         if parts == 0:
             return
-        first_panel, last_panel = share(unit_panels, tid, parts)
-        begin, end = first_panel * width, min(last_panel * width, units)
         for step in range(first, first + count):
             time = _time(steps, reverse, step)
             before = _before(initial, out, steps, reverse, step, batch * units * 4)
             result = out + time * batch * units * 4
             inputs = input_gates + time * batch * padded * 12
             if phases & 1:
-                for g in range(direct_gates):
+                for i in range(direct_gates):
+                    g = _turned(i, 0, direct_gates, step)
                     product(
                         before, units * 4, batch, units, panels, gates, padded * 12,
                         g * unit_panels + first_panel, g * unit_panels + last_panel, direct_gates * padded, _INFINITY,
+                        step,
                     )  # fmt: skip
                 for i in range(batch):
                     x, sums = inputs + i * padded * 12, gates + i * padded * 12
@@ -234,7 +246,7 @@ def gru(target: Target, variant: str) -> Any:
             if not linear and phases & 2:
                 product(
                     reset_hidden, units * 4, batch, units, new_panels, gates + padded * 8,
-                    padded * 12, first_panel, last_panel, padded, _INFINITY,
+                    padded * 12, first_panel, last_panel, padded, _INFINITY, step,
                 )  # fmt: skip
                 for i in range(batch):
                     x, sums = inputs + i * padded * 12, gates + i * padded * 12

@@ -14,9 +14,10 @@ import numpy as np
 
 from isthmus.engine.native.kernels import mathematics
 from isthmus.engine.native.kernels.base import accessor, device, device_reassociated, generated, kernel, share
-from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
+from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.kernels.real_functions import BINARY_F64
+from isthmus.engine.native.kernels.storage import SIZES, reader, writer
 from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM, sums_in_float32
 from isthmus.engine.native.target import Target
@@ -104,8 +105,8 @@ def columns(target: Target, variant: str) -> Any:
 
     @kernel(COLUMNS)
     def execute(
-        output, x, outer_outputs, inner, elements, factor, kept_rank, reduced_rank, kept, kept_strides, reduced,
-        reduced_strides, tid, nt,
+        output, x, outer_outputs, inner, elements, goes_on, factor, kept_rank, reduced_rank, kept, kept_strides,
+        reduced, reduced_strides, tid, nt,
     ):  # fmt: skip
         factor = in_kind(factor)
         blocks = (inner + _BLOCK - 1) // _BLOCK
@@ -116,8 +117,9 @@ def columns(target: Target, variant: str) -> Any:
             count = min(_BLOCK, inner - column)
             y = output + (out * inner + column) * out_size
             source = x + outer_offset(kept, kept_rank, out, kept_strides) + column * size
-            for i in range(count):
-                write(y, i, neutral)
+            if not goes_on:
+                for i in range(count):
+                    write(y, i, neutral)
             # Four rows at a time: the sums are loaded and stored once for all of them.
             whole = elements - elements % 4
             r = 0

@@ -22,22 +22,45 @@ from isthmus.engine.native.kernels.base import (
     store_f32,
     write_f32,
 )
-from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
-from isthmus.engine.native.kernels.selection import report_outside
+from isthmus.engine.native.kernels.selection import locate, report_outside
+from isthmus.engine.native.kernels.storage import READ, SIZE, SIZES, WRITE, reader, writer
+from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.resize import ALONG_AXIS, BILINEAR, CROP_AND_RESIZE, GRID_SAMPLE, ROI_ALIGN
 from isthmus.engine.native.target import Target
 
 _ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
 
 
+@device
+def _between(read, a, c, d, e, k, along, down):
+    """Return element `k` between the pixels above on the left (a) and right (c), and those below (d, e)."""
+    top = multiply_add(read(c, k) - read(a, k), along, read(a, k))
+    bottom = multiply_add(read(e, k) - read(d, k), along, read(d, k))
+    return multiply_add(bottom - top, down, top)
+
+
+@device
+def _between_bytes(read, a, c, d, e, k, along, down):
+    """Return the same in integers, with weights of 11 fractional bits, rounded half up."""
+    left, lower_left = np.int32(read(a, k)), np.int32(read(d, k))
+    top = (left << 11) + (np.int32(read(c, k)) - left) * along
+    bottom = (lower_left << 11) + (np.int32(read(e, k)) - lower_left) * along
+    return ((top << 11) + (bottom - top) * down + (1 << 21)) >> 22
+
+
 @generated
 def bilinear(target: Target, variant: str) -> Any:
-    """Resize images, with tables of the indices above, below, left and right of each pixel, and their weights.
+    """Resize images, with tables of the offsets above, below, left and right of each pixel, and their weights.
 
-    Variant: the kind of the pixels.
+    Variant: the kind of the pixels; weights of bytes are integers.
     """
-    read, write, size = reader(variant, target), writer(variant, target), SIZES[variant]
+    if variant in FLOATS:
+        read, write, size = reader(variant, target), writer(variant, target), SIZES[variant]
+        weight, between = load_f32, _between
+    else:
+        read, write, size = READ[variant], WRITE[variant], SIZE[variant]
+        weight, between = load_i32, _between_bytes
 
     @kernel(BILINEAR)
     def execute(
@@ -49,17 +72,15 @@ def bilinear(target: Target, variant: str) -> Any:
             image = line // height
             row = line - image * height
             start = x + image * image_bytes
-            above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
+            above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), weight(row_weights, row)
             for column in range(width):
                 out = output + (line * width + column) * channels * size
                 # The pixels above on the left and right, then those below.
                 a, c = above + load_i64(left, column), above + load_i64(right, column)
                 d, e = below + load_i64(left, column), below + load_i64(right, column)
-                along = load_f32(pixel_weights, column)
+                along = weight(pixel_weights, column)
                 for k in range(channels):
-                    top = multiply_add(read(c, k) - read(a, k), along, read(a, k))
-                    bottom = multiply_add(read(e, k) - read(d, k), along, read(d, k))
-                    write(out, k, multiply_add(bottom - top, down, top))
+                    write(out, k, between(read, a, c, d, e, k, along, down))
 
     return execute
 
@@ -204,10 +225,8 @@ def crop_and_resize(target: Target, variant: str) -> Any:
             corners = boxes + box * 16
             y = _crop_place(read_f32(corners, 0), read_f32(corners, 2), row, out_height, height)
             place_x = _crop_place(read_f32(corners, 1), read_f32(corners, 3), column, out_width, width)
-            index = load_index(indices, box)
-            wanted = index + batch if index < 0 else index
-            index = max(0, min(wanted, batch - 1))
-            wrong |= index ^ wanted
+            index, outside_batch = locate(load_index(indices, box), batch, 1)
+            wrong |= outside_batch
             image = x + index * height * width * channels * 4
             out = output + pixel * channels * 4
             if not (_inside(y, height) and _inside(place_x, width)):
@@ -283,9 +302,8 @@ def roi_align(
         start_y, cell_y = _cell(top, bottom, ratio_y, out_height, aligned)
         start_x, cell_x = _cell(left, right, ratio_x, out_width, aligned)
         count_y, count_x = _samples(samples_y, cell_y), _samples(samples_x, cell_x)
-        wanted = np.int64(load_i32(indices, index))
-        own = max(0, min(wanted, batch - 1))
-        outside |= own ^ wanted
+        own, wrong = locate(load_i32(indices, index), batch, 0)
+        outside |= wrong
         image = x + own * height * width * channels * 4
         out = output + pixel * channels * 4
         for k in range(channels):

@@ -15,7 +15,7 @@ from isthmus.engine.native.kernels.gemm import divide_work
 from isthmus.engine.native.words import Signature
 
 
-def _stager(fill: Callable, copy: Callable) -> Any:
+def stager(fill: Callable, copy: Callable) -> Any:
     """Return the function that copies input rows into work space; `fill` and `copy` are those of `segments_kernel`."""
 
     @device
@@ -23,8 +23,11 @@ def _stager(fill: Callable, copy: Callable) -> Any:
         """Copy the input rows under `count` results, whose first window begins at row `top` and column `left`.
 
         Elements outside the image become `padding`; `zero` is the zero point that is subtracted from widened bytes.
+        In `rows`: `pixel` and `pitch` are the bytes from one pixel of the image, or one staged row, to the next; `span`
+        is the width of a window in pixels; `form` is 1 for a plain copy, else that of `quantized_product.row_form`.
         """
         height, width, pixel, channels, form, pitch, stride, span, kernel_height, dilation = rows
+        # Forms 3 and 4 widen bytes to 16 bits.
         size = 2 if form >= 3 else 1
         needed = (count - 1) * stride + span
         before = min(max(-left, 0), needed)
@@ -48,12 +51,12 @@ def _stager(fill: Callable, copy: Callable) -> Any:
     return stage
 
 
-def _by_columns(tiles: list[Any], lanes: int) -> Any:
+def by_columns(tiles: list[Any], lanes: int) -> Any:
     """Return a function that calls the tile of 1, 2 ... vectors that holds the present columns, with a tuple."""
     widest = tiles[-1]
     if len(tiles) == 1:
         return device(lambda present, arguments: widest(*arguments))
-    narrower, least = _by_columns(tiles[:-1], lanes), (len(tiles) - 1) * lanes
+    narrower, least = by_columns(tiles[:-1], lanes), (len(tiles) - 1) * lanes
 
     @device
     def call(present, arguments):
@@ -91,20 +94,21 @@ def segments_kernel(
         Whether a tile reads only the channels that are its columns.
     """
     width = len(tiles) * lanes
-    call, stage = _by_columns(tiles, lanes), _stager(fill, copy)
-    has_row = "out_row" in signature.at
+    call, stage = by_columns(tiles, lanes), stager(fill, copy)
+    has_row, has_groups = "out_row" in signature.at, "panel_columns" in signature.at
 
     @kernel(signature)
     def execute(
         x, y, weights, offsets, work, work_bytes, rows, height, width_in, pixel, channels, out_height, out_width,
         out_pixel, columns, kernel_h, span, stride_h, stride_w, dilation_h, top, left, taps, groups, panel_bytes,
         segment, staged, pitch, distance, padding, zero, least, most, few_rows, instruction, tid, nt, input_zero=0,
-        flip=0, out_row=0, block=0, blocks=0, scaling=0, image_step=0, result_step=0,
+        flip=0, out_row=0, block=0, blocks=0, scaling=0, image_step=0, result_step=0, panel_columns=0, panel_input=0,
     ):  # fmt: skip
         own_work = work + tid * work_bytes
         row_bytes = out_row if has_row else out_width * out_pixel
         windows = height, width_in, pixel, channels, staged, pitch, stride_w, span, kernel_h, dilation_h
-        segments, panels = (out_width + segment - 1) // segment, (columns + width - 1) // width
+        wide = panel_columns if has_groups else width
+        segments, panels = (out_width + segment - 1) // segment, (columns + wide - 1) // wide
         first_unit, last_unit, first_panel, last_panel = divide_work(rows * segments, panels, few_rows, tid, nt)
         if first_panel == last_panel:
             return
@@ -126,9 +130,11 @@ def segments_kernel(
                 source = image + (first_row * width_in + first_column) * pixel
             result = y + row * row_bytes + begin * out_pixel
             for panel in range(first_panel, last_panel):
-                column = panel * width
+                column = panel * wide
                 place, packed = result + column * item, weights + panel * panel_bytes
-                first = source + column * item if depthwise else source
+                wanted, first = min(columns - column, wide), source + panel * panel_input
+                if depthwise:
+                    first = source + column * item
                 done = 0
                 while done < count:
                     present = min(tile_rows, count - done)
@@ -138,9 +144,9 @@ def segments_kernel(
                     last = rest(
                         zero, least, most, flip, block, blocks, scales + done * result_step, result_step, instruction
                     )
-                    call(columns - column, (
+                    call(wanted, (
                         first + done * distance, distance, offsets, packed, place + done * out_pixel, out_pixel,
-                        present, columns - column, taps, groups, *last,
+                        present, wanted, taps, groups, *last,
                     ))  # fmt: skip
                     done += tile_rows
 

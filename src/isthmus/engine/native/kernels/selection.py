@@ -13,8 +13,8 @@ import numpy as np
 
 from isthmus.compiled.instructions import atomic_store
 from isthmus.engine.native.control import CONTROL, FAULT
-from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import (
+    accessor,
     copy_bytes,
     device,
     generated,
@@ -25,31 +25,15 @@ from isthmus.engine.native.kernels.base import (
     store_i32,
     word,
 )
+from isthmus.engine.native.kernels.conversions import number_type
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset
 from isthmus.engine.native.kernels.movement import mover
-from isthmus.engine.native.signatures.selection import (
-    ARGUMENT,
-    GATHER,
-    GATHER_ELEMENTS,
-    GATHER_ND,
-    NON_ZERO,
-    ONE_HOT,
-    REVERSE_SEQUENCE,
-    SCATTER_ELEMENTS,
-    SCATTER_ND,
-    TOP_K,
-)
+from isthmus.engine.native.signatures import selection as declared
 from isthmus.engine.native.target import Target
-
-_NUMPY = {"f32": np.float32, "f64": np.float64} | {
-    f"{letter}{bits}": np.dtype(f"{name}{bits}").type
-    for letter, name in (("i", "int"), ("u", "uint"))
-    for bits in (8, 16, 32, 64)
-}
 
 
 @device
-def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
+def _count_from_end(index, size, from_end):  # type: ignore[no-untyped-def]
     """Return an index, counted from the end if it is negative and `from_end` is 1."""
     index = np.int64(index)
     # The shift makes every bit the sign bit, and the product is constant within a loop: there is no branch.
@@ -57,9 +41,11 @@ def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
 
 
 @device
-def _nearest(index, size):  # type: ignore[no-untyped-def]
-    """Return the valid index that is nearest to an index."""
-    return max(0, min(index, size - 1))
+def locate(index, size, from_end):  # type: ignore[no-untyped-def]
+    """Return the valid index that is nearest to an index, and bits that are nonzero if it is outside its axis."""
+    counted = _count_from_end(index, size, from_end)
+    nearest = max(0, min(counted, size - 1))
+    return nearest, nearest ^ counted
 
 
 @generated
@@ -69,19 +55,18 @@ def gather(target: Target, variant: str) -> Any:
     Variant: ``kind_size``, the kind of the indices and the bytes of a slice, or ``run`` for any number.
     """
     kind, _, length_text = variant.partition("_")
-    load_index, sized = getattr(base, f"load_{kind}"), length_text != "run"
+    load_index, sized = accessor("load", kind), length_text != "run"
     size = int(length_text) if sized else 0
     move = mover(size) if sized else device(lambda goal, source: None)
 
-    @kernel(GATHER)
+    @kernel(declared.GATHER)
     def execute(output, x, indices, outer_count, count, axis_size, length, from_end, bases, instruction, tid, nt):
         first, last = share(outer_count * count, tid, nt)
         outside = 0
         for piece in range(first, last):
             outer = piece // count
-            wanted = _counted(load_index(indices, piece - outer * count), axis_size, from_end)
-            index = _nearest(wanted, axis_size)
-            outside |= index ^ wanted
+            index, wrong = locate(load_index(indices, piece - outer * count), axis_size, from_end)
+            outside |= wrong
             goal = output + piece * length
             source = x + (outer * axis_size + index) * length
             if sized:
@@ -100,19 +85,18 @@ def gather_elements(target: Target, variant: str) -> Any:
     The strides are the input's, with 0 for the axis.
     """
     kind, _, size_text = variant.partition("_")
-    load_index, size = getattr(base, f"load_{kind}"), int(size_text)
+    load_index, size = accessor("load", kind), int(size_text)
     move = mover(size)
 
-    @kernel(GATHER_ELEMENTS)
+    @kernel(declared.GATHER_ELEMENTS)
     def execute(
         output, x, indices, elements, axis_size, axis_stride, from_end, rank, dims, strides, bases, instruction, tid, nt
     ):
         first, last = share(elements, tid, nt)
         outside = 0
         for i in range(first, last):
-            wanted = _counted(load_index(indices, i), axis_size, from_end)
-            index = _nearest(wanted, axis_size)
-            outside |= index ^ wanted
+            index, wrong = locate(load_index(indices, i), axis_size, from_end)
+            outside |= wrong
             source = x + outer_offset(dims, rank, i, strides) + index * axis_stride
             move(output + i * size, source)
         report_outside(instruction, bases, outside)
@@ -126,9 +110,8 @@ def _tuple_offset(load_index, indices, tuple_number, depth, sizes, strides, from
     offset = outside = 0
     for d in range(depth):
         size = word(sizes, d)
-        wanted = _counted(load_index(indices, tuple_number * depth + d), size, from_end)
-        index = _nearest(wanted, size)
-        outside |= index ^ wanted
+        index, wrong = locate(load_index(indices, tuple_number * depth + d), size, from_end)
+        outside |= wrong
         offset += index * word(strides, d)
     return offset, outside
 
@@ -136,9 +119,9 @@ def _tuple_offset(load_index, indices, tuple_number, depth, sizes, strides, from
 @generated
 def gather_nd(target: Target, variant: str) -> Any:
     """Gather slices by tuples of indices. Variant: the kind of the indices."""
-    load_index = getattr(base, f"load_{variant}")
+    load_index = accessor("load", variant)
 
-    @kernel(GATHER_ND)
+    @kernel(declared.GATHER_ND)
     def execute(
         output, x, indices, tuples, batch_tuples, batch_bytes, length, from_end, depth, sizes, strides, bases,
         instruction, tid, nt,
@@ -157,7 +140,7 @@ def gather_nd(target: Target, variant: str) -> Any:
 
 def _reductions(name: str, kind: str) -> Callable:
     """Return the function of an old and a new element whose result is stored."""
-    convert = _NUMPY[kind]
+    convert = number_type(kind)
     return {
         "none": device(lambda old, new: new),
         "add": device(lambda old, new: convert(old + new)),
@@ -174,10 +157,10 @@ def scatter_nd(target: Target, variant: str) -> Any:
     The output already holds the input. Each thread processes its part of every slice, in the order of the indices.
     """
     index, kind, name = variant.split("_")
-    load_index, combine, size = getattr(base, f"load_{index}"), _reductions(name, kind), SIZES[kind]
-    load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
+    load_index, combine, size = accessor("load", index), _reductions(name, kind), SIZES[kind]
+    load, store = accessor("load", kind), accessor("store", kind)
 
-    @kernel(SCATTER_ND)
+    @kernel(declared.SCATTER_ND)
     def execute(output, indices, updates, tuples, length, from_end, depth, sizes, strides, bases, instruction, tid, nt):
         first, last = share(length, tid, nt)
         if first == last:
@@ -202,10 +185,10 @@ def scatter_elements(target: Target, variant: str) -> Any:
     The output already holds the input. One thread does all the work, in order.
     """
     index, kind, name = variant.split("_")
-    load_index, combine = getattr(base, f"load_{index}"), _reductions(name, kind)
-    load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
+    load_index, combine = accessor("load", index), _reductions(name, kind)
+    load, store = accessor("load", kind), accessor("store", kind)
 
-    @kernel(SCATTER_ELEMENTS)
+    @kernel(declared.SCATTER_ELEMENTS)
     def execute(
         output, indices, updates, elements, axis_size, axis_stride, from_end, rank, dims, strides, bases, instruction,
         tid, nt,
@@ -214,9 +197,8 @@ def scatter_elements(target: Target, variant: str) -> Any:
             return
         outside = 0
         for i in range(elements):
-            wanted = _counted(load_index(indices, i), axis_size, from_end)
-            position = _nearest(wanted, axis_size)
-            outside |= position ^ wanted
+            position, wrong = locate(load_index(indices, i), axis_size, from_end)
+            outside |= wrong
             goal = output + outer_offset(dims, rank, i, strides) + position * axis_stride
             store(goal, 0, combine(load(goal, 0), load(updates, i)))
         report_outside(instruction, bases, outside)
@@ -228,19 +210,19 @@ def scatter_elements(target: Target, variant: str) -> Any:
 def one_hot(target: Target, variant: str) -> Any:
     """Write one of two values for each class. Variant: ``index_size``."""
     index, _, size_text = variant.partition("_")
-    load_index, size = getattr(base, f"load_{index}"), int(size_text)
-    store = getattr(base, f"store_{ {1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64'}[size] }")
+    load_index, size = accessor("load", index), int(size_text)
+    store = accessor("store", f"u{8 * size}")
 
-    @kernel(ONE_HOT)
+    @kernel(declared.ONE_HOT)
     def execute(output, indices, outer_count, depth, inner, on, off, from_end, tid, nt):
         first, last = share(outer_count * depth, tid, nt)
         for line in range(first, last):
             outer = line // depth
-            wanted = line - outer * depth
+            position = line - outer * depth
             goal = output + line * inner * size
             for i in range(inner):
-                hot = _counted(load_index(indices, outer * inner + i), depth, from_end)
-                store(goal, i, on if hot == wanted else off)
+                hot = _count_from_end(load_index(indices, outer * inner + i), depth, from_end)
+                store(goal, i, on if hot == position else off)
 
     return execute
 
@@ -252,9 +234,9 @@ def reverse_sequence(target: Target, variant: str) -> Any:
     The input is seen as [outer, first, middle, second, length], where first and second are the axes of batch and time,
     in either order.
     """
-    load_index = getattr(base, f"load_{variant}")
+    load_index = accessor("load", variant)
 
-    @kernel(REVERSE_SEQUENCE)
+    @kernel(declared.REVERSE_SEQUENCE)
     def execute(
         output, x, lengths, outer_count, first, middle, second, length, time_first, bases, instruction, tid, nt
     ):
@@ -267,9 +249,8 @@ def reverse_sequence(target: Target, variant: str) -> Any:
             rest //= middle
             i, outer = rest % first, rest // first
             time, batch = (i, j) if time_first else (j, i)
-            wanted = np.int64(load_index(lengths, batch))
-            count = max(0, min(wanted, steps))
-            outside |= count ^ wanted
+            count, wrong = locate(load_index(lengths, batch), steps + 1, 0)
+            outside |= wrong
             time = count - 1 - time if time < count else time
             i, j = (time, j) if time_first else (i, time)
             row = (outer * first + i) * middle + m
@@ -292,10 +273,10 @@ def argument(target: Target, variant: str) -> Any:
     The first of equal elements wins; NaN beats everything, as in numpy.
     """
     name, kind, index = variant.split("_")
-    load, size, better = getattr(base, f"load_{kind}"), SIZES[kind], _better(name == "max")
-    store, index_size = getattr(base, f"store_{index}"), SIZES[index]
+    load, size, better = accessor("load", kind), SIZES[kind], _better(name == "max")
+    store, index_size = accessor("store", index), SIZES[index]
 
-    @kernel(ARGUMENT)
+    @kernel(declared.ARGUMENT)
     def execute(output, x, outer_count, length, inner, tid, nt):
         first, last = share(outer_count * inner, tid, nt)
         for line in range(first, last):
@@ -318,12 +299,10 @@ def top_k(target: Target, variant: str) -> Any:
     A sorted list of the best so far is kept in the outputs. Equal elements keep their order.
     """
     name, kind, index = variant.split("_")
-    load, store, size, better = (
-        getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}"), SIZES[kind], _better(name == "max")
-    )  # fmt: skip
-    load_index, store_index, index_size = getattr(base, f"load_{index}"), getattr(base, f"store_{index}"), SIZES[index]
+    load, store, size, better = accessor("load", kind), accessor("store", kind), SIZES[kind], _better(name == "max")
+    load_index, store_index, index_size = accessor("load", index), accessor("store", index), SIZES[index]
 
-    @kernel(TOP_K)
+    @kernel(declared.TOP_K)
     def execute(values, indices, x, rows, length, k, tid, nt):
         first, last = share(rows, tid, nt)
         for row in range(first, last):
@@ -346,7 +325,7 @@ def top_k(target: Target, variant: str) -> Any:
     return execute
 
 
-@kernel(NON_ZERO)
+@kernel(declared.NON_ZERO)
 def non_zero(output, x, elements, room, rank, dims, tid, nt):
     """Write the coordinates of each true element in order, as far as there is room; other rows are -1.
 

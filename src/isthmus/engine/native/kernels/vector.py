@@ -160,7 +160,7 @@ class VectorCode:
 
     def load_as(self, kind: str, address: Any, offset: int = 0, mask: Any = None) -> Any:
         """Load a vector of floats that memory holds as `kind`: f32, f16 or bf16; with a mask, only those lanes."""
-        stored = self.floats if kind == "f32" else vector_type(I16, self.lanes)
+        stored = self.floats if kind == "f32" else vector_type(half.STORED[kind], self.lanes)
         if mask is None:
             value = self.load(address, stored, offset)
         else:

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.engine.native.lowering import winograd
 from isthmus.engine.native.lowering.depthwise import depth_wise_effort, depth_wise_work, emit_depth_wise, is_depth_wise
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.float_nibbles import FloatNibbles, float_nibbles, stays_packed, work_bytes
+from isthmus.engine.native.lowering.float_nibbles import (
+    FloatNibbles,
+    float_nibbles,
+    scale_block,
+    stays_packed,
+    work_bytes,
+)
+from isthmus.engine.native.lowering.grouped_convolution import emit_grouped, grouped_work, suits_groups
 from isthmus.engine.native.lowering.matmul import (
     MatrixProduct,
     emit_product,
@@ -22,18 +30,18 @@ from isthmus.engine.native.lowering.matmul import (
     stored_bias,
     without_common_floats,
 )
-from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels
+from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, form_ending, limits, pack_panels
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import KINDS, SIZES
 from isthmus.engine.native.target import Target
-from isthmus.graph import Tensor
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.geometry.phases import Phase, phases
 from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
 
 _LONG_RUN = 32
-"""The channels from which the runs of single taps are long enough."""
+"""The number of channels from which single pixels are long enough runs of memory to be read one by one as taps."""
 _LIST_BYTES = 64 << 10
 _COPY_BYTES = 256 << 10
 """The largest sizes of a thread's lists of addresses and of its copies of windows."""
@@ -53,7 +61,7 @@ class ConvBlocking:
         Whether a tap is a whole row of the kernel; else it is one pixel.
     work_bytes
         The size of a thread's work space: for lists, for copies of windows that cross an edge of the input, and for
-        windows that are converted from 16 bits.
+        windows that are converted from smaller floats.
     """
 
     tile: PanelTile
@@ -86,21 +94,15 @@ class ConvBlocking:
             max(1, _COPY_BYTES // divisor // max(1, copy_bytes * tile.rows)),
             -(-window.pixels // tile.rows),
         )
-        if size == 2:
+        if size < 4:
             block = min(block, tile.staged_block(window.pixels, window.depth, filters, target))
         pixels = block * tile.rows
         # At most `crossing` windows of each output row that the block touches.
         copies = min(pixels, crossing * ((pixels - 2) // window.out[2] + 2)) if copy_bytes else 0
         # Each window in float32, and its address, after what it takes to align them.
-        staged = pixels * (window.depth * 4 + 8) + 64 if size == 2 else 0
+        staged = pixels * (window.depth * 4 + 8) + 64 if size < 4 else 0
         nbytes = block * list_bytes + copies * copy_bytes + staged
         return ConvBlocking(tile, block, whole_rows, -(-nbytes // 64) * 64)
-
-
-def _weights(step: Step) -> Tensor:
-    tensor = step.inputs[1]
-    assert tensor is not None
-    return tensor
 
 
 def _bias(step: Step) -> np.ndarray | None:
@@ -122,11 +124,9 @@ def _emit_window(
     e: Emitter, window: ConvWindow, weights: np.ndarray | FloatNibbles, bias: np.ndarray | None, source: Operand,
     result: Operand, steps: tuple[int, int, int, int], clamp: tuple[float, float] | None, kind: str,
 ) -> None:  # fmt: skip
-    """Emit a convolution by address lists, of elements of a kind: f32, f16 or bf16.
-
-    `steps` are the bytes between batches, planes, rows and pixels of the result, which need not be dense: a phase of a
-    transposed convolution writes only some pixels.
-    """
+    """Emit a convolution by address lists, of elements of a kind: f32, f16 or bf16."""
+    # `steps` are the bytes between batches, planes, rows and pixels of the result, which need not be dense: a phase of
+    # a transposed convolution writes only some pixels.
     size = SIZES[kind]
     cut, groups = ConvBlocking.of(window, e.target, size), window.groups
     width = cut.tile.width(e.target)
@@ -136,40 +136,18 @@ def _emit_window(
     least, most = limits(clamp)
     # The sums of 16-bit results are not divided: they would wait in the result, and be rounded there.
     divided = cut.tile.depth_block(window.depth, run, e.target)
-    kernel, work_bytes, more = "indirect", cut.work_bytes, {}
-    if isinstance(weights, FloatNibbles):
-        kernel, work_bytes = "indirect_nibbles", _window_work(window, e.target, size, True)
-        more = {"block": weights.scale_block(window.depth), "floats": cut.work_bytes}
+    nibbles = weights if isinstance(weights, FloatNibbles) else None
     e.emit(
-        f"convolution:{kernel}.{cut.tile.variant}{'' if kind == 'f32' else '_' + kind}",
-        x=source,
-        panels=e.constant(np.stack(packed)),
-        result=result,
-        zeros=e.constant(np.zeros(run * size, np.uint8)),
-        work=e.work(),
-        work_bytes=work_bytes,
-        tile_block=cut.block,
-        batches=window.batches,
-        size=window.size,
-        out=window.out,
-        kernel=window.kernel,
-        stride=window.stride,
-        dilation=window.dilation,
-        pad=window.pad,
-        pixel=window.channels * size,
-        channels=channels,
-        groups=groups,
-        x_group=channels * size,
-        panel_group=packed[0].nbytes,
-        y_group=filters * size,
-        columns=filters,
-        y_strides=steps,
-        whole_rows=int(cut.whole_rows),
+        f"convolution:indirect.{cut.tile.variant}{form_ending(kind, nibbles is not None)}", x=source,
+        panels=e.constant(np.stack(packed)), result=result, zeros=e.constant(np.zeros(run * size, np.uint8)),
+        work=e.work(), work_bytes=_window_work(window, e.target, size, nibbles is not None), tile_block=cut.block,
+        batches=window.batches, size=window.size, out=window.out, kernel=window.kernel, stride=window.stride,
+        dilation=window.dilation, pad=window.pad, pixel=window.channels * size, channels=channels, groups=groups,
+        x_group=channels * size, panel_group=packed[0].nbytes, y_group=filters * size, columns=filters,
+        y_strides=steps, whole_rows=int(cut.whole_rows),
         tap_block=divided if kind == "f32" else -(-window.depth // run),
-        least=least,
-        most=most,
-        **more,
-    )
+        block=scale_block(nibbles, window.depth), floats=cut.work_bytes, least=least, most=most,
+    )  # fmt: skip
 
 
 def _panels(
@@ -180,13 +158,13 @@ def _panels(
     part = slice(group * filters, (group + 1) * filters)
     own = None if bias is None else bias[part]
     if isinstance(weights, FloatNibbles):
-        return weights.arranged(lambda a: a.reshape(window.depth, -1)[:, part]).panels(own, width)
+        return weights.rearrange(lambda a: a.reshape(window.depth, -1)[:, part]).panels(own, width)
     return pack_panels(weights.reshape(window.depth, -1)[:, part], own, width)
 
 
 def _has_nibbles(step: Step) -> bool:
     """Return whether the weights of a convolution are stored as 4-bit ones."""
-    weights = _weights(step)
+    weights = operand(step, 1)
     # The input channels of all groups are one axis of the weights of a transposed convolution.
     if step.op.startswith("Transpose") and int(step.params["group"]) > 1:
         return False
@@ -195,14 +173,12 @@ def _has_nibbles(step: Step) -> bool:
 
 def _nibbles(step: Step) -> FloatNibbles | None:
     """Return the weights of a convolution as 4-bit ones, if they are stored so."""
-    return float_nibbles(_weights(step)) if _has_nibbles(step) else None
+    return float_nibbles(operand(step, 1)) if _has_nibbles(step) else None
 
 
 def _window_work(window: ConvWindow, target: Target, size: int, nibbles: bool) -> int:
-    """Return a thread's work space for a convolution by address lists of elements of `size` bytes.
-
-    With `nibbles`, parts of 4-bit weights follow the lists as floats.
-    """
+    """Return a thread's work space for a convolution by address lists of elements of `size` bytes."""
+    # With `nibbles`, parts of 4-bit weights follow the lists as floats.
     cut = ConvBlocking.of(window, target, size)
     if not nibbles:
         return cut.work_bytes
@@ -216,15 +192,20 @@ def _result_steps(out: tuple[int, ...], pixel: int) -> tuple[int, int, int, int]
 
 
 def _emit(step: Step, e: Emitter) -> None:
-    """Emit a convolution by the kernel for depth-wise ones, as a matrix product, or by address lists."""
+    """Emit a convolution by Winograd's or the depth-wise kernels, as a matrix product, or by address lists."""
     source, result = step.inputs[0], step.outputs[0]
     if result.elements == 0:
         return
-    window, weights, nibbles, bias = window_of(step), _weights(step).data, _nibbles(step), _bias(step)
+    if step.winograd:
+        winograd.emit(step, e)
+        return
+    window, weights, nibbles, bias = window_of(step), operand(step, 1).data, _nibbles(step), _bias(step)
     assert weights is not None
     kind = KINDS[result.dtype]
     if is_depth_wise(window):
         emit_depth_wise(e, window, weights, bias, e.at(source), e.at(result), step.clamp, kind)
+    elif nibbles is None and kind == "f32" and suits_groups(window, e.target):
+        emit_grouped(step, e, bias)
     elif window.is_product:
         product = _as_product(window, e.target, kind)
         panels = _panels(weights if nibbles is None else nibbles, window, 0, bias, product.tile.width(e.target))
@@ -247,9 +228,13 @@ def _work(step: Step, target: Target, threads: int) -> int:
     window = window_of(step)
     if window.pixels == 0:
         return 0
+    if step.winograd:
+        return winograd.work_bytes(step, target, threads)
     if is_depth_wise(window):
         return depth_wise_work(window, target, threads)
     kind, nibbles = KINDS[step.outputs[0].dtype], _has_nibbles(step)
+    if not nibbles and kind == "f32" and suits_groups(window, target):
+        return grouped_work(window, target) * threads
     if window.is_product:
         return product_work(_as_product(window, target, kind), target, nibbles) * threads
     return _window_work(window, target, SIZES[kind], nibbles) * threads
@@ -269,7 +254,7 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
 
 def _emit_transposed(step: Step, e: Emitter) -> None:
     """Emit a plain convolution for each phase of the stride, with the taps of the kernel that this phase uses."""
-    source, result, weights = step.inputs[0], step.outputs[0], _weights(step).data
+    source, result, weights = step.inputs[0], step.outputs[0], operand(step, 1).data
     assert source is not None
     assert weights is not None
     if result.elements == 0:
@@ -293,7 +278,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
         # A phase without taps writes only the bias: its window has one tap, far outside the input.
         taps: np.ndarray | FloatNibbles
         if all(phase.kernel_index):
-            taps = taps_of(phase)(weights) if nibbles is None else nibbles.arranged(taps_of(phase))
+            taps = taps_of(phase)(weights) if nibbles is None else nibbles.rearrange(taps_of(phase))
         else:
             taps = np.zeros((*phase.window.kernel, channels // groups, filters), weights.dtype)
         offset = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel

@@ -40,13 +40,13 @@ class _Change:
 
     Attributes
     ----------
-    wanted
+    values
         For each changed instruction, all words that it has afterwards.
     words
         How many words change in all of them.
     """
 
-    wanted: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    values: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     words: int = 0
 
 
@@ -59,7 +59,7 @@ class Varied:
     labels: list[str]
 
 
-def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
+def encode_deltas(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
     """Return the table of instructions; `kernels` numbers their names, and the changing kernel is added to it."""
     repeat = {kernels.get(REPEAT, -1), kernels.get(PIPELINE, -1)}
     places = _changing_words(instructions, repeat)
@@ -69,7 +69,7 @@ def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Vari
     return _laid_out(rows, kernels.get(VARY, -1), places)
 
 
-def _grouped(instructions: Sequence[Instruction], repeat: Collection[int]) -> Iterator[Sequence[Instruction]]:
+def _group(instructions: Sequence[Instruction], repeat: Collection[int]) -> Iterator[Sequence[Instruction]]:
     """Yield the instructions in order, those of a repetition together; `repeat` has the repeating kernels' numbers."""
     at = 0
     while at < len(instructions):
@@ -84,7 +84,7 @@ def _changing_words(instructions: Sequence[Instruction], repeat: Collection[int]
     # The words of each instruction in the order of tiles, without immediate repetitions.
     forms: dict[Key, list[tuple[int, ...]]] = {}
     excluded: set[Key] = set()
-    for together in _grouped(instructions, repeat):
+    for together in _group(instructions, repeat):
         group: dict[Key, tuple[int, ...]] = {}
         for one in together:
             key = one.kernel, one.label
@@ -92,18 +92,18 @@ def _changing_words(instructions: Sequence[Instruction], repeat: Collection[int]
             if one.kernel in repeat or group.setdefault(key, one.words) != one.words:
                 excluded.add(key)
         for key, words in group.items():
-            known = forms.setdefault(key, [])
-            if not known or known[-1] != words:
-                known.append(words)
+            seen = forms.setdefault(key, [])
+            if not seen or seen[-1] != words:
+                seen.append(words)
     changing: dict[Key, tuple[int, ...]] = {}
-    for key, known in forms.items():
-        length = len(known[0])
-        if key in excluded or len(known) < 2 or length > MAX_WORDS or any(len(words) != length for words in known):
+    for key, seen in forms.items():
+        length = len(seen[0])
+        if key in excluded or len(seen) < 2 or length > MAX_WORDS or any(len(words) != length for words in seen):
             continue
-        places = tuple(place for place in range(length) if len({words[place] for words in known}) > 1)
+        places = tuple(place for place in range(length) if len({words[place] for words in seen}) > 1)
         # A change costs two words, the new words and a part of a row; it saves all words of a form but the first.
         change = 8 * (2 + len(places)) + _A_ROW // _TOGETHER
-        if len(places) <= MAX_LIST and len(known) * change < 8 * length * (len(set(known)) - 1):
+        if len(places) <= MAX_LIST and len(seen) * change < 8 * length * (len(set(seen)) - 1):
             changing[key] = places
     return changing
 
@@ -111,23 +111,21 @@ def _changing_words(instructions: Sequence[Instruction], repeat: Collection[int]
 def _with_changes(
     instructions: Sequence[Instruction], repeat: Collection[int], places: dict[Key, tuple[int, ...]]
 ) -> list[Instruction | _Change]:
-    """Return the instructions with changes before them; one change serves as many instructions as it can precede.
-
-    It cannot precede an instruction that was used since, with the words that it had before.
-    """
+    """Return the instructions with changes before them; `places` has the indices of the words that change."""
+    # New words join the latest change, unless that is full or the instruction was executed after it with its old words.
     now: dict[Key, tuple[int, ...]] = {}
     rows: list[Instruction | _Change] = []
     change, used = _Change(), set[Key]()
-    for together in _grouped(instructions, repeat):
+    for together in _group(instructions, repeat):
         for one in together:
             key = one.kernel, one.label
             if key not in places or now.get(key) == one.words:
                 continue
-            full = len(change.wanted) == MAX_LIST or change.words + len(places[key]) > MAX_LIST
-            if not change.wanted or full or key in used:
+            full = len(change.values) == MAX_LIST or change.words + len(places[key]) > MAX_LIST
+            if not change.values or full or key in used:
                 change, used = _Change(), set()
                 rows.append(change)
-            change.wanted[key] = now[key] = one.words
+            change.values[key] = now[key] = one.words
             change.words += len(places[key])
         used.update((one.kernel, one.label) for one in together)
         rows += together
@@ -135,10 +133,8 @@ def _with_changes(
 
 
 def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tuple[int, ...]]) -> Varied:
-    """Return the rows as a table: instructions with equal or changing words use those of the first one.
-
-    `vary` is the number of the changing kernel, `places` has the indices of the words that change.
-    """
+    """Return the rows as a table: instructions with equal or changing words use those of the first one."""
+    # `vary` is the number of the changing kernel, `places` has the indices of the words that change.
     # First the index of each instruction's words, since a change may refer to instructions after it; then the words.
     starts: dict[Key | tuple[int, tuple[int, ...]], int] = {}
     begins: list[int] = []
@@ -146,7 +142,7 @@ def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tu
     for row in rows:
         if isinstance(row, _Change):
             begins.append(end)
-            end += 2 + 2 * len(row.wanted) + row.words
+            end += 2 + 2 * len(row.values) + row.words
             continue
         key = row.kernel, row.label
         begin = starts.setdefault(key if key in places else (row.kernel, row.words), end)
@@ -158,9 +154,9 @@ def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tu
         if isinstance(row, _Change):
             words = KERNELS[VARY].encode(
                 {
-                    "firsts": [starts[key] for key in row.wanted],
-                    "masks": [sum(1 << place for place in places[key]) for key in row.wanted],
-                    "values": [words[place] for key, words in row.wanted.items() for place in places[key]],
+                    "firsts": [starts[key] for key in row.values],
+                    "masks": [sum(1 << place for place in places[key]) for key in row.values],
+                    "values": [words[place] for key, words in row.values.items() for place in places[key]],
                 }
             )
             result.table.append((vary, begin, 1))

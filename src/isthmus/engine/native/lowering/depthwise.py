@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Effort, Emitter
-from isthmus.engine.native.lowering.panels import limits
+from isthmus.engine.native.lowering.panels import form_ending, limits
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.depthwise import SPECIAL, TILES
 from isthmus.engine.native.signatures.elementwise import SIZES
@@ -53,10 +53,8 @@ def is_depth_wise(window: ConvWindow) -> bool:
 
 
 def _axes(window: ConvWindow, target: Target, size: int = 4) -> tuple[Axis, Axis]:
-    """Return the outer axis, and the inner one, along which a tile's outputs are neighbours (see `_is_upright`).
-
-    Elements of inputs, outputs and weights have `size` bytes.
-    """
+    """Return the outer axis, and the inner one, along which a tile's outputs are neighbours (see `_is_upright`)."""
+    # Elements of inputs, outputs and weights have `size` bytes.
     pixel, padded = window.channels * size, -(-window.channels // target.lanes) * target.lanes * size
     # For height and width: `step`, `out_step` and `weight_step`.
     steps = {1: (window.size[2] * pixel, window.out[2] * pixel, window.kernel[2] * padded), 2: (pixel, pixel, padded)}
@@ -77,9 +75,8 @@ def _is_upright(window: ConvWindow) -> bool:
 
 
 def _variant(axis: Axis, part_of_image: bool) -> str:
-    """Return the kernel's variant for the axis that tiles run along: with the largest tile that fits, and, if there is
-    one, for this kernel width and stride.
-    """
+    """Return the kernel's variant for the axis that tiles run along, with the largest tile that fits."""
+    # Some kernel widths and strides have a variant of their own.
     special = axis.dilation == 1 and (axis.kernel, axis.stride) in SPECIAL
     # Short tiles are for narrow parts of large images. A whole image that is this narrow is small, so they do not pay.
     for tile in TILES if part_of_image else TILES[:1]:
@@ -100,9 +97,9 @@ def depth_wise_work(window: ConvWindow, target: Target, threads: int) -> int:
 
 
 def depth_wise_effort(window: ConvWindow, along_width: bool) -> Effort | None:
-    """Return the cost of tiles of a fused region that divide the axis along which the kernel's tiles run.
+    """Return the cost of a fused region's tiles, which divide the width if `along_width`, else the height.
 
-    It is None, in proportion to rows, if they divide the other axis. `along_width` says which one they divide.
+    It is None (in proportion to rows) unless the kernel's tiles run along that axis.
     """
     if _is_upright(window) == along_width:
         return None
@@ -132,20 +129,11 @@ def emit_depth_wise(
     outer, inner = _axes(window, e.target, size)
     least, most = limits(clamp)
     variant = _variant(inner, window.whole is not None)
+    axes = {f"{axis}_{name}": n for axis, of in (("outer", outer), ("inner", inner)) for name, n in vars(of).items()}
     e.emit(
-        f"depthwise:convolve.{variant}{'' if kind == 'f32' else '_' + kind}",
-        x=source,
+        f"depthwise:convolve.{variant}{form_ending(kind)}", x=source, result=result, work=e.work(),
         weights=e.constant(np.concatenate([part.reshape(-1).view(np.uint8) for part in (first_row, rows)])),
-        result=result,
-        zeros=e.constant(np.zeros(padded * size, np.uint8)),
-        work=e.work(),
-        work_bytes=_list_bytes(window, e.target),
-        batches=window.batches,
-        channels=channels,
-        x_batch=window.size[1] * window.size[2] * channels * size,
-        y_batch=window.out[1] * window.out[2] * channels * size,
-        **{f"outer_{name}": number for name, number in vars(outer).items()},
-        **{f"inner_{name}": number for name, number in vars(inner).items()},
-        least=least,
-        most=most,
-    )
+        zeros=e.constant(np.zeros(padded * size, np.uint8)), work_bytes=_list_bytes(window, e.target),
+        batches=window.batches, channels=channels, x_batch=window.size[1] * window.size[2] * channels * size,
+        y_batch=window.out[1] * window.out[2] * channels * size, least=least, most=most, **axes,
+    )  # fmt: skip

@@ -124,8 +124,6 @@ def _emit_non_zero(step: Step, e: Emitter) -> None:
 
 def _emit_roi_align(step: Step, e: Emitter) -> None:
     x, regions, indices, output, params = *(operand(step, i) for i in range(3)), step.outputs[0], step.params
-    if not output.elements:
-        return
     batch, height, width, channels = x.dims
     ratio_y, ratio_x = (_single(ratio) for ratio in params["img_size_ratio"])
     e.emit(

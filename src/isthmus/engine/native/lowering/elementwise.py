@@ -1,19 +1,29 @@
-"""Lowering of elementwise operations: the kernel for a function and a type, and broadcasting resolved into rows."""
+"""Lowering of elementwise operations: the kernel for a function and a type, and broadcasting resolved into rows.
+
+Fixed point of 16 bits is a kind among others, with words for its scales and zero points. Fixed point of 8 bits has
+tables (see `quantized`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
+from isthmus.engine.native.lowering import fixed_point
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import operand_words, result_words, scale_of
 from isthmus.engine.native.program import Operand
-from isthmus.engine.native.signatures.elementwise import FLOATS, INTEGERS, KINDS, KINDS_OF, kernel_of
-from isthmus.graph import DataType, Tensor
+from isthmus.engine.native.signatures import elementwise as declared
+from isthmus.engine.native.signatures.elementwise import FLOATS, INTEGERS, KINDS, KINDS_OF, STEPS, kernel_of
+from isthmus.engine.native.words import Value
+from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
+from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered_function
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit
 from isthmus.prepare.geometry.layout import collapse, dense_strides, operand
 from isthmus.prepare.schedule import Step
 
@@ -90,25 +100,19 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
 
 
 def _emit_other_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
-    """Limit integers or doubles by the maximum with the lower limit, then the minimum with the upper one.
-
-    A limit that is not finite is left out.
-    """
+    """Limit integers or doubles by the maximum with the lower limit, then the minimum with the upper one."""
+    # A limit that is not finite is left out, if the other one writes the result.
     x, output = operand(step, 0), step.outputs[0]
-    kind = kind_of(x)
-    source = e.at(x)
+    source = x
     for name, limit in (("maximum", low), ("minimum", high)):
-        if np.isfinite(limit):
+        if np.isfinite(limit) or (name == "minimum" and source is x):
             if x.dtype.is_integer:
                 bounds = np.iinfo(x.dtype.numpy)
-                limit = min(max(int(limit), bounds.min), bounds.max)
-            fixed = e.constant(np.array([limit], x.dtype.numpy))
-            e.emit(
-                f"elementwise:binary.{name}_{kind}", output=e.at(output), left=source, right=fixed,
-                elements=x.elements, inner=max(x.elements, 1), mode=2, low=0.0, high=0.0, dims=[], left_strides=[],
-                right_strides=[],
-            )  # fmt: skip
-            source = e.at(output)
+                limit = int(min(max(limit, bounds.min), bounds.max))
+            data = np.array([limit], x.dtype.numpy)
+            fixed = Tensor("limit", TensorType.STATIC, x.dtype, (1,), None, data)
+            _emit_pairs(e, f"elementwise:binary.{name}_{kind_of(x)}", output, source, fixed, low=0.0, high=0.0)
+            source = output
 
 
 def rows(
@@ -131,15 +135,13 @@ def rows(
     return dims[-1], list(reversed(dims[:-1])), outer, steps
 
 
-def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
-    """Emit a function of two elements, with broadcasting."""
-    left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
-    kind, name = kind_of(left), kernel_of(function.name)
-    if name == "power" and kind in FLOATS and right.is_static and right.elements == 1:
-        _emit_power(step, e, float(right.dtype.decode(np.asarray(right.data)).reshape(())))
-        return
-    low, high = step.clamp or (-inf, inf)
-    inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [left.dtype.itemsize] * 2)
+_MODES = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}
+"""By the steps of two operands in a row: both advance (0), or only the right one (1) or the left one (2)."""
+
+
+def _emit_pairs(e: Emitter, kernel: str, output: Tensor, left: Tensor, right: Tensor, **words: Value) -> None:
+    """Emit a function of two elements, with broadcasting; `words` are the kernel's other words."""
+    inner, dims, strides, steps = rows(output.dims, (left, right), [left.dtype.itemsize] * 2)
     locations = [e.at(left), e.at(right)]
     # A short constant row is repeated, because a loop over a few elements is mostly overhead.
     for index, tensor in enumerate((left, right)):
@@ -147,17 +149,24 @@ def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
             repeats = _LONG_ROW // inner
             locations[index] = e.constant(np.tile(np.asarray(tensor.data).reshape(-1), repeats))
             # A row is now as long as several rows of the other operand.
-            strides = [left_strides, right_strides]
             strides[1 - index][0] *= repeats
             inner, dims = inner * repeats, [-(-dims[0] // repeats)]
             break
-    # In a row, both operands advance (0), or only the right one (1) or the left one (2).
-    mode = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}[steps[0], steps[1]]
     e.emit(
-        f"elementwise:binary.{name}_{kind}", output=e.at(output), left=locations[0], right=locations[1],
-        elements=output.elements, inner=max(inner, 1), mode=mode, low=float(low), high=float(high), dims=dims,
-        left_strides=left_strides, right_strides=right_strides,
+        kernel, output=e.at(output), left=locations[0], right=locations[1], elements=output.elements,
+        inner=max(inner, 1), mode=_MODES[steps[0], steps[1]], dims=dims, left_strides=strides[0],
+        right_strides=strides[1], **words,
     )  # fmt: skip
+
+
+def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
+    left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
+    kind, name = kind_of(left), kernel_of(function.name)
+    if name == "power" and kind in FLOATS and right.is_static and right.elements == 1:
+        _emit_power(step, e, float(right.dtype.decode(np.asarray(right.data)).reshape(())))
+        return
+    low, high = step.clamp or (-inf, inf)
+    _emit_pairs(e, f"elementwise:binary.{name}_{kind}", output, left, right, low=float(low), high=float(high))
 
 
 def _emit_power(step: Step, e: Emitter, exponent: float) -> None:
@@ -251,9 +260,16 @@ def _lowering_of(function: Operation) -> Lowering:
 _FUNCTIONS: dict[str, Lowering] = {name: _SPECIAL.get(name) or _lowering_of(f) for name, f in FUNCTIONS.items()}
 
 
+def _function(step: Step) -> Operation | None:
+    """Return the elementwise function of a step, which may be selected by a number; None for a conversion."""
+    if step.op in NUMBERED:
+        return numbered_function(step.op, step.params["operation"])
+    return FUNCTIONS.get(step.op)
+
+
 def _numbered_lowering(step: Step) -> Lowering:
     """Return the lowering of the function that a step selects by a number in its parameter ``operation``."""
-    return _FUNCTIONS[numbered(step.op, step.params["operation"]).name]
+    return _FUNCTIONS[numbered_function(step.op, step.params["operation"]).name]
 
 
 _NUMBERED = Lowering(
@@ -269,16 +285,116 @@ _ENTRIES: dict[str, Lowering] = {
 
 
 def _unless_empty(entry: Lowering) -> Lowering:
-    """Return a lowering that emits and refuses nothing if the result has no elements."""
-
-    def emit(step: Step, e: Emitter) -> None:
-        if step.outputs[0].elements:
-            entry.emit(step, e)
-
-    def refuses(step: Step) -> str | None:
-        return entry.refuses(step) if step.outputs[0].elements else None
-
-    return Lowering(emit, refuses=refuses)
+    """Return a lowering that refuses nothing if the result has no elements."""
+    return replace(entry, refuses=lambda step: entry.refuses(step) if step.outputs[0].elements else None)
 
 
 LOWERINGS: dict[str, Lowering] = {op: _unless_empty(entry) for op, entry in _ENTRIES.items()}
+
+
+# -- fixed point of 16 bits --------------------------------------------------------------------------------------------
+
+
+def _factors(step: Step, function: Operation | None) -> tuple[float, float] | None:
+    """Return the factors of a function that multiplies reals above and below zero; None for another function."""
+    if function is None or function.traits.limits is not None or function.name == "ReluMinMax":
+        return 1.0, 1.0
+    if function.name == "Prelu":
+        slope = fixed_point.slope_of(step)
+        return None if slope is None else (1.0, float(slope))
+    return {"ElementWiseNeg": (-1.0, -1.0), "ElementWiseAbs": (1.0, -1.0)}.get(function.name)
+
+
+def _limits(step: Step, function: Operation | None) -> tuple[float, float]:
+    """Return the reals that a function limits its result to."""
+    if function is not None and function.name == "ReluMinMax":
+        return float(step.params["min_value"]), float(step.params["max_value"])
+    limits = None if function is None else function.traits.limits
+    return (-inf, inf) if limits is None else limits
+
+
+def _second(step: Step) -> Tensor:
+    """Return the second operand; constant slopes of 8 bits are widened to 16."""
+    tensor = operand(step, 1)
+    if step.op != "Prelu" or not tensor.is_static or not is_eight_bit(tensor) or tensor.data is None:
+        return tensor
+    wide = np.int16 if tensor.dtype is DataType.SFIXED_POINT_8 else np.uint16
+    return replace(tensor, dtype=DataType.fixed_point(wide), data=tensor.data.astype(wide))
+
+
+def _covers_one(step: Step) -> bool:
+    """Return whether `_emit_one_of_steps` can emit a step."""
+    x, output, function = step.inputs[0], step.outputs[0], _function(step)
+    if _factors(step, function) is not None:
+        return fixed_point.is_convertible(x, output)
+    exists = function is not None and f"{kernel_of(function.name)}_{STEPS}" in declared.UNARY_OF_STEPS.variants
+    return exists and is_sixteen_bit(x) and is_sixteen_bit(output)
+
+
+def _covers_pairs(step: Step) -> bool:
+    """Return whether `_emit_pairs_of_steps` can emit a step."""
+    function, output = _function(step), step.outputs[0]
+    if function is None or function.inputs != (2, 2):
+        return False
+    if not is_sixteen_bit(step.inputs[0]) or not is_sixteen_bit(_second(step)):
+        return False
+    name = kernel_of(function.name)
+    result = output.dtype is DataType.BOOL_8 if name in declared.COMPARISONS else is_sixteen_bit(output)
+    return result and f"{name}_{STEPS}" in declared.BINARY_OF_STEPS.variants
+
+
+def _emit_one_of_steps(step: Step, e: Emitter) -> None:
+    """Emit a function of one fixed-point tensor, or its conversion, in quantization steps."""
+    x, output, function = operand(step, 0), step.outputs[0], _function(step)
+    factors = _factors(step, function)
+    if factors is not None:
+        fixed_point.emit_convert(e, step, x, output, e.at(output), factors, _limits(step, function))
+        return
+    assert function is not None
+    first, second, *_ = (*(float(step.params[p.name]) for p in function.params), 0.0, 0.0)
+    e.emit(
+        f"elementwise:unary.{kernel_of(function.name)}_{STEPS}", output=e.at(output), x=e.at(x), elements=x.elements,
+        first=first, second=second, scale=scale_of(x), inverse=1.0 / scale_of(output), **operand_words(x, "in"),
+        **result_words(step, output),
+    )  # fmt: skip
+
+
+def _pair_factors(name: str, left: float, right: float, result: float) -> tuple[float, float, float]:
+    """Return the factors of the operands and of the function's result, from the three scales."""
+    # Ratios of scales are computed first: many are powers of two, and ties are then exact.
+    if name in ("add", "subtract", "maximum", "minimum"):
+        return left / result, right / result, 1.0
+    if name == "prelu":
+        return left / result, right, 1.0
+    if name == "multiply":
+        return 1.0, 1.0, left * right / result
+    if name == "divide":
+        return 1.0, 1.0, left / (right * result)
+    return left, right, 1.0 / result
+
+
+def _emit_pairs_of_steps(step: Step, e: Emitter) -> None:
+    """Emit a function of two 16-bit tensors in quantization steps."""
+    left, right, output, function = operand(step, 0), _second(step), step.outputs[0], _function(step)
+    assert function is not None
+    name = kernel_of(function.name)
+    if name in declared.COMPARISONS:
+        kernel = f"elementwise:binary.{name}_{STEPS}"
+        factors = scale_of(left), scale_of(right), 1.0
+        result = dict.fromkeys(("out_zero", "out_flip", "least", "most"), 0)
+    else:
+        kernel = fixed_point.rounding_kernel(e, step.op, "elementwise:binary", f"{name}_{STEPS}")
+        factors = _pair_factors(name, scale_of(left), scale_of(right), scale_of(output))
+        result = result_words(step, output)
+    _emit_pairs(
+        e, kernel, output, left, right, left_factor=factors[0], right_factor=factors[1], factor=factors[2],
+        **operand_words(left, "left"), **operand_words(right, "right"), **result,
+    )  # fmt: skip
+
+
+_OF_STEPS = Lowering(lambda step, e: (_emit_pairs_of_steps if _covers_pairs(step) else _emit_one_of_steps)(step, e))
+FIXED16 = {
+    op: (lambda step: bool(step.outputs[0].elements) and (_covers_pairs(step) or _covers_one(step)), _OF_STEPS)
+    for op in (*FUNCTIONS, *NUMBERED, "Convert")
+}
+"""For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""

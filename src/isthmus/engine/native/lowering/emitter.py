@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.delta_encoding import Instruction, varied
-from isthmus.engine.native.program import ABSENT, PIPELINE, REPEAT, Operand
+from isthmus.engine.native.lowering.delta_encoding import Instruction, encode_deltas
+from isthmus.engine.native.program import ABSENT, MAX_SEGMENTS, PIPELINE, REPEAT, SEGMENT_BYTES, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.words import Value
@@ -63,6 +63,20 @@ class Lowering:
     effort: Callable[[Step, int, Target], Effort | None] = _proportional_effort
 
 
+def choose(test: Callable[[Step], bool], one: Lowering, other: Lowering) -> Lowering:
+    """Return a lowering that is `one` for the steps that pass a test, and `other` for the rest."""
+
+    def of(step: Step) -> Lowering:
+        return one if test(step) else other
+
+    return Lowering(
+        lambda step, e: of(step).emit(step, e),
+        lambda step, target, threads: of(step).work(step, target, threads),
+        lambda step: of(step).refuses(step),
+        lambda step, axis, target: of(step).effort(step, axis, target),
+    )
+
+
 class Emitter:
     """A collector of the instructions and constants of a program under construction.
 
@@ -83,6 +97,10 @@ class Emitter:
         The numbers of the kernels by name.
     table, words, labels
         As in `Program`.
+    segments
+        As in `Program`, in a list.
+    first_segment
+        The pool number of the first segment; 0 for a program without segments.
     """
 
     def __init__(
@@ -105,6 +123,10 @@ class Emitter:
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
         self._constant_offsets: dict[bytes, int] = {}
+        self.segments: list[np.ndarray] = []
+        self.first_segment = 0
+        # The pool number of each segment by the checksum of its contents.
+        self._segment_pools: dict[bytes, int] = {}
         self._by_tiles = by_tiles
         # The current step, the offset of its work space in scratch, and the shares of its instructions.
         self._step: Step | None = None
@@ -167,7 +189,7 @@ class Emitter:
             Instruction(kernel, tuple(self.words[begin : ends[begin]]), shares, label)
             for (kernel, begin, shares), label in zip(self.table, self.labels, strict=True)
         ]
-        shared = varied(instructions, self.kernels)
+        shared = encode_deltas(instructions, self.kernels)
         self.table, self.words, self.labels = shared.table, shared.words, shared.labels
 
     @contextmanager
@@ -220,13 +242,26 @@ class Emitter:
                 return Operand.at(cursor, place.offset + offset)
         return Operand.at(place.pool, place.offset + offset)
 
-    def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
-        """Return the operand of a constant; equal contents are stored once."""
+    def constant(self, array: np.ndarray) -> Operand:
+        """Return the operand of a constant; equal contents are stored once, large ones as a segment."""
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if content.size < SEGMENT_BYTES or not self.first_segment:
+            return self.offset_table(content)
+        key = hashlib.sha256(content.data).digest()
+        if key not in self._segment_pools:
+            if len(self.segments) == MAX_SEGMENTS:
+                return self.offset_table(content)
+            self._segment_pools[key] = self.first_segment + len(self.segments)
+            self.segments.append(content)
+        return Operand.at(self._segment_pools[key], 0)
+
+    def offset_table(self, array: np.ndarray) -> Operand:
+        """Return the operand of a constant that is no segment: instructions that access memory by it are checked."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = hashlib.sha256(content.data).digest()
         if key not in self._constant_offsets:
             self._constant_offsets[key] = self._constant_bytes
-            padding = -content.size % alignment
+            padding = -content.size % CONSTANT_ALIGNMENT
             self._chunks += (content, np.zeros(padding, np.uint8))
             self._constant_bytes += content.size + padding
         return Operand.at(Pool.CONSTANT, self._constant_offsets[key])
@@ -236,5 +271,5 @@ class Emitter:
         return self._operand_at(Place(Pool.SCRATCH, self._work), offset)
 
     def constants(self) -> np.ndarray:
-        """Return all constants in one array."""
+        """Return the constants that are no segments in one array."""
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)

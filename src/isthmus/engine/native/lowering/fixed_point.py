@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.rounding import HEXAGON, Ties, ties_of
-from isthmus.prepare.geometry.fixed_point import centred_weights, quantization_of, stored_limits
+from isthmus.prepare.geometry.fixed_point import (
+    centred_weights,
+    is_eight_bit,
+    is_sixteen_bit,
+    quantization_of,
+    stored_limits,
+)
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
@@ -43,16 +50,42 @@ def pair(step: Step, name: str) -> tuple[int, int]:
     return first, second
 
 
-def signed_result(step: Step, output: Tensor) -> dict[str, int]:
-    """Return the words `zero`, `least`, `most` and `flip` of instructions with 8-bit results.
+def middle_of(tensor: Tensor) -> int:
+    """Return what must be subtracted from stored numbers to make them signed; flipping that bit does the same."""
+    return 0 if tensor.dtype.numpy.kind == "i" else 1 << (8 * tensor.dtype.itemsize - 1)
 
-    Kernels compute results as signed bytes: `zero` is their zero point, `least` and `most` limit them. `flip` is 128 if
-    the result is unsigned; flipping that bit of the signed byte gives the unsigned one.
-    """
-    shift = 0 if output.dtype is DataType.SFIXED_POINT_8 else 128
-    least, most = stored_limits(step, output)
-    zero = quantization_of(output).zero_point - shift
-    return {"zero": zero, "least": least - shift, "most": most - shift, "flip": shift}
+
+def scale_of(tensor: Tensor) -> float:
+    """Return the scale as it is stored in a model, in single precision."""
+    return float(np.float32(quantization_of(tensor).scale))
+
+
+def operand_words(tensor: Tensor, name: str) -> dict[str, int]:
+    """Return the words of an operand: its zero point as a signed number, and its flip (see `middle_of`)."""
+    middle = middle_of(tensor)
+    return {f"{name}_zero": quantization_of(tensor).zero_point - middle, f"{name}_flip": middle}
+
+
+def result_words(step: Step, output: Tensor, low: float = -inf, high: float = inf) -> dict[str, int]:
+    """Return the words of a result, which is limited as its type, the fused activation and these reals limit it."""
+    middle, bounds, zero = middle_of(output), stored_limits(step, output), quantization_of(output).zero_point
+    least, most = (np.clip(np.rint(limit / scale_of(output)) + zero, *bounds) for limit in (low, high))
+    return {**operand_words(output, "out"), "least": int(least) - middle, "most": int(most) - middle}
+
+
+def signed_result(step: Step, output: Tensor) -> dict[str, int]:
+    """Return the words of an 8-bit result, `zero`, `least`, `most` and `flip`, as `result_words` returns them."""
+    words = result_words(step, output)
+    return {"zero": words.pop("out_zero"), "flip": words.pop("out_flip"), **words}
+
+
+def slope_of(step: Step) -> np.float32 | None:
+    """Return the only slope of a Prelu; None if it has several or they are not constant."""
+    slope = operand(step, 1)
+    if not slope.is_static or slope.elements != 1 or slope.data is None:
+        return None
+    values = quantization_of(slope).dequantize(slope.data) if slope.dtype.is_fixed_point else slope.data
+    return np.float32(values.reshape(-1)[0])
 
 
 def has_byte_weights(weights: Tensor) -> bool:
@@ -84,7 +117,7 @@ def byte_parts(numbers: np.ndarray) -> list[np.ndarray]:
 
 
 def result_scales(e: Emitter, step: Step, columns: int) -> np.ndarray:
-    """Return how many steps of the result 1 in the sum of a product is, for each column.
+    """Return, for each column, the factor from integer sums of products to quantization steps of the result.
 
     It is computed in single precision; the numerics of chips compute it more precisely.
     """
@@ -112,21 +145,24 @@ def is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
     return any(quantization.offsets) or not np.allclose(quantization.scales, units, rtol=1e-5, atol=0)
 
 
+def _bias(step: Step) -> Tensor | None:
+    """Return the bias of a product, which may be absent."""
+    return step.inputs[2] if len(step.inputs) > 2 else None
+
+
 def bias_of(step: Step, columns: int) -> np.ndarray:
     """Return the bias of a product as integers in units of its sums (see `product_units`); zeros if it has none."""
-    bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
+    bias = _bias(step)
     if bias is None:
         return np.zeros(columns, np.int64)
     assert bias.data is not None
-    assert x is not None
-    assert weights is not None
-    units = product_units(x, weights, columns)
+    units = product_units(operand(step, 0), operand(step, 1), columns)
     if is_in_reals(bias, units):
-        return _rounded(bias, units).astype(np.int64)
+        return _round_bias(bias, units).astype(np.int64)
     return bias.data.reshape(-1).astype(np.int64)
 
 
-def _rounded(bias: Tensor, units: np.ndarray) -> np.ndarray:
+def _round_bias(bias: Tensor, units: np.ndarray) -> np.ndarray:
     """Round a bias in reals to units of the sums."""
     assert bias.data is not None
     reals = bias.data if bias.dtype.is_float else quantization_of(bias).dequantize(bias.data)
@@ -139,9 +175,7 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
     `depth` is the number of products in a sum. The sums themselves wrap around, as in other runtimes: biases of
     channels that hardly vary may be enormous.
     """
-    x, weights = step.inputs[0], step.inputs[1]
-    assert x is not None
-    assert weights is not None
+    x, weights = operand(step, 0), operand(step, 1)
     scales = quantization_of(x).scale * weight_scales(weights, columns) / quantization_of(step.outputs[0]).scale
     # The largest magnitude of a weight without its zero point.
     widest = 128 if centred_weights(weights) is not None else 255
@@ -151,17 +185,15 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
 
 def bias_fits(step: Step, columns: int) -> bool:
     """Return whether a bias, rounded to units of the sums, fits 32 bits and loses at most half a step of the result."""
-    bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
+    bias = _bias(step)
     if bias is None:
         return True
-    assert x is not None
-    assert weights is not None
-    units = product_units(x, weights, columns)
+    units = product_units(operand(step, 0), operand(step, 1), columns)
     if not is_in_reals(bias, units):
         return True
     # A bias rounded to units is off by at most half a unit.
     fine = units <= quantization_of(step.outputs[0]).scale
-    return bool((fine & (np.abs(_rounded(bias, units)) < 1 << 31)).all())
+    return bool((fine & (np.abs(_round_bias(bias, units)) < 1 << 31)).all())
 
 
 def codes(tensor: Tensor) -> np.ndarray:
@@ -191,11 +223,9 @@ def emit_lookup(e: Emitter, source: Tensor, target: Operand, stored: np.ndarray,
 
 
 def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
-    """Return how a tensor's scales apply to its elements, and the scales and the zero points.
-
-    The first three numbers are the elements before, along and after the axis that has a scale for each position. If one
-    scale is for all, they are 1, 1 and the number of elements.
-    """
+    """Return how a tensor's scales apply to its elements, and the scales and the zero points."""
+    # The first three numbers are the elements before, along and after the axis that has a scale for each position. If
+    # one scale is for all, they are 1, 1 and the number of elements.
     quantization = quantization_of(tensor)
     scales = np.array(quantization.scales, np.float32)
     zeros = -np.array(quantization.offsets, np.int64).astype(np.int32)
@@ -236,4 +266,27 @@ def emit_quantize(e: Emitter, source: Operand, output: Tensor, op: str) -> None:
         rounding_kernel(e, op, "quantized_elementwise:quantize", STORED[output.dtype]), x=source, y=e.at(output),
         outer_count=outer, axis=axis, inner=inner, divisors=e.constant(divisors), factors=e.constant(factors),
         zeros=e.constant(zeros),
+    )  # fmt: skip
+
+
+def is_convertible(x: Tensor | None, output: Tensor | None) -> bool:
+    """Return whether `emit_convert` applies: one of two fixed-point tensors has 16 bits, the other has 8 or 16."""
+    small = all(is_eight_bit(t) or is_sixteen_bit(t) for t in (x, output))
+    return small and (is_sixteen_bit(x) or is_sixteen_bit(output))
+
+
+def emit_convert(
+    e: Emitter, step: Step, x: Tensor, output: Tensor, target: Operand, factors: tuple[float, float] = (1.0, 1.0),
+    limits: tuple[float, float] = (-inf, inf),
+) -> None:  # fmt: skip
+    """Emit a conversion of `x` to the type and quantization of `output`, at `target`.
+
+    Reals above and below zero are multiplied by the two `factors`, and limited.
+    """
+    ratio = scale_of(x) / scale_of(output)
+    kinds = "_".join(f"q{8 * tensor.dtype.itemsize}" for tensor in (x, output))
+    e.emit(
+        rounding_kernel(e, step.op, "quantized_elementwise:convert", kinds),
+        output=target, x=e.at(x), elements=x.elements, factor=factors[0] * ratio, factor_below=factors[1] * ratio,
+        **operand_words(x, "in"), **result_words(step, output, *limits),
     )  # fmt: skip

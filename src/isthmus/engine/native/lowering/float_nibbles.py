@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.nibbles import WORD
+from isthmus.engine.native.lowering.panels import split_panels
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.fixed_point import quantization_of
 
@@ -40,37 +41,34 @@ class FloatNibbles:
     scales: np.ndarray
     block: int
 
-    def arranged(self, change: Callable[[np.ndarray], np.ndarray]) -> FloatNibbles:
+    def rearrange(self, change: Callable[[np.ndarray], np.ndarray]) -> FloatNibbles:
         """Return the weights after a change of all three arrays that keeps the order of the depth."""
         return FloatNibbles(change(self.elements), change(self.zeros), change(self.scales), self.block)
-
-    def scale_block(self, depth: int) -> int:
-        """Return the number of steps that have one scale, in whole words."""
-        whole = -(-depth // WORD) * WORD
-        return min(self.block, whole) if self.block else whole
 
     def panels(self, bias: np.ndarray | None, width: int) -> np.ndarray:
         """Pack weights [depth, columns] into panels: bias, scales and zeros of blocks, words (see `nibble_floats`)."""
         depth, columns = self.elements.shape
-        words, panels = -(-depth // WORD), -(-columns // width)
-        step = self.scale_block(depth)
-        full = np.zeros((words * WORD, panels * width), np.uint32)
-        full[:depth, :columns] = self.elements
+        words, step = -(-depth // WORD), scale_block(self, depth)
+        full = np.zeros((words * WORD, columns), np.uint32)
+        full[:depth] = self.elements
         shifts = np.arange(0, 4 * WORD, 4, dtype=np.uint32)
         packed = np.bitwise_or.reduce(full.reshape(words, WORD, -1) << shifts[:, None], axis=1)
+        parts = (self.scales[::step].astype(np.float32), self.zeros[::step].astype(np.int8), packed)
 
-        def by_panel(rows: np.ndarray, dtype: type) -> np.ndarray:
-            """Return rows of columns as the bytes that each panel has of them."""
-            padded = np.zeros((len(rows), panels * width), dtype)
-            padded[:, : rows.shape[1]] = rows
-            divided = padded.reshape(len(rows), panels, width).swapaxes(0, 1)
-            return np.ascontiguousarray(divided).view(np.uint8).reshape(panels, -1)
+        def body(own: slice, padded_width: int) -> np.ndarray:
+            missing = padded_width - (own.stop - own.start)
+            padded = (np.pad(part[:, own], ((0, 0), (0, missing))) for part in parts)
+            return np.concatenate([np.ascontiguousarray(rows).view(np.uint8).reshape(-1) for rows in padded])
 
-        first = np.zeros((1, columns)) if bias is None else bias.reshape(1, -1)
-        parts = (
-            (first, np.float32), (self.scales[::step], np.float32), (self.zeros[::step], np.int8), (packed, np.uint32)
-        )  # fmt: skip
-        return np.concatenate([by_panel(*part) for part in parts], axis=1)
+        first = np.zeros(columns, np.float32) if bias is None else bias.reshape(-1).astype(np.float32)
+        return split_panels(columns, width, width, [first], body)
+
+
+def scale_block(nibbles: FloatNibbles | None, depth: int) -> int:
+    """Return how many steps of the depth have one scale, a multiple of WORD; it means nothing if weights are floats."""
+    if nibbles is not None and 0 < nibbles.block < depth:
+        return nibbles.block
+    return WORD if nibbles is None else -(-depth // WORD) * WORD
 
 
 def stays_packed(weights: Tensor, input_axis: int, column_axis: int) -> bool:
@@ -84,9 +82,9 @@ def stays_packed(weights: Tensor, input_axis: int, column_axis: int) -> bool:
     quantization, channels = quantization_of(source), source.dims[input_axis]
     if not quantization.block:
         return quantization.axis in (None, column_axis)
-    # The last block of input channels may be shorter than the others only if nothing follows it.
+    # The last block of input channels may be shorter than the others, or end within a word, only if nothing follows it.
     several = source.elements > channels * source.dims[column_axis]
-    whole_words = quantization.block % WORD == 0 or quantization.block >= channels
+    whole_words = quantization.block % WORD == 0 or (quantization.block >= channels and not several)
     return quantization.axis == input_axis and whole_words and not (several and channels % quantization.block)
 
 

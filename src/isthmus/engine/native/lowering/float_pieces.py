@@ -29,7 +29,7 @@ _Pairs = list[tuple[Tensor, Tensor]]
 """Pairs of a stored tensor and the float tensor that replaces it."""
 
 
-def padded(nbytes: int) -> int:
+def padded_size(nbytes: int) -> int:
     """Return the bytes of work space that a temporary of this size takes."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -46,7 +46,7 @@ class FloatPiece:
         The tensors to convert before and after the step.
     views
         Tensors of some rows, each with the tensor that contains it and the offset in bytes.
-    kept
+    states
         Float tensors that a piece passes on to the next; all pieces of a step have the same.
     """
 
@@ -54,20 +54,20 @@ class FloatPiece:
     before: _Pairs
     after: _Pairs
     views: tuple[tuple[Tensor, Tensor, int], ...] = ()
-    kept: tuple[Tensor, ...] = ()
+    states: tuple[Tensor, ...] = ()
 
     @property
     def temporaries(self) -> list[Tensor]:
         """The float tensors in work space, in the order of their places."""
-        return [*self.kept, *(tensor for _, tensor in self.before + self.after)]
+        return [*self.states, *(tensor for _, tensor in self.before + self.after)]
 
     @property
     def work_bytes(self) -> int:
         """The size of the float tensors in work space."""
-        return sum(padded(t.nbytes) for t in self.temporaries)
+        return sum(padded_size(t.nbytes) for t in self.temporaries)
 
 
-def divided(whole: FloatPiece, threads: int) -> list[FloatPiece]:
+def divide(whole: FloatPiece, threads: int) -> list[FloatPiece]:
     """Divide a step that this many threads share into pieces; return the step itself if it cannot be divided."""
     if any(t.quantization is not None and t.quantization.axis is not None for t, _ in whole.before + whole.after):
         # Some rows would need their own part of the scales.
@@ -76,10 +76,8 @@ def divided(whole: FloatPiece, threads: int) -> list[FloatPiece]:
 
 
 def _row_ranges(step: Step, axis: int, rows: RowMap, threads: int) -> list[tuple[int, int]]:
-    """Divide the rows of a step on float tensors: each range is the first row, and the one after the last.
-
-    The list is empty if the step is too small.
-    """
+    """Divide the rows of a step on float tensors: each range is the first row, and the one after the last."""
+    # The list is empty if the step is too small.
     height = step.outputs[0].dims[axis]
     total = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static)
     pieces = min(MAX_PIECES, total // _MIN_PIECE) // threads
@@ -93,7 +91,7 @@ def _row_ranges(step: Step, axis: int, rows: RowMap, threads: int) -> list[tuple
 
 def _by_rows(whole: FloatPiece, threads: int) -> list[FloatPiece]:
     """Divide a step into pieces of contiguous rows; return the step itself if it cannot be divided."""
-    step, stored = whole.step, {id(real): tensor for tensor, real in whole.before + whole.after}
+    step, stored = whole.step, {real: tensor for tensor, real in whole.before + whole.after}
     output = step.outputs[0]
     axis = next((a for a, size in enumerate(output.dims) if size > 1), None)
     if axis is None or step.part is not None:
@@ -103,7 +101,7 @@ def _by_rows(whole: FloatPiece, threads: int) -> list[FloatPiece]:
         return [whole]
     sliced = [(operand(step, index), own) for index, own in rows.sliced]
     # Every converted operand must have rows, and they must be contiguous.
-    if {id(real) for _, real in whole.before} - {id(tensor) for tensor, _ in sliced}:
+    if {real for _, real in whole.before} - {tensor for tensor, _ in sliced}:
         return [whole]
     if not all(in_one_run(tensor, own) for tensor, own in sliced):
         return [whole]
@@ -114,7 +112,7 @@ def _by_rows(whole: FloatPiece, threads: int) -> list[FloatPiece]:
         parts.append((tile.outputs[0], output, axis, first))
         views, pairs = [], []
         for part, tensor, own, row in parts:
-            source = stored.get(id(tensor), tensor)
+            source = stored.get(tensor, tensor)
             view = part if source is tensor else cut(source, own, part.dims[own])
             views.append((view, source, row * row_bytes(source, own)))
             pairs.append((view, part))
@@ -129,10 +127,10 @@ def _by_time(whole: FloatPiece, threads: int) -> list[FloatPiece]:
     The states stay in float32. Two tensors for each are used in turn, because a step may write one while another thread
     reads the other.
     """
-    step, stored = whole.step, {id(real): tensor for tensor, real in whole.before + whole.after}
+    step, stored = whole.step, {real: tensor for tensor, real in whole.before + whole.after}
     x, out, layer = operand(step), step.outputs[0], recurrent_layer(step)
     count = min(MAX_PIECES // threads, layer.steps // _MIN_TIMES)
-    if count < 2 or id(x) not in stored or id(out) not in stored:
+    if count < 2 or x not in stored or out not in stored:
         return [whole]
     bounds = [layer.steps * number // count for number in range(count + 1)]
     ranges = list(pairwise(bounds))
@@ -149,7 +147,7 @@ def _by_time(whole: FloatPiece, threads: int) -> list[FloatPiece]:
         inputs: list[Tensor | None] = list(step.inputs) + [None] * (max(indices) + 1 - len(step.inputs))
         pairs, views = [], []
         for tensor in (x, out):
-            source = stored[id(tensor)]
+            source = stored[tensor]
             view, part = cut(source, 0, last - first), cut(tensor, 0, last - first)
             views.append((view, source, first * row_bytes(source, 0)))
             pairs.append((view, part))
@@ -162,6 +160,7 @@ def _by_time(whole: FloatPiece, threads: int) -> list[FloatPiece]:
         before = [pair for pair in whole.before if pair[1] is not x] if number == 0 else []
         after = [pair for pair in whole.after if pair[1] is not out] if is_last else []
         piece = replace(step, inputs=inputs, outputs=[pairs[1][1], *results])
-        kept = tuple(state for pair in states for state in pair)
-        pieces.append(FloatPiece(piece, [pairs[0], *before], [pairs[1], *after], tuple(views), kept))
+        pieces.append(
+            FloatPiece(piece, [pairs[0], *before], [pairs[1], *after], tuple(views), (*states[0], *states[1]))
+        )
     return pieces

@@ -8,14 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import CONSTANT_ALIGNMENT, Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.float_nibbles import FloatNibbles, float_nibbles, stays_packed, work_bytes
-from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels, single_row_vectors
+from isthmus.engine.native.lowering.float_nibbles import (
+    FloatNibbles,
+    float_nibbles,
+    scale_block,
+    stays_packed,
+    work_bytes,
+)
+from isthmus.engine.native.lowering.panels import (
+    PanelTile,
+    choose_tile,
+    form_ending,
+    limits,
+    pack_panels,
+    row_vectors,
+)
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS, SIZES
 from isthmus.engine.native.target import Target
-from isthmus.engine.native.words import Value
 from isthmus.graph import Tensor
-from isthmus.prepare.geometry.layout import whole_dims
+from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.schedule import Step
 
@@ -64,7 +76,7 @@ class MatrixProduct:
         if whole is not None:
             rows = whole[1] * (whole[0] if rights == 1 and dense else 1)
         if rows == 1:
-            tile = PanelTile(1, single_row_vectors(right.columns, target))
+            tile = PanelTile(1, row_vectors(right.columns, target))
         else:
             tile = choose_tile(rows, right.columns, target)
         return MatrixProduct(left, right, rights, tile, kind)
@@ -87,17 +99,17 @@ class MatrixProduct:
         if self.kind == "f32":
             return 0
         rows = self.staged_tiles(target) * self.tile.rows
-        return _aligned(rows * self.right.rows * 4)
+        return _whole_lines(rows * self.right.rows * 4)
 
 
-def _aligned(nbytes: int) -> int:
+def _whole_lines(nbytes: int) -> int:
     """Return a size in whole lines of the cache, after which the next part of the work space begins."""
     return -(-nbytes // CONSTANT_ALIGNMENT) * CONSTANT_ALIGNMENT
 
 
 def _product(step: Step, target: Target) -> MatrixProduct:
     """Return the product that a step computes."""
-    left, right = _operand(step, 0), _operand(step, 1)
+    left, right = operand(step, 0), operand(step, 1)
     kind = KINDS[left.dtype]
     if step.op == "FullyConnected":
         units, features = right.dims
@@ -115,12 +127,6 @@ def _product(step: Step, target: Target) -> MatrixProduct:
     )
 
 
-def _operand(step: Step, index: int) -> Tensor:
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
-
-
 def _bias(step: Step) -> Tensor | None:
     return step.inputs[2] if len(step.inputs) > 2 else None
 
@@ -133,7 +139,7 @@ def stored_bias(tensor: Tensor | None) -> np.ndarray | None:
 def _is_packed_now(step: Step) -> bool:
     """Return whether the right matrix can be packed when the program is made: it and the bias are constants."""
     bias = _bias(step)
-    return _operand(step, 1).is_static and (bias is None or bias.is_static)
+    return operand(step, 1).is_static and (bias is None or bias.is_static)
 
 
 def _is_transposed(step: Step) -> bool:
@@ -143,7 +149,7 @@ def _is_transposed(step: Step) -> bool:
 
 def _has_nibbles(step: Step) -> bool:
     """Return whether the right matrix is stored as 4-bit weights."""
-    right = _operand(step, 1)
+    right = operand(step, 1)
     if not _is_packed_now(step) or math.prod(right.dims[:-2]) != 1 or not step.outputs[0].elements:
         return False
     axes = (right.rank - 2, right.rank - 1)
@@ -154,8 +160,8 @@ def _nibbles(step: Step) -> FloatNibbles | None:
     """Return the right matrix as 4-bit weights [depth, columns], if it is stored so."""
     if not _has_nibbles(step):
         return None
-    dims, transposed = _operand(step, 1).dims[-2:], _is_transposed(step)
-    return float_nibbles(_operand(step, 1)).arranged(lambda a: a.reshape(dims).T if transposed else a.reshape(dims))
+    dims, transposed = operand(step, 1).dims[-2:], _is_transposed(step)
+    return float_nibbles(operand(step, 1)).rearrange(lambda a: a.reshape(dims).T if transposed else a.reshape(dims))
 
 
 def product_work(product: MatrixProduct, target: Target, nibbles: bool) -> int:
@@ -194,49 +200,37 @@ def emit_product(
             ],
             axis=1,
         )
-        table = e.constant(offsets)
-    single = tile.rows == 1
+        table = e.offset_table(offsets)
     depth_block = tile.depth_block(b.rows, 1, e.target)
     tile_block = tile.block(b.rows, b.columns, 4 * depth_block, e.target)
-    ending, more = "", dict[str, Value]()
     if product.kind != "f32":
-        ending = "_half"
         depth_block, tile_block = b.rows, product.staged_tiles(e.target)
-    elif nibbles is not None:
-        ending, more = "_nibbles", {"block": nibbles.scale_block(b.rows)}
     share = product_work(product, e.target, nibbles is not None)
-    if share:
-        more |= {"work": work, "work_bytes": share}
-    kernel = f"matmul:vector{ending}.{tile.vectors}" if single else f"matmul:packed{ending}.{tile.variant}"
+    kernel = f"matmul:vector.{tile.vectors}" if tile.rows == 1 else f"matmul:packed.{tile.variant}"
+    kernel += form_ending(product.kind, nibbles is not None)
     e.emit(
-        kernel if product.kind == "f32" else f"{kernel}_{product.kind}",
-        a=left,
-        panels=panels,
-        c=result,
-        table=table,
-        batches=batches,
-        rows=a.rows,
-        columns=b.columns,
-        depth=b.rows,
-        a_row=size * a.row_step,
-        a_column=size * a.column_step,
-        c_row=size * b.columns,
-        tile_block=tile_block,
-        depth_block=depth_block,
-        least=least,
-        most=most,
-        **more,
-    )
+        kernel, a=left, panels=panels, c=result, table=table, batches=batches,
+        rows=a.rows, columns=b.columns, depth=b.rows, a_row=size * a.row_step, a_column=size * a.column_step,
+        c_row=size * b.columns, tile_block=tile_block, depth_block=depth_block, work=work if share else ABSENT,
+        work_bytes=share, block=scale_block(nibbles, b.rows), least=least, most=most,
+    )  # fmt: skip
 
 
-def _pack_variant(product: MatrixProduct) -> str:
-    """Return the variant of the packing kernel for a product."""
-    return f"{product.tile.vectors}" if product.kind == "f32" else f"{product.tile.vectors}_{product.kind}"
+def _emit_packing(step: Step, e: Emitter, product: MatrixProduct, table: np.ndarray, offset: int = 0) -> None:
+    """Emit the packing of right matrices into panels in work space; each panel begins with the bias."""
+    # `table` has a row for each matrix: the byte offset of the matrix, counted from `offset` in the operand, and that
+    # of its panels in work space.
+    b, size = product.right, product.size
+    e.emit(
+        f"matmul:pack.{product.tile.vectors}{form_ending(product.kind)}", b=e.at(operand(step, 1), offset),
+        bias=e.at(_bias(step)), panels=e.work(), table=e.offset_table(table), batches=len(table), columns=b.columns,
+        depth=b.rows, row=size * b.row_step, column=size * b.column_step,
+    )  # fmt: skip
 
 
 def _emit(step: Step, e: Emitter) -> None:
     """Emit a product, and before it the packing of right matrices that are not constants."""
-    left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
+    left, right, bias, out = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
     if out.elements == 0:
         return
     product = _product(step, e.target)
@@ -261,12 +255,8 @@ def _emit(step: Step, e: Emitter) -> None:
         numbers = np.arange(product.rights, dtype=np.int64)
         table = np.stack([numbers * (b.elements * product.size), numbers * product.panel_bytes(e.target)], axis=1)
         panels = e.work()
-        e.emit(
-            f"matmul:pack.{_pack_variant(product)}",
-            b=e.at(right), bias=e.at(bias), panels=panels, table=e.constant(table), batches=product.rights,
-            columns=b.columns, depth=b.rows, row=product.size * b.row_step, column=product.size * b.column_step,
-        )  # fmt: skip
-        work = e.work(_aligned(product.rights * product.panel_bytes(e.target)))
+        _emit_packing(step, e, product, table)
+        work = e.work(_whole_lines(product.rights * product.panel_bytes(e.target)))
     emit_product(e, product, e.at(left), panels, e.at(out), step.clamp, work, nibbles)
 
 
@@ -277,20 +267,16 @@ def _packs_one_by_one(step: Step, product: MatrixProduct) -> bool:
 
 def _emit_one_by_one(step: Step, e: Emitter, product: MatrixProduct) -> None:
     """Emit, for each right matrix, its packing and then the products of all batches that use it."""
-    left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
+    left, out = operand(step, 0), step.outputs[0]
     a, b, size = product.left, product.right, product.size
     one = np.zeros(1, np.int64)
     single = MatrixProduct(
         Matrices(one, a.rows, a.columns, a.row_step, a.column_step),
         Matrices(one, b.rows, b.columns, b.row_step, b.column_step), 1, product.tile, product.kind,
     )  # fmt: skip
-    work = e.work(_aligned(single.panel_bytes(e.target)))
+    work = e.work(_whole_lines(single.panel_bytes(e.target)))
     for number in range(product.rights):
-        e.emit(
-            f"matmul:pack.{_pack_variant(product)}", b=e.at(right, number * b.elements * size), bias=e.at(bias),
-            panels=e.work(), table=e.constant(np.zeros((1, 2), np.int64)), batches=1, columns=b.columns, depth=b.rows,
-            row=size * b.row_step, column=size * b.column_step,
-        )  # fmt: skip
+        _emit_packing(step, e, product, np.zeros((1, 2), np.int64), number * b.elements * size)
         for batch in np.flatnonzero(b.batch == number).tolist():
             source, goal = int(a.batch[batch]) * a.elements * size, batch * a.rows * b.columns * size
             emit_product(e, single, e.at(left, source), e.work(), e.at(out, goal), step.clamp, work)
@@ -306,7 +292,7 @@ def without_common_floats(*tensors: Tensor | None) -> str | None:
 
 
 def _refuses(step: Step) -> str | None:
-    left, right, out = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    left, right, out = operand(step, 0), operand(step, 1), step.outputs[0]
     reason = without_common_floats(left, right, _bias(step), out)
     if reason is not None:
         return reason
@@ -324,7 +310,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
     if _is_packed_now(step):
         return each
     panels = (1 if _packs_one_by_one(step, product) else product.rights) * product.panel_bytes(target)
-    return _aligned(panels) + each if each else panels
+    return _whole_lines(panels) + each if each else panels
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:

@@ -17,7 +17,7 @@ from isthmus.prepare.geometry.movement import (
     leaves_gaps,
     padded_axes,
     shape_values,
-    stored,
+    stored_number,
 )
 from isthmus.prepare.schedule import Step
 
@@ -86,10 +86,8 @@ def emit_copy(
 def _emit_transpose(
     e: Emitter, goal: Operand, source: Operand, sizes: list[int], to: list[int], frm: list[int], size: int, axis: int
 ) -> None:
-    """Emit a transpose; the destination is dense along its last axis, the source along `axis`.
-
-    `to` and `frm` are byte strides along the axes with these sizes. If one side has few rows, they are interleaved.
-    """
+    """Emit a transpose; the destination is dense along its last axis, the source along `axis`."""
+    # `to` and `frm` are byte strides along the axes with these sizes. If one side has few rows, they are interleaved.
     rows, columns = sizes[axis], sizes[-1]
     others = [i for i in range(len(sizes) - 1) if i != axis]
     if len(others) <= 1:
@@ -124,8 +122,8 @@ def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: i
     variant = str(length) if length in (1, 2, 4, 8) else "run"
     e.emit(
         f"movement:remap.{variant}", output=goal, x=source, rows=prod(t.size for t in outer), inner=inner.size,
-        table=e.constant(inner), length=length, counts=[t.size for t in reversed(outer)],
-        tables=[e.constant(t) for t in reversed(outer)],
+        table=e.offset_table(inner), length=length, counts=[t.size for t in reversed(outer)],
+        tables=[e.offset_table(t) for t in reversed(outer)],
     )  # fmt: skip
 
 
@@ -142,7 +140,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 def value_bits(value: float, tensor: Tensor) -> int:
     """Encode a number as a tensor stores it, with its bits in the low bytes of a word."""
-    return int.from_bytes(stored(value, tensor).tobytes().ljust(8, b"\0"), "little", signed=True)
+    return int.from_bytes(stored_number(value, tensor).tobytes().ljust(8, b"\0"), "little", signed=True)
 
 
 def _emit_fill(e: Emitter, output: Tensor, value: float) -> None:
@@ -158,8 +156,6 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     size, value = x.dtype.itemsize, step.params["pad_constant_value"]
     # The tables if elements of the input are repeated or mirrored at the border; None for a constant.
     repeated = border_remap(step)
-    if not output.elements:
-        return
     if repeated is not None:
         emit_remap(e, e.at(output), e.at(x), repeated, size)
         return
@@ -177,8 +173,7 @@ def _emit_pad(step: Step, e: Emitter) -> None:
 
 
 def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
-    if step.outputs[0].elements:
-        _emit_fill(e, step.outputs[0], step.params["value"])
+    _emit_fill(e, step.outputs[0], step.params["value"])
 
 
 def _emit_shape(step: Step, e: Emitter) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.engine.native.lowering.panels import split_panels
 from isthmus.engine.native.lowering.quantized_product import QuantizedProduct, matrix_of
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.fixed_point import quantization_of
@@ -21,7 +22,7 @@ from isthmus.prepare.schedule import Step
 WORD = 8
 """The number of weights in a word of 32 bits."""
 _MAX_WASTE = 8
-"""One of this many groups at most may be padding of words."""
+"""At most 1 / this of the weights in the words of a tap may be padding."""
 _MAX_DEPTH = (1 << 31) // (255 * 128)
 """Below this depth, sums of products with multiples of 16 of the weights fit 32 bits."""
 _MIN_SCALE = 16 * float(np.finfo(np.float32).tiny)
@@ -67,7 +68,7 @@ class NibblePlan:
     @property
     def suffix(self) -> str:
         """The form's name in kernel variants."""
-        return f"_{'bytes' if self.word_groups == 2 else 'pairs'}{'_factors' if self.block else ''}"
+        return f"_nibbles_{'bytes' if self.word_groups == 2 else 'pairs'}{'_factors' if self.block else ''}"
 
     def matrix(self, step: Step, product: QuantizedProduct) -> np.ndarray:
         """Return the weights without zero points and factors, as [taps, depth, columns of all groups]."""
@@ -92,7 +93,7 @@ def _input_axis(step: Step, weights: Tensor) -> int:
 
 
 def nibble_plan(step: Step, product: QuantizedProduct, size: int) -> NibblePlan | None:
-    """Return how a product of bytes reads its weights packed; None if they are expanded to bytes.
+    """Return the form in which a product of bytes reads 4-bit weights; None if they are expanded to bytes.
 
     The answer depends on types and shapes only. `size` is the size in bytes of an element as it is multiplied.
     """
@@ -116,7 +117,7 @@ def nibble_plan(step: Step, product: QuantizedProduct, size: int) -> NibblePlan 
 
 
 def fits_unit(unit: int, bias: np.ndarray, scales: np.ndarray, depth: int) -> bool:
-    """Return whether these multiples of the sums fit 32 bits, and parts of their scales are exact.
+    """Return whether sums times `unit` fit 32 bits, and their scales can be divided by `unit` without losing bits.
 
     Both are true unless a channel hardly varies. `bias` is that of all columns, `depth` the products in a sum.
     """
@@ -128,19 +129,10 @@ def nibble_panels(
     matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, plan: NibblePlan,
     factors: np.ndarray | None,
 ) -> np.ndarray:  # fmt: skip
-    """Pack 4-bit weights into panels of `columns` columns; the last one may be narrower.
+    """Pack 4-bit weights [taps, depth, columns] into panels (see `split_panels`).
 
-    A panel begins with the heads. Then it has, for each tap, the factors of all columns, if there are any, and for each
-    eight successive weights of the depth a word for each column.
-
-    Parameters
-    ----------
-    matrix
-        Weights as [taps, depth, columns].
-    heads
-        Arrays with 4 bytes for each column, such as bias and scale.
-    factors
-        Factors as [taps, columns]; weights are then stored with an offset of 8.
+    After its heads, a panel has, for each tap, the factors of all columns, if there are any, and for each eight
+    successive weights of the depth a word for each column. With `factors`, [taps, columns], 8 is added to the weights.
     """
     taps, depth, width = matrix.shape
     words = -(-depth // WORD)
@@ -151,22 +143,17 @@ def nibble_panels(
         bits = element % 4 * 8 + element // 4 * 4
     else:
         bits = element % 2 * 16 + element // 2 * 4
-    parts = []
-    for start in range(0, width, columns):
-        wanted = min(columns, width - start)
-        padded_width = -(-wanted // lanes) * lanes
+
+    def body(own: slice, padded_width: int) -> np.ndarray:
         part = np.zeros((taps, words * WORD, padded_width), np.uint32)
-        part[:, :depth, :wanted] = matrix[:, :, start : start + wanted].astype(np.int32).view(np.uint32)
+        part[:, :depth, : own.stop - own.start] = matrix[:, :, own].astype(np.int32).view(np.uint32)
         stored = (part + np.uint32(0 if factors is None else 8)) & np.uint32(15)
         shifted = stored.reshape(taps, words, WORD, padded_width) << bits.astype(np.uint32)[:, None]
-        body = np.bitwise_or.reduce(shifted, axis=2).reshape(taps, -1).view(np.uint8)
-        if factors is not None:
-            before = np.ones((taps, padded_width), np.uint8)
-            before[:, :wanted] = factors[:, start : start + wanted]
-            body = np.concatenate([before, body], axis=1)
-        for head in heads:
-            padded = np.zeros(padded_width, head.dtype)
-            padded[:wanted] = head[start : start + wanted]
-            parts.append(padded.view(np.uint8))
-        parts.append(body.reshape(-1))
-    return np.concatenate(parts)
+        packed: np.ndarray = np.bitwise_or.reduce(shifted, axis=2).reshape(taps, -1).view(np.uint8)
+        if factors is None:
+            return packed
+        before = np.ones((taps, padded_width), np.uint8)
+        before[:, : own.stop - own.start] = factors[:, own]
+        return np.concatenate([before, packed], axis=1)
+
+    return split_panels(width, columns, lanes, heads, body)

@@ -8,13 +8,23 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import clamp_in_place
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.program import Operand
+from isthmus.engine.native.lowering.fixed_point import scale_of
+from isthmus.engine.native.lowering.reduction import (
+    has_bytes_of_one_type,
+    has_sixteen_bits,
+    result_limits,
+    stored_types,
+)
+from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS
 from isthmus.engine.native.signatures.normalization import COLUMN_WORK
 from isthmus.engine.native.target import Target
+from isthmus.engine.native.words import Value
 from isthmus.graph import DataType
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.reduction import norm_span, refuses_norm_axes
 from isthmus.prepare.schedule import Step
 
 _SHORT_ROW = 64
@@ -47,28 +57,8 @@ def _variant(form: str, step: Step) -> str:
     return form if kind == "f32" else f"{form}_{kind}"
 
 
-def _span(step: Step) -> tuple[list[int], int, int]:
-    """Return the axes of a norm, and the first and last of them that have more than one element."""
-    x = operand(step)
-    axes = sorted(int(a) % x.rank for a in step.params["axes"])
-    longer = [a for a in axes if x.dims[a] != 1] or axes[-1:]
-    return axes, longer[0], longer[-1]
-
-
 def _refuses_axes(step: Step) -> str | None:
-    """Return why a norm over axes cannot be executed, or None.
-
-    The axes must be neighbours. If elements have scales of their own, they must be the last ones.
-    """
-    reason, x = _refuses(step), operand(step)
-    if reason is not None:
-        return reason
-    axes, first, last = _span(step)
-    if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
-        return f"the axes {axes} of {x.describe()} must be neighbours"
-    if prod(x.dims[last + 1 :]) != 1 and len(step.inputs) > 1:
-        return f"axes {axes} of {x.describe()} must be the last ones"
-    return None
+    return _refuses(step) or refuses_norm_axes(step)
 
 
 def _refuses_lrn(step: Step) -> str | None:
@@ -86,16 +76,13 @@ def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
     beta = float(step.params["beta"])
     if not x.elements:
         return
-    if inner == 1:
-        e.emit(
-            f"normalization:softmax_rows.{_variant(variant, step)}", output=e.at(output), x=e.at(x), rows=outer,
-            length=length, beta=beta,
-        )  # fmt: skip
-    else:
-        e.emit(
-            f"normalization:softmax_columns.{_variant(variant, step)}", output=e.at(output), x=e.at(x),
-            outer_count=outer, length=length, columns=inner, beta=beta, work=e.work(),
-        )  # fmt: skip
+    words: dict[str, Value] = (
+        {"rows": outer} if inner == 1 else {"outer_count": outer, "columns": inner, "work": e.work()}
+    )
+    e.emit(
+        f"normalization:softmax_{'rows' if inner == 1 else 'columns'}.{_variant(variant, step)}", output=e.at(output),
+        x=e.at(x), length=length, beta=beta, **words,
+    )  # fmt: skip
     clamp_in_place(step, e)
 
 
@@ -111,42 +98,34 @@ def _affine(step: Step, e: Emitter, count: int) -> tuple[Operand, Operand]:
     return single(1, 1.0), single(2, 0.0)
 
 
-def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int, groups: int, run: int) -> None:
-    """Emit a norm over dense memory.
-
-    Elements are seen as [outer, rows, groups, run]; those of one group over all rows are normalized together. The
-    variant is moments (mean and variance), mean, rms or l2.
-    """
+def _emit_norm(step: Step, e: Emitter, form: str, count: int, **words: Value) -> None:
+    """Emit a norm by a kernel with `count` coefficients; `words` are those that only this kernel has."""
+    # The form is that of the kernel, ``rows`` or ``columns``, and moments (mean and variance), mean, rms or l2.
     x, output = operand(step), step.outputs[0]
     if x.elements:
-        scales, offsets = _affine(step, e, groups * run)
+        scales, offsets = _affine(step, e, count)
         e.emit(
-            f"normalization:norm_rows.{_variant(variant, step)}", output=e.at(output), x=e.at(x), scales=scales,
-            offsets=offsets, outer_count=outer, rows=rows, groups=groups, run=run,
-            epsilon=float(step.params["epsilon"]),
+            f"normalization:norm_{_variant(form, step)}", output=e.at(output), x=e.at(x), scales=scales,
+            offsets=offsets, epsilon=float(step.params["epsilon"]), **words,
         )  # fmt: skip
     clamp_in_place(step, e)
+
+
+def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int, groups: int, run: int) -> None:
+    """Emit a norm over dense memory."""
+    # Elements are seen as [outer, rows, groups, run]; those of one group over all rows are normalized together.
+    _emit_norm(step, e, f"rows.{variant}", groups * run, outer_count=outer, rows=rows, groups=groups, run=run)
 
 
 def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: int, columns: int) -> None:
-    """Emit a norm of each column of elements that are seen as [outer, rows, columns]; variants as in
-    `_emit_norm_rows`.
-    """
-    x, output = operand(step), step.outputs[0]
-    if x.elements:
-        scales, offsets = _affine(step, e, columns)
-        e.emit(
-            f"normalization:norm_columns.{_variant(variant, step)}", output=e.at(output), x=e.at(x), scales=scales,
-            offsets=offsets, outer_count=outer, rows=rows, columns=columns, epsilon=float(step.params["epsilon"]),
-            work=e.work(),
-        )  # fmt: skip
-    clamp_in_place(step, e)
+    """Emit a norm of each column of elements that are seen as [outer, rows, columns]."""
+    _emit_norm(step, e, f"columns.{variant}", columns, outer_count=outer, rows=rows, columns=columns, work=e.work())
 
 
 def _emit_axes_norm(step: Step, e: Emitter, variant: str) -> None:
     """Emit a norm over neighbouring axes: over rows if they are the last ones, else over columns."""
     x = operand(step)
-    _, first, last = _span(step)
+    first, last = norm_span(step)
     outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
     if inner == 1:
         _emit_norm_rows(step, e, variant, outer, 1, 1, length)
@@ -219,3 +198,53 @@ LOWERINGS: dict[str, Lowering] = {
     "Batchnorm": Lowering(_emit_batchnorm, refuses=_refuses),
     "Lrn": Lowering(_emit_lrn, refuses=_refuses_lrn),
 }
+
+
+# -- softmax in fixed point --------------------------------------------------------------------------------------------
+
+_MIN_SCALE = 2.0**-31
+"""The scale of a result must be larger than this for its inverse to be an integer of 31 bits."""
+
+
+def _covers_stored_softmax(step: Step) -> bool:
+    last = int(step.params["axis"]) in (-1, operand(step).rank - 1)
+    return last and (has_bytes_of_one_type(step) or has_sixteen_bits(step))
+
+
+def _stored_softmax_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for the exponentials of a row of 16-bit numbers, for each thread; bytes have a table."""
+    return 0 if is_eight_bit(operand(step)) else 4 * operand(step).dims[-1] * threads
+
+
+def _integer_table(step: Step) -> tuple[np.ndarray, float]:
+    """Return the table and the factor of a softmax in ONNX Runtime's integer arithmetic."""
+    # Exponentials have up to 23 bits, so that sums fit 32. The inverse of the output's scale is truncated.
+    x, output = operand(step), step.outputs[0]
+    largest = min(float(0xFFFFFFFF) / x.dims[-1], float(0x7FFFFF))
+    table = np.rint(largest * np.exp(-np.arange(256) * scale_of(x) * float(step.params["beta"])))
+    return table.astype(np.int32), float(np.floor(np.float32(1) / np.float32(quantization_of(output).scale)))
+
+
+def _emit_stored_softmax(step: Step, e: Emitter) -> None:
+    x, output, beta = operand(step), step.outputs[0], float(step.params["beta"])
+    qx, qy = quantization_of(x), quantization_of(output)
+    ending, table, work, scale = "", ABSENT, ABSENT, 0.0
+    if not is_eight_bit(x):
+        work, scale, inverse = e.work(), scale_of(x) * beta, 1.0 / scale_of(output)
+    elif e.numerics == "onnxruntime" and qy.scale > _MIN_SCALE:
+        numbers, inverse = _integer_table(step)
+        ending, table = "_integers", e.constant(numbers)
+    else:
+        # The exponential of how far a stored value is below the largest one of its row.
+        table = e.constant(np.exp(-np.arange(256, dtype=np.float64) * qx.scale * beta).astype(np.float32))
+        inverse = min(1.0 / qy.scale, float(np.finfo(np.float32).max))
+    length = x.dims[-1]
+    e.emit(
+        f"quantized_reduction:softmax.{stored_types(step)}{ending}", x=e.at(x), y=e.at(output),
+        rows=x.elements // length, length=length, table=table, work=work, scale=scale, inverse=inverse,
+        **result_limits(step),
+    )  # fmt: skip
+
+
+QUANTIZED = {"Softmax": (_covers_stored_softmax, Lowering(_emit_stored_softmax, _stored_softmax_work))}
+"""For each operation, a test of which steps its lowering for fixed point covers, and that lowering."""

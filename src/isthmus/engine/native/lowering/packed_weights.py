@@ -47,22 +47,33 @@ class PackedWeights:
 
     @property
     def variant(self) -> str:
-        """The end of the kernel's name."""
-        tile = f"{self.plan.rows}x{self.plan.vectors}"
-        return f".{tile}" if self.nibbles is None else f"_nibbles.{tile}{self.nibbles.suffix}"
+        """The kernel's variant: its tile, and the form of packed weights."""
+        return f"{self.plan.rows}x{self.plan.vectors}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        """The end of the variant for weights that are unpacked or widened in registers."""
+        return self.nibbles.suffix if self.nibbles else "_narrow" if self.plan.is_narrow else ""
 
     @property
     def column_bytes(self) -> int:
         """The bytes of weights in each column of a panel."""
         if self.nibbles is None:
-            return 4 * self.taps * self.plan.groups
+            return (2 if self.plan.is_narrow else 4) * self.taps * self.plan.groups
         return self.taps * (4 * self.plan.groups // self.nibbles.word_groups + (self.factors is not None))
 
     def panels(self, part: slice, heads: Sequence[np.ndarray], columns: int, lanes: int) -> np.ndarray:
         """Return the panels of some columns, each with the heads in front."""
         matrix = self.matrix[:, :, part]
+        if self.plan.is_narrow:
+            taps, depth, width = matrix.shape
+            words = np.zeros((taps, self.plan.groups // 2, 2, 2, width), np.int8)
+            words.reshape(taps, -1, width)[:, :depth] = matrix
+            # The order of weights in a word (see `kernels.nibbles.NarrowForm`).
+            return panels(words.swapaxes(2, 3).reshape(taps, -1, width), heads, columns, lanes, 4, np.int8)
         if self.nibbles is None:
-            return panels(matrix, heads, columns, lanes, 4 // self.size)
+            kind = np.int8 if self.size == 1 else np.int16
+            return panels(matrix, heads, columns, lanes, 4 // self.size, kind, self.plan.groups)
         factors = None if self.factors is None else self.factors[:, part]
         return nibble_panels(matrix, heads, columns, lanes, self.nibbles, factors)
 

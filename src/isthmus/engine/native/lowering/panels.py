@@ -6,6 +6,7 @@ packed into panels of a tile's width, each with its bias in front. Elements have
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,11 +92,16 @@ _TILES: dict[int, tuple[PanelTile, ...]] = {
 """Tiles by the size of a vector register in bytes, preferred ones first."""
 _FEW_REGISTERS = (PanelTile(4, 2), PanelTile(8, 1))
 """Tiles for x86 with 128-bit vectors, which has only 16 registers."""
+_UNIFORM_VECTORS = 2
+"""The vectors of a panel for targets that pack all matrices alike; every table above has a tile with so many."""
 
 
 def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
     """Return the fastest tile for a product of this many rows and columns."""
     few = target.vector_bytes == 16 and target.triple.startswith("x86")
+    tiles = _FEW_REGISTERS if few else _TILES[target.vector_bytes]
+    if target.is_uniform:
+        return next(tile for tile in tiles if tile.vectors == _UNIFORM_VECTORS)
     vectors = -(-columns // target.lanes)
 
     def cost(tile: PanelTile) -> float:
@@ -113,34 +119,61 @@ def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
             steps += count * max(products / 2, loads / 2, _LATENCY)
         return -(-vectors // tile.vectors) * (steps + 0.25 * sum(counts))
 
-    return min(_FEW_REGISTERS if few else _TILES[target.vector_bytes], key=cost)
+    return min(tiles, key=cost)
 
 
-def single_row_vectors(columns: int, target: Target) -> int:
+def row_vectors(columns: int, target: Target) -> int:
     """Return the number of vectors of a panel for products with a single row."""
+    if target.is_uniform:
+        return _UNIFORM_VECTORS
     return min(4 if target.vector_bytes == 64 else 2, -(-columns // target.lanes))
 
 
-def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.ndarray:
-    """Pack a matrix [depth, columns] into panels: [panels, 1 + depth, width] with the bias in front.
+def split_panels(
+    width: int, columns: int, lanes: int, heads: Sequence[np.ndarray], body: Callable[[slice, int], np.ndarray]
+) -> np.ndarray:
+    """Return panels of `columns` of the `width` columns; the last one may be narrower.
 
-    Panels of elements of 16 bits are bytes: for each panel, the bias as float32, then the rows as they are stored.
+    A panel begins with its part of the heads, arrays with an element for each column, such as bias and scale. Then
+    comes what `body` returns for its columns and for how many there are with padding.
     """
+    packed, used = np.zeros(0, np.uint8), 0
+    for start in range(0, width, columns):
+        own = slice(start, min(start + columns, width))
+        padded_width = -(-(own.stop - start) // lanes) * lanes
+        parts = []
+        for head in heads:
+            padded = np.zeros(padded_width, head.dtype)
+            padded[: own.stop - start] = head[own]
+            parts.append(padded.view(np.uint8))
+        parts.append(np.ascontiguousarray(body(own, padded_width)).view(np.uint8).reshape(-1))
+        panel = np.concatenate(parts)
+        if not used:
+            # No panel is larger than the first. All of them together would stay in the heap after they are freed.
+            packed = np.empty(-(-width // columns) * panel.size, np.uint8)
+        packed[used : used + panel.size] = panel
+        used += panel.size
+    return packed[:used]
+
+
+def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.ndarray:
+    """Pack a matrix [depth, columns] into panels: for each, the bias as float32, then the rows as they are stored."""
     depth, columns = right.shape
-    panels = -(-columns // width)
-    if right.itemsize == 2:
-        front = pack_panels(np.zeros((0, columns), np.float32), bias, width)
-        stored = np.zeros((depth, panels * width), np.uint16)
-        stored[:, :columns] = right.view(np.uint16)
-        rows = np.ascontiguousarray(stored.reshape(depth, panels, width).transpose(1, 0, 2))
-        return np.concatenate([part.reshape(panels, -1).view(np.uint8) for part in (front, rows)], axis=1)
-    full = np.zeros((1 + depth, panels * width), np.float32)
-    full[1:, :columns] = right
-    if bias is not None:
-        full[0, :columns] = bias
-    return np.ascontiguousarray(full.reshape(1 + depth, panels, width).transpose(1, 0, 2))
+
+    def rows(own: slice, padded_width: int) -> np.ndarray:
+        padded = np.zeros((depth, padded_width), right.dtype if right.itemsize < 4 else np.float32)
+        padded[:, : own.stop - own.start] = right[:, own]
+        return padded
+
+    front = np.zeros(columns, np.float32) if bias is None else bias.astype(np.float32)
+    return split_panels(columns, width, width, [front], rows)
 
 
 def limits(clamp: tuple[float, float] | None) -> tuple[float, float]:
     """Return the range of results: the step's clamp, or infinite."""
     return (float(clamp[0]), float(clamp[1])) if clamp is not None else (-np.inf, np.inf)
+
+
+def form_ending(kind: str, nibbles: bool = False) -> str:
+    """Return the end of a variant: the form of elements and weights, unless both are float32."""
+    return "_nibbles" if nibbles else "" if kind == "f32" else f"_{kind}"

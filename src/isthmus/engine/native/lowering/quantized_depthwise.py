@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering import quantized_convolution
-from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering, choose
 from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
     byte_parts,
@@ -22,6 +22,7 @@ from isthmus.engine.native.lowering.fixed_point import (
     without_zero_points,
 )
 from isthmus.engine.native.lowering.nibbles import fits_unit, has_middle_zero
+from isthmus.engine.native.lowering.quantized_product import multiplies_channels
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
@@ -77,6 +78,10 @@ class _Blocking:
     pitch: int
     work_bytes: int
 
+    def words(self) -> dict[str, int]:
+        """Return the words of the instruction that have these names."""
+        return {name: number for name, number in vars(self).items() if name != "group_rows"}
+
 
 def _cut(step: Step, target: Target) -> _Blocking:
     """Choose the blocking of a convolution."""
@@ -91,9 +96,9 @@ def _cut(step: Step, target: Target) -> _Blocking:
     out_width, channels = step.outputs[0].dims[2:]
     share = _L1_SHARE if step.part is None else _L1_SHARE_OF_TILE
     # The results of a row whose groups fit that share.
-    wanted = share // (4 * target.vector_bytes * row_groups * stride_w)
-    segment = min(max(wanted // _MAX_OUTPUTS, 2) * _MAX_OUTPUTS, out_width)
-    # Tiles also read the columns of missing results, except those of a single one.
+    fitting = share // (4 * target.vector_bytes * row_groups * stride_w)
+    segment = min(max(fitting // _MAX_OUTPUTS, 2) * _MAX_OUTPUTS, out_width)
+    # A tile of several results also reads the columns under results that are missing at the end.
     results = -(-segment // _MAX_OUTPUTS) * _MAX_OUTPUTS if segment > 1 else 1
     pitch = (results - 1) * stride_w + span
     _, widest, _ = _blocks(channels, target.lanes)[0]
@@ -101,22 +106,13 @@ def _cut(step: Step, target: Target) -> _Blocking:
     return _Blocking(group_rows, row_groups, together, needed_rows, span, segment, pitch, work_bytes)
 
 
-def _multiplies_channels(step: Step) -> bool:
-    """Return whether a channel has several filters; it is then a group of an ordinary convolution."""
-    return operand(step, 0).dims[3] != step.outputs[0].dims[3]
-
-
 def _work(step: Step, target: Target, threads: int) -> int:
-    if _multiplies_channels(step):
-        return quantized_convolution.work_of(step, target, threads)
     return _cut(step, target).work_bytes * threads
 
 
 def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return first channel, width and kind (see `block_kinds`) of each block, the widest blocks first.
-
-    The last block may overlap an earlier one, which then computes the same results.
-    """
+    """Return first channel, width and kind (see `block_kinds`) of each block, the widest blocks first."""
+    # The last block may overlap an earlier one, which then computes the same results.
     widths = block_kinds(lanes)
     if channels < _MIN_WIDTH:
         return [(0, _MIN_WIDTH, len(widths))]
@@ -130,7 +126,7 @@ def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
     return blocks
 
 
-def _grouped(weights: np.ndarray, cut: _Blocking, stride_h: int) -> np.ndarray:
+def _group_rows(weights: np.ndarray, cut: _Blocking, stride_h: int) -> np.ndarray:
     """Arrange weights as [rows together, row groups, kernel width, channels, rows of a group]."""
     kernel_h, kernel_w, channels = weights.shape
     # An output row reads the shared groups from its own first row on; its weights for other rows are zero.
@@ -147,12 +143,10 @@ def _order(width: int) -> np.ndarray:
     return np.array([16 * (d // 4) + 4 * k + d % 4 for k in range(4) for d in range(lanes)])
 
 
-def _packed(body: np.ndarray) -> np.ndarray:
-    """Pack 4-bit weights [..., channels of a block, rows of a group] into words.
-
-    A step multiplies the channels in four vectors. A word has the groups of two of these vectors, of four bytes each,
-    or those of all four, of two 16-bit numbers each.
-    """
+def _pack_nibbles(body: np.ndarray) -> np.ndarray:
+    """Pack 4-bit weights [..., channels of a block, rows of a group] into words."""
+    # A step multiplies the channels in four vectors. A word has the groups of two of these vectors, of four bytes each,
+    # or those of all four, of two 16-bit numbers each.
     *outer, channels, rows = body.shape
     together = 2 if rows == 4 else 4
     grouped = body.reshape(*outer, 4 // together, together, channels // 4, rows).astype(np.int64) & 15
@@ -162,9 +156,6 @@ def _packed(body: np.ndarray) -> np.ndarray:
 
 def _emit(step: Step, e: Emitter) -> None:
     """Emit one instruction; weights are packed block by block, each after the biases and scales of its channels."""
-    if _multiplies_channels(step):
-        quantized_convolution.emit(step, e)
-        return
     x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
     qx = quantization_of(x)
     batch, height, width, channels = x.dims
@@ -185,7 +176,7 @@ def _emit(step: Step, e: Emitter) -> None:
         bias, scales = bias * unit, scales / np.float32(unit)
     # Nine-bit weights are the sum of two bytes; each step then occurs twice (see `quantized_convolution`).
     pieces = byte_parts(centred) if cut.group_rows == 4 else [centred]
-    grouped = np.concatenate([_grouped(piece, cut, stride[0]) for piece in pieces], axis=1)
+    grouped = np.concatenate([_group_rows(piece, cut, stride[0]) for piece in pieces], axis=1)
     # The packed blocks, the row of each in the table, and their size so far.
     parts, table, packed = [], [], 0
     for start, block, kind in _blocks(channels, e.target.lanes):
@@ -195,60 +186,35 @@ def _emit(step: Step, e: Emitter) -> None:
         order = np.minimum(order, channels - 1)
         head = np.stack([bias[order].astype(np.int32), scales[order].astype(np.float32).view(np.int32)])
         body = grouped[..., order, :] * exists[:, None]
-        body = _packed(body) if packs else body.astype(np.int8 if cut.group_rows == 4 else np.int16)
+        body = _pack_nibbles(body) if packs else body.astype(np.int8 if cut.group_rows == 4 else np.int16)
         parts += [np.ascontiguousarray(a).view(np.uint8).reshape(-1) for a in (head, body)]
         table.append((start, kind, packed))
         packed += parts[-2].size + parts[-1].size
     offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)] * len(pieces)
-    form = "bytes" if cut.group_rows == 4 else "pairs"
-    kernel = ("quantized_depthwise:convolve_nibbles", form) if packs else ("quantized_depthwise:convolve", "")
+    form = "" if not packs else "nibbles_bytes" if cut.group_rows == 4 else "nibbles_pairs"
     e.emit(
-        rounding_kernel(e, step.op, *kernel),
-        x=e.at(x),
-        y=e.at(output),
-        weights=e.constant(np.concatenate(parts)),
-        blocks=e.constant(np.array(table, np.int64)),
-        offsets=e.constant(np.array(offsets, np.int64)),
-        blank=e.constant(np.full(64, qx.zero_point & 0xFF, np.uint8)),
-        work=e.work(),
-        work_bytes=cut.work_bytes,
-        batch=batch,
-        height=height,
-        width=width,
-        channels=channels,
-        out_height=output.dims[1],
-        out_width=output.dims[2],
-        together=cut.together,
-        row_groups=cut.row_groups,
-        needed_rows=cut.needed_rows,
-        stride_h=stride[0],
-        stride_w=stride[1],
-        dilation_h=dilation[0],
-        top=top,
-        left=left,
-        span=cut.span,
-        segment=cut.segment,
-        pitch=cut.pitch,
-        steps=len(offsets),
-        block_count=len(table),
-        input_flip=0 if signed == wants_signed else 0x80,
-        **signed_result(step, output),
-    )
+        rounding_kernel(e, step.op, "quantized_depthwise:convolve", form), x=e.at(x), y=e.at(output),
+        weights=e.constant(np.concatenate(parts)), blocks=e.offset_table(np.array(table, np.int64)),
+        offsets=e.offset_table(np.array(offsets, np.int64)),
+        blank=e.constant(np.full(64, qx.zero_point & 0xFF, np.uint8)), work=e.work(), batch=batch, height=height,
+        width=width, channels=channels, out_height=output.dims[1], out_width=output.dims[2], stride_h=stride[0],
+        stride_w=stride[1], dilation_h=dilation[0], top=top, left=left, steps=len(offsets), block_count=len(table),
+        input_flip=0 if signed == wants_signed else 0x80, **cut.words(), **signed_result(step, output),
+    )  # fmt: skip
 
 
 def _covers(step: Step) -> bool:
     """Return whether the 8-bit kernels support a step."""
     few = operand(step, 0).dims[3] <= _MAX_GROUPS
-    return quantized_convolution.COVERS["Conv2d"](step) and (few or not _multiplies_channels(step))
+    return quantized_convolution.COVERS["Conv2d"](step) and (few or not multiplies_channels(step))
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     """Return the cost of tiles: grouping costs the same for fewer rows than are computed together."""
-    if _multiplies_channels(step):
-        return quantized_convolution.effort(step, axis, target)
     together = _cut(step, target).together
     return (lambda rows: rows + _GROUPING * together * -(-rows // together)) if axis == 1 else None
 
 
-QUANTIZED = {"DepthWiseConv2d": (_covers, Lowering(_emit, _work, effort=_effort))}
+_ONE_FILTER = Lowering(_emit, _work, effort=_effort)
+QUANTIZED = {"DepthWiseConv2d": (_covers, choose(multiplies_channels, quantized_convolution.DENSE, _ONE_FILTER))}
 """For each operation, a test of which steps its 8-bit lowering covers, and that lowering."""

@@ -18,6 +18,7 @@ from isthmus.engine.native.lowering.packed_weights import pack_weights
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
+    SINGLE_ROW,
     ProductBlocking,
     QuantizedProduct,
     cut,
@@ -83,6 +84,11 @@ def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
     size = 2 if ROW_FORMS[target.dot] == "s16" else 1
     nibbles = nibble_plan(step, product, size)
     word_groups = nibbles.word_groups if nibbles else 0
+    # A single row takes as long as reading its weights, which stay bytes in memory.
+    is_narrow = nibbles is None and size == 2 and product.rows * product.out_width == 1 and not target.is_uniform
+    tile = SINGLE_ROW if is_narrow else None
+    if is_narrow:
+        word_groups = 2
     piece = 4 * max(word_groups, 1)
     # Either each pixel is a row with a range of its own, padded to whole groups of four bytes, or to whole words of
     # 4-bit weights; or each image is.
@@ -95,7 +101,7 @@ def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
         product = in_bytes(product, size)
     scaling = -(-ranges * pitch // 64) * 64
     staging = scaling + -(-ranges * _SCALING_BYTES // 64) * 64
-    plan = cut(product, 0, target, threads, word_groups=word_groups)
+    plan = replace(cut(product, 0, target, threads, tile, word_groups), is_narrow=is_narrow)
     return _HybridBlocking(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging, nibbles)
 
 
@@ -122,7 +128,6 @@ def _emit(step: Step, e: Emitter) -> None:
     unit = 1 if blocking.nibbles is None else blocking.nibbles.unit
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (12 + packed.column_bytes)
-    name, tile = f"convolve{packed.variant}".split(".")
     by_row = is_product_of_rows(step)
     least, most = limits(step.clamp)
     out_product = replace(product, out_pixel=4 * product.out_pixel)
@@ -132,10 +137,10 @@ def _emit(step: Step, e: Emitter) -> None:
         sums = weights.sum((0, 1), dtype=np.int64) * unit
         heads = [bias[part], scales[part] / np.float32(unit), sums.astype(np.int32)]
         e.emit(
-            f"quantized_convolution:{name}_to_float.{tile}",
+            f"quantized_convolution:convolve_to_float.{packed.variant}",
             x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
             weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
-            offsets=e.constant(packed.offsets), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
+            offsets=e.offset_table(packed.offsets), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
             **geometry_words(out_product, plan, packed.taps, panel_bytes),
             padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,
             few_rows=int(matrix.size > blocking.ranges * blocking.length), scaling=e.work(blocking.scaling),

@@ -1,4 +1,6 @@
-"""The blocking of 8-bit products: convolutions and matrix products in one geometry, choice of tiles, packed weights."""
+"""The blocking of fixed-point products: convolutions and matrix products in one geometry, choice of tiles, packed
+weights.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,32 @@ from math import prod
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Effort
-from isthmus.engine.native.lowering.fixed_point import pair
+from isthmus.engine.native.lowering.fixed_point import middle_of, pair
+from isthmus.engine.native.lowering.panels import split_panels
 from isthmus.engine.native.target import Target
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.schedule import Step
 
+SINGLE_ROW = (1, 4)
+"""The tile for products with a single row."""
 _TILES = {
-    16: ((1, 4), (8, 3), (7, 3), (14, 2)),
-    8: ((1, 4), (5, 2), (10, 1)),
-    4: ((1, 4), (5, 2)),
+    16: (SINGLE_ROW, (8, 3), (7, 3), (14, 2)),
+    8: (SINGLE_ROW, (5, 2), (10, 1)),
+    4: (SINGLE_ROW, (5, 2)),
 }
 """Rows by vectors of results that a tile keeps in registers, by the target's number of lanes."""
+_UNIFORM_TILES = {16: ((8, 3), (7, 3)), 8: ((5, 2),), 4: ((5, 2),)}
+"""The same for targets that pack all matrices alike. A single row takes a whole tile, which large weights hide: reading
+them takes longer.
+"""
+_GROUP_TILES = {16: ((14, 2), (10, 1)), 8: ((10, 1), (5, 2)), 4: ((5, 2),)}
+"""The same for panels of several groups."""
 _LATENCY = 5
 """The cycles until a dot product can be added to; a tile with fewer products waits for them."""
 _FEW_ROWS = 3
+"""A tile of a fused region with fewer image rows keeps short segments, to save memory."""
 _L1_SHARE = 16 << 10
 """The share of the L1 cache for the input rows under a segment, in bytes."""
 _L1_SHARE_OF_TILE = 8 << 10
@@ -55,6 +68,8 @@ class QuantizedProduct:
         The number of groups of channels.
     whole_width
         For a tile of a fused region, the output width of the whole step, which determines the kernel's tile; else 0.
+    panel_channels, panel_columns
+        The number of input channels and of filters in a panel of several groups (see `by_panels`); else 0.
     """
 
     rows: int
@@ -73,6 +88,13 @@ class QuantizedProduct:
     left: int = 0
     groups: int = 1
     whole_width: int = 0
+    panel_channels: int = 0
+    panel_columns: int = 0
+
+    @property
+    def panels(self) -> int:
+        """The number of panels of several groups."""
+        return -(-self.columns // self.panel_columns)
 
     @property
     def span(self) -> int:
@@ -88,8 +110,8 @@ class QuantizedProduct:
 
     @property
     def run_pixels(self) -> int:
-        """The number of neighbouring pixels in one tap: a row of the kernel, unless it is dilated."""
-        return self.kernel[1] if self.dilation[1] == 1 else 1
+        """The number of neighbouring pixels in one tap: a row of the kernel, unless others are between its channels."""
+        return self.kernel[1] if self.dilation[1] == 1 and not self.panel_channels else 1
 
     @property
     def taps(self) -> int:
@@ -129,9 +151,26 @@ def product_of(step: Step) -> QuantizedProduct:
     return product
 
 
-def in_bytes(product: QuantizedProduct, size: int) -> QuantizedProduct:
-    """Return the product for input elements of `size` bytes, with `pixel` and `channels` in bytes."""
-    return replace(product, pixel=product.pixel * size, channels=product.channels * size)
+def by_panels(product: QuantizedProduct, target: Target) -> QuantizedProduct:
+    """Return the product of all groups at once if the filters of a group fit a panel, else the product itself.
+
+    A panel has as many groups as fit a vector, which would have unused lanes otherwise; their weights for each other's
+    channels are zero. All channels of input rows are copied together.
+    """
+    widest = max(vectors for _, vectors in _GROUP_TILES[target.lanes])
+    if product.groups == 1 or product.columns > widest * target.lanes:
+        return product
+    together = min(max(target.lanes // product.columns, 1), product.groups)
+    return replace(
+        product, channels=product.channels * product.groups, columns=product.columns * product.groups, groups=1,
+        panel_channels=product.channels * together, panel_columns=product.columns * together,
+    )  # fmt: skip
+
+
+def in_bytes(product: QuantizedProduct, size: int, out_size: int = 1) -> QuantizedProduct:
+    """Return the product for elements and results of these sizes, with `pixel`, `channels` and `out_pixel` in bytes."""
+    pixel, channels = product.pixel * size, product.channels * size
+    return replace(product, pixel=pixel, channels=channels, out_pixel=product.out_pixel * out_size)
 
 
 @dataclass(frozen=True)
@@ -154,6 +193,12 @@ class ProductBlocking:
         The number of bytes between copied rows.
     work_bytes
         The size of a thread's work space, which holds the copied rows.
+    strip
+        The number of image rows whose results are computed as one row (see `kernels.blocks`).
+    depth
+        The bytes of a tap that matrix registers multiply at a time; 0 if they are not used.
+    is_narrow
+        Whether weights are bytes that are widened to 16 bits in registers.
     """
 
     rows: int
@@ -164,6 +209,9 @@ class ProductBlocking:
     segment: int
     pitch: int
     work_bytes: int
+    strip: int = 1
+    depth: int = 0
+    is_narrow: bool = False
 
 
 def tile_effort(product: QuantizedProduct, vectors: int, step: Step, axis: int, target: Target) -> Effort | None:
@@ -181,8 +229,35 @@ def tile_effort(product: QuantizedProduct, vectors: int, step: Step, axis: int, 
     return lambda rows: np.min([-(-rows * along // tile) * tile for tile in tiles], axis=0)
 
 
+def row_form(x: Tensor, target: Target) -> int:
+    """Return how the kernel converts elements of rows for the target: 0 not at all, 2 by flipping the sign bit, 3 and 4
+    to 16 bits from signed and from unsigned bytes.
+    """
+    signed = x.dtype in (DataType.SFIXED_POINT_8, DataType.SFIXED_POINT_16)
+    if x.dtype.itemsize == 2:
+        return 0 if signed else 2
+    if ROW_FORMS[target.dot] == "s16":
+        return 3 if signed else 4
+    return 0 if signed == (ROW_FORMS[target.dot] == "s8") else 2
+
+
+def origin_of(x: Tensor, form: int) -> int:
+    """Return the value of an element that means 0, in the form (see `row_form`) in which it is multiplied."""
+    # Forms 3 and 4 subtract the zero point.
+    if form >= 3:
+        return 0
+    half = 1 << (8 * x.dtype.itemsize - 1)
+    shift = half if x.dtype in (DataType.SFIXED_POINT_8, DataType.SFIXED_POINT_16) else -half
+    return quantization_of(x).zero_point + (shift if form == 2 else 0)
+
+
+def multiplies_channels(step: Step) -> bool:
+    """Return whether a depthwise step has several filters for a channel, which is then a group of a Conv2d."""
+    return operand(step, 0).dims[3] != step.outputs[0].dims[3]
+
+
 def constant_weights(step: Step, has_width: Callable[[Tensor | None], bool]) -> Tensor | None:
-    """Return the weights of a step whose input and result have a width and whose bias is constant, else None.
+    """Return the weights of a step if `has_width` is true of its input and result and its bias is constant, else None.
 
     Steps without elements are left to the lowering through float, which knows whether there is nothing to do.
     """
@@ -194,13 +269,15 @@ def constant_weights(step: Step, has_width: Callable[[Tensor | None], bool]) -> 
 
 
 def covers_products(covers_weights: Callable[..., bool]) -> dict[str, Callable[[Step], bool]]:
-    """Return, by operation, the test of which steps are covered.
+    """Return, by operation, a function that tells whether a fixed-point kernel can execute a step.
 
-    `covers_weights` gets a step, and the axes along which weights may have a scale each.
+    `covers_weights(step, axis)` makes the decision for one kind of kernel; `axis` is the one of the weights along which
+    they may be quantized per channel (the output channels).
     """
 
     def covers_matmul(step: Step) -> bool:
         weights = operand(step, 1)
+        # The left matrix is read row by row, and the weights must be one matrix for all batches.
         if step.params["transpose_in0"] or weights.rank < 2 or prod(weights.dims[:-2]) != 1:
             return False
         return covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
@@ -219,7 +296,12 @@ def tiles_of(target: Target) -> tuple[tuple[int, int], ...]:
 
 def tiles_like(vectors: int, target: Target) -> list[int]:
     """Return the rows of all tiles with this many vectors; their weights are packed alike."""
-    return [rows for rows, width in _TILES[target.lanes] if width == vectors]
+    return [rows for rows, width in _choices(target) if width == vectors]
+
+
+def _choices(target: Target) -> tuple[tuple[int, int], ...]:
+    """Return the tiles for products with constant weights."""
+    return (_UNIFORM_TILES if target.is_uniform else _TILES)[target.lanes]
 
 
 def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, int]:
@@ -228,11 +310,14 @@ def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, 
     Weights of a fused region's tile are packed as for the whole step, so only the number of rows may differ.
     """
     vectors = -(-product.columns // target.lanes)
+    own_vectors = -(-product.panel_columns // target.lanes)
 
     def cost(tile: tuple[int, int]) -> float:
         """Return an estimate of the cycles: two dot products or loads per cycle, then storing the results."""
         rows, width = tile
         full_panels, last_vectors = divmod(vectors, width)
+        if own_vectors:
+            full_panels, width, last_vectors = product.panels, own_vectors, 0
         total = 0.0
         for panels, panel_vectors in ((full_panels, width), (1, last_vectors)):
             if panels and panel_vectors:
@@ -240,7 +325,9 @@ def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, 
                 total += panels * (product.taps * groups * group + 4 * rows * panel_vectors + 20)
         return -(-(product.whole_width or product.out_width) // rows) * total
 
-    fastest = min(_TILES[target.lanes], key=cost)
+    if own_vectors:
+        return min((tile for tile in _GROUP_TILES[target.lanes] if tile[1] >= own_vectors), key=cost)
+    fastest = min(_choices(target), key=cost)
     if not product.whole_width:
         return fastest
     # The fewest computed rows, and among equals the fastest tile.
@@ -255,7 +342,7 @@ def cut(
     product: QuantizedProduct, form: int, target: Target, threads: int, tile: tuple[int, int] | None = None,
     word_groups: int = 0,
 ) -> ProductBlocking:  # fmt: skip
-    """Return the blocking of a product; `form` numbers the conversion of its rows, 0 if none is needed.
+    """Return the blocking of a product; `form` is the conversion of its rows, as `row_form` numbers it.
 
     Parameters
     ----------
@@ -264,22 +351,23 @@ def cut(
     word_groups
         The number of groups for which a word has 4-bit weights; 0 if weights are not packed.
     """
+    # Forms 3 and 4 widen bytes to 16 bits.
     size = 2 if form >= 3 else 1
-    run = product.run_pixels * product.channels * size
+    run = product.run_pixels * (product.panel_channels or product.channels) * size
     # The bytes of a row that are multiplied together.
     piece = 4 * max(word_groups, 1)
     groups = -(-run // piece) * piece // 4
     rows, vectors = tile or _tile(product, groups, target)
-    contiguous = product.pixel == product.channels or product.run_pixels == 1
+    contiguous = not product.panel_channels and (product.pixel == product.channels or product.run_pixels == 1)
     in_place = form == 0 and product.stays_inside and contiguous and run % piece == 0 and product.out_width >= rows
     # Bytes of input rows that a result adds to those of the result before it.
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
     share = _L1_SHARE_OF_TILE if product.whole_width else _L1_SHARE
-    # Input under both ends of a segment is copied twice, so a tile's rows, which would give short segments, are divided
-    # less. Tiles with very few rows keep short segments to save memory.
+    # Input under both ends of a segment is copied twice. Tiles of a fused region would have short segments, so they are
+    # divided less.
     parts = threads if product.whole_width and product.kernel[0] > 1 and product.rows >= _FEW_ROWS else 4 * threads
-    wanted = min(share // under_result, -(-product.out_width * product.rows // parts))
-    segment = min(max(wanted // rows, 1) * rows, product.out_width)
+    results = min(share // under_result, -(-product.out_width * product.rows // parts))
+    segment = min(max(results // rows, 1) * rows, product.out_width)
     if in_place:
         return ProductBlocking(rows, vectors, 0, size, groups, segment, 0, 0)
 
@@ -290,38 +378,43 @@ def cut(
     pitch = -(-row_bytes(segment) // 4) * 4
     # The last tile reads rows that do not exist, and the last group of a tap reads bytes beyond it.
     work = (product.kernel[0] - 1) * pitch + row_bytes(-(-segment // rows) * rows) + piece
+    if product.panel_channels:
+        # The last panel may have fewer groups than the others.
+        work += (product.panels * product.panel_channels - product.channels) * size
     return ProductBlocking(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
 
 
-def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, per_group: int) -> np.ndarray:
-    """Pack weights into panels of `columns` columns; the last one may be narrower.
+def narrowed(
+    plan: ProductBlocking, weights: Tensor, product: QuantizedProduct, form: int, target: Target, threads: int
+) -> ProductBlocking:
+    """Return the blocking with weights of 8 bits in memory if a single row reads them as 16-bit numbers.
 
-    A panel begins with the heads. Then it has, for each tap and each group of the depth, the weights of all columns.
+    Such a product takes as long as reading its weights. `form` is the conversion of its rows; the others are the
+    product's, as in `cut`.
+    """
+    if plan.size == 1 or plan.rows > 1 or any(o != -middle_of(weights) for o in quantization_of(weights).offsets):
+        return plan
+    return replace(cut(product, form, target, threads, (plan.rows, plan.vectors), 2), size=plan.size, is_narrow=True)
 
-    Parameters
-    ----------
-    matrix
-        Weights as [taps, depth, columns].
-    heads
-        Arrays with 4 bytes for each column, such as bias and scale.
-    per_group
-        The number of weights in a group of four bytes.
+
+def panels(
+    matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, per_group: int, dtype: type,
+    least_groups: int = 0,
+) -> np.ndarray:  # fmt: skip
+    """Pack weights [taps, depth, columns] into panels (see `split_panels`).
+
+    After its heads, a panel has, for each tap and each group of `per_group` weights of the depth, those of all columns;
+    with fewer than `least_groups` groups, the others are zero.
     """
     taps, depth, width = matrix.shape
-    groups = -(-depth // per_group)
-    parts = []
-    for start in range(0, width, columns):
-        wanted = min(columns, width - start)
-        padded_width = -(-wanted // lanes) * lanes
-        part = np.zeros((taps, groups * per_group, padded_width), np.int8 if per_group == 4 else np.int16)
-        part[:, :depth, :wanted] = matrix[:, :, start : start + wanted]
-        cells = part.reshape(taps, groups, per_group, padded_width).transpose(0, 1, 3, 2)
-        for head in heads:
-            padded = np.zeros(padded_width, head.dtype)
-            padded[:wanted] = head[start : start + wanted]
-            parts.append(padded.view(np.uint8))
-        parts.append(np.ascontiguousarray(cells).view(np.uint8).reshape(-1))
-    return np.concatenate(parts)
+    groups = max(-(-depth // per_group), least_groups)
+
+    def body(own: slice, padded_width: int) -> np.ndarray:
+        part = np.zeros((taps, groups * per_group, padded_width), dtype)
+        part[:, :depth, : own.stop - own.start] = matrix[:, :, own]
+        return part.reshape(taps, groups, per_group, padded_width).transpose(0, 1, 3, 2)
+
+    return split_panels(width, columns, lanes, heads, body)
 
 
 def matrix_of(step: Step, product: QuantizedProduct, centred: np.ndarray) -> np.ndarray:
@@ -336,7 +429,7 @@ def matrix_of(step: Step, product: QuantizedProduct, centred: np.ndarray) -> np.
 
 def offsets(product: QuantizedProduct, plan: ProductBlocking) -> np.ndarray:
     """Return the offset of each tap, in bytes from the first."""
-    down = plan.pitch if plan.staged else product.dilation[0] * product.width * product.pixel
+    down = plan.strip * plan.pitch if plan.staged else product.dilation[0] * product.width * product.pixel
     pixel = product.channels * plan.size if plan.staged else product.pixel
     across = range(0, product.kernel[1] * product.dilation[1], product.dilation[1])
     return np.array(
@@ -347,29 +440,19 @@ def offsets(product: QuantizedProduct, plan: ProductBlocking) -> np.ndarray:
 
 def geometry_words(product: QuantizedProduct, plan: ProductBlocking, taps: int, panel_bytes: int) -> dict[str, int]:
     """Return the words of the instruction from `rows` to `distance` (see the signature), for this many taps."""
-    distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
+    same = "rows height pixel channels out_height out_width out_pixel columns span top left"
     return {
-        "rows": product.rows,
-        "height": product.height,
+        **{name: getattr(product, name) for name in same.split()},
         "width_in": product.width,
-        "pixel": product.pixel,
-        "channels": product.channels,
-        "out_height": product.out_height,
-        "out_width": product.out_width,
-        "out_pixel": product.out_pixel,
-        "columns": product.columns,
         "kernel_h": product.kernel[0],
-        "span": product.span,
         "stride_h": product.stride[0],
         "stride_w": product.stride[1],
         "dilation_h": product.dilation[0],
-        "top": product.top,
-        "left": product.left,
         "taps": taps,
         "groups": plan.groups,
         "panel_bytes": panel_bytes,
         "segment": plan.segment,
         "staged": plan.staged,
         "pitch": plan.pitch,
-        "distance": distance,
+        "distance": product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel),
     }

@@ -17,8 +17,6 @@ def _refuses(step: Step) -> str | None:
 
 def _emit(step: Step, e: Emitter) -> None:
     output, seed = step.outputs[0], step.inputs[1]
-    if not output.elements:
-        return
     params = {name: float(np.float32(value)) for name, value in step.params.items() if name != "random_stream"}
     if step.op == "RandomUniformLike":
         kernel, factor, summand = "random:numbers.uniform", params["high"] - params["low"], params["low"]

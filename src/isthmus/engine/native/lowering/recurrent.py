@@ -91,9 +91,8 @@ class PanelledLayer(RecurrentLayer):
 
 
 def _refuses_lstm(step: Step) -> str | None:
-    """Return why an Lstm cannot be executed, or None. Both weights of its input gate, in[16] and in[17], are optional,
-    but only together.
-    """
+    """Return why an Lstm cannot be executed, or None."""
+    # Both weights of its input gate, in[16] and in[17], are optional, but only together.
     missing = [index for index in (16, 17) if optional(step, index) is None]
     return refuses_recurrent(step) or (f"in[{missing[0]}] is missing" if len(missing) == 1 else None)
 
@@ -141,28 +140,29 @@ def _initial(step: Step, e: Emitter, index: int, elements: int) -> Operand:
     return e.constant(np.zeros(elements, np.float32)) if tensor is None else e.at(tensor)
 
 
+def _common_words(step: Step, e: Emitter, layer: PanelledLayer) -> dict[str, int | float]:
+    """Return the words that follow from the layer alone."""
+    places, reverse = layer.places(), int(step.params["direction"])
+    gates = {name: e.work(places[name]) for name in ("input_gates", "gates")}
+    return {**gates, "steps": layer.steps, "batch": layer.batch, "units": layer.units, "reverse": reverse}
+
+
 def _emit_lstm(step: Step, e: Emitter) -> None:
     """Emit an Lstm. The numbers are indices of its inputs in QNN's definition."""
     layer = PanelledLayer.of(step, e.target)
-    width = layer.width
+    width, places = layer.width, layer.places()
     recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
     peepholes = [constant(step, index) for index in (18, 19, 20)]
     none = np.zeros(layer.units, np.float32)
     projection = constant(step, 22)
     _emit_inputs(step, e, layer)
-    places = layer.places()
     out, last_cell, last = _outputs(step, e, 3)
     words: dict[str, int | float] = {
-        "input_gates": e.work(places["input_gates"]),
+        **_common_words(step, e, layer),
         "panels": e.constant(pack_panels(recurrent, None, width)),
         "initial": _initial(step, e, 10, layer.batch * layer.hidden),
-        "gates": e.work(places["gates"]),
         "out": out,
         "last": last,
-        "steps": layer.steps,
-        "batch": layer.batch,
-        "units": layer.units,
-        "reverse": int(step.params["direction"]),
         "initial_cell": _initial(step, e, 11, layer.batch * layer.units),
         "cell": e.work(places["cell"]),
         "last_cell": last_cell,
@@ -184,7 +184,7 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
 def _emit_gru(step: Step, e: Emitter) -> None:
     """Emit a Gru. If its reset gate is applied before the product, the new state needs a product of its own."""
     layer = PanelledLayer.of(step, e.target)
-    padded, width, units = layer.padded, layer.width, layer.units
+    padded, width = layer.padded, layer.width
     linear = bool(step.params["linear_before_reset"])
     _emit_inputs(step, e, layer)
     if linear:
@@ -193,20 +193,14 @@ def _emit_gru(step: Step, e: Emitter) -> None:
     else:
         panels = pack_panels(gate_matrix(step, (4, 5), padded), None, width)
         new_panels = e.constant(pack_panels(gate_matrix(step, (6,), padded), None, width))
-    places = layer.places()
     out, last = _outputs(step, e, 2)
     words: dict[str, int | float] = {
-        "input_gates": e.work(places["input_gates"]),
+        **_common_words(step, e, layer),
         "panels": e.constant(panels),
-        "initial": _initial(step, e, 13, layer.batch * units),
-        "gates": e.work(places["gates"]),
+        "initial": _initial(step, e, 13, layer.batch * layer.units),
         "out": out,
         "last": last,
-        "steps": layer.steps,
-        "batch": layer.batch,
-        "units": units,
-        "reverse": int(step.params["direction"]),
-        "reset_hidden": e.work(places["hidden"]),
+        "reset_hidden": e.work(layer.places()["hidden"]),
         "new_panels": new_panels,
     }
     _emit_steps(e, f"recurrent:gru.{'l' if linear else ''}{layer.vectors}", words, layer, 1 if linear else 3)

@@ -45,8 +45,6 @@ def _refuses_gather(step: Step) -> str | None:
 
 def _emit_gather(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
-    if not output.elements:
-        return
     axis = int(step.params["axis"]) % x.rank
     # The bytes of one slice of the axis, which is copied as a whole.
     length = prod(x.dims[axis + 1 :]) * x.dtype.itemsize
@@ -58,12 +56,11 @@ def _emit_gather(step: Step, e: Emitter) -> None:
 
 
 def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Sequence[int]]:
-    """Return the words with which kernels visit one element of `x` for each index, which replaces its position on the
-    axis; lists are innermost first.
-    """
+    """Return the words with which kernels visit one element of `x` for each index; lists are innermost first."""
+    # The element has the coordinates of the index, but with the index's value as its position on the axis.
     axis, size = int(step.params["axis"]) % x.rank, x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
-    # An element's position on the axis comes from its index.
+    # The position on the axis does not come from the coordinates.
     others = [0 if i == axis else s for i, s in enumerate(strides)]
     return {
         "elements": indices.elements,
@@ -77,17 +74,14 @@ def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Seq
 
 def _emit_gather_elements(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
-    if output.elements:
-        e.emit(
-            f"selection:gather_elements.{_index_kind(indices)}_{x.dtype.itemsize}", output=e.at(output), x=e.at(x),
-            indices=e.at(indices), **_element_walk(step, x, indices),
-        )  # fmt: skip
+    e.emit(
+        f"selection:gather_elements.{_index_kind(indices)}_{x.dtype.itemsize}", output=e.at(output), x=e.at(x),
+        indices=e.at(indices), **_element_walk(step, x, indices),
+    )  # fmt: skip
 
 
 def _emit_gather_nd(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
-    if not output.elements:
-        return
     # The leading axes that indices and data have in common, and the number of indices in a tuple.
     batch, depth, size = int(step.params["batch_dims"]), indices.dims[-1], x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
@@ -155,26 +149,24 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
     indices, output = operand(step), step.outputs[0]
     axis = step.params["axis"]
     axis = indices.rank if axis is None else int(axis) % (indices.rank + 1)
-    if output.elements:
-        e.emit(
-            f"selection:one_hot.{_index_kind(indices)}_{output.dtype.itemsize}", output=e.at(output),
-            indices=e.at(indices), outer_count=prod(indices.dims[:axis]), depth=int(step.params["depth"]),
-            inner=prod(indices.dims[axis:]), on=value_bits(step.params["on_value"], output),
-            off=value_bits(step.params["off_value"], output), from_end=_from_end(step),
-        )  # fmt: skip
+    e.emit(
+        f"selection:one_hot.{_index_kind(indices)}_{output.dtype.itemsize}", output=e.at(output),
+        indices=e.at(indices), outer_count=prod(indices.dims[:axis]), depth=int(step.params["depth"]),
+        inner=prod(indices.dims[axis:]), on=value_bits(step.params["on_value"], output),
+        off=value_bits(step.params["off_value"], output), from_end=_from_end(step),
+    )  # fmt: skip
 
 
 def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
     x, lengths, output = operand(step), operand(step, 1), step.outputs[0]
     batch, time = (int(step.params[name]) % x.rank for name in ("batch_axis", "time_axis"))
     first, second = sorted((batch, time))
-    if x.elements:
-        e.emit(
-            f"selection:reverse_sequence.{_index_kind(lengths)}", output=e.at(output), x=e.at(x),
-            lengths=e.at(lengths), outer_count=prod(x.dims[:first]), first=x.dims[first],
-            middle=prod(x.dims[first + 1 : second]), second=x.dims[second],
-            length=prod(x.dims[second + 1 :]) * x.dtype.itemsize, time_first=int(time == first),
-        )  # fmt: skip
+    e.emit(
+        f"selection:reverse_sequence.{_index_kind(lengths)}", output=e.at(output), x=e.at(x),
+        lengths=e.at(lengths), outer_count=prod(x.dims[:first]), first=x.dims[first],
+        middle=prod(x.dims[first + 1 : second]), second=x.dims[second],
+        length=prod(x.dims[second + 1 :]) * x.dtype.itemsize, time_first=int(time == first),
+    )  # fmt: skip
 
 
 def _refuses_order(step: Step) -> str | None:
@@ -187,8 +179,6 @@ def _refuses_order(step: Step) -> str | None:
 def _emit_argument(step: Step, e: Emitter, name: str) -> None:
     """Emit the index of the largest (`name` is max) or smallest (min) element along an axis."""
     x, output = operand(step), step.outputs[0]
-    if not output.elements:
-        return
     axis = int(step.params["axis"]) % x.rank
     e.emit(
         f"selection:argument.{name}_{stored_kind(step)}_{_index_kind(output)}", output=e.at(output), x=e.at(x),
@@ -198,8 +188,6 @@ def _emit_argument(step: Step, e: Emitter, name: str) -> None:
 
 def _emit_top_k(step: Step, e: Emitter) -> None:
     x, (values, indices) = operand(step), step.outputs
-    if not values.elements:
-        return
     name = "max" if step.params["largest"] else "min"
     e.emit(
         f"selection:top_k.{name}_{stored_kind(step)}_{_index_kind(indices)}", values=e.at(values),

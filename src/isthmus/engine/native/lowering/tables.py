@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.lowering.fixed_point import codes, nearest, real_codes
+from isthmus.engine.native.lowering.fixed_point import codes, nearest, real_codes, scale_of, slope_of
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.rounding import HEXAGON, rounded, ties_of
+from isthmus.graph.rounding import HEXAGON, round_steps, ties_of
 from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.schedule import Step
 
@@ -31,16 +31,15 @@ The ratio of two scales may be anything up to infinity, but integers can only be
 """
 
 
-def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
+def conversion_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
     """Return all 256 stored values of `x` in the quantization of `output`, not yet limited to its type.
 
     `numerics` is the rounding mode of the graph; with "litert", the result depends on the signs of the types.
     """
     if numerics == HEXAGON:
         # In double precision, steps of one tensor are exact in those of another if the ratio of the scales is.
-        scales = (float(np.float32(quantization_of(t).scale)) for t in (x, output))
-        steps = _centred_codes(x) * (next(scales) / next(scales))
-        return rounded(steps, ties_of(HEXAGON, "Convert")) + quantization_of(output).zero_point
+        steps = _centred_codes(x) * (scale_of(x) / scale_of(output))
+        return round_steps(steps, ties_of(HEXAGON, "Convert")) + quantization_of(output).zero_point
     if numerics != "litert":
         return nearest(real_codes(x), output)
     if x.dtype is not output.dtype:
@@ -57,12 +56,12 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
     x, output = step.inputs[0], step.outputs[0]
     assert x is not None
     if step.op == "Convert":
-        return converted_codes(x, output, numerics)
+        return conversion_codes(x, output, numerics)
     if numerics == HEXAGON and step.op not in _JUMPS:
         return _in_double_precision(step, x, output)
     limits = OPERATIONS[step.op].traits.limits
     if numerics == "litert" and limits is not None:
-        return _rectified(x, output, *limits)
+        return _clamp_table(x, output, *limits)
     if numerics == "litert" and step.op in _LITERT:
         return _LITERT[step.op](step, x, output)
     reals = _reals(step, x)
@@ -76,18 +75,9 @@ def _in_double_precision(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
     ends = [Tensor(t.name, TensorType.NATIVE, t.dtype, (256,), t.quantization) for t in (x, output)]
     inputs, arrays = [ends[0]], [codes(x)]
     if len(step.inputs) > 1:
-        inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, np.full(1, _slope(step))))
-        arrays.append(np.full(1, _slope(step)))
+        arrays.append(np.full(1, slope_of(step)))
+        inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, arrays[1]))
     return evaluate(step.op, inputs, arrays, step.params, ends[1:], HEXAGON)[0]
-
-
-def _slope(step: Step) -> np.float32:
-    """Return the factor of negative numbers in a Prelu, as a real."""
-    slope = step.inputs[1]
-    assert slope is not None
-    assert slope.data is not None
-    value = quantization_of(slope).dequantize(slope.data) if slope.dtype.is_fixed_point else slope.data
-    return np.float32(value.reshape(-1)[0])
 
 
 def _reals(step: Step, x: Tensor) -> np.ndarray:
@@ -95,7 +85,7 @@ def _reals(step: Step, x: Tensor) -> np.ndarray:
     inputs = [Tensor("codes", TensorType.NATIVE, DataType.FLOAT_32, (256,))]
     arrays = [real_codes(x)]
     if len(step.inputs) > 1:
-        arrays.append(np.full(1, _slope(step), np.float32))
+        arrays.append(np.full(1, slope_of(step), np.float32))
         inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, arrays[1]))
     result = Tensor("reals", TensorType.NATIVE, DataType.FLOAT_32, (256,))
     with np.errstate(all="ignore"):
@@ -113,9 +103,7 @@ def _away_from_zero(values: np.ndarray) -> np.ndarray:
 
 
 def _in_steps(reals: Any, output: Tensor) -> Any:
-    """Return reals in steps of a tensor: times the inverse of its scale, or divided by it if the inverse is not
-    finite.
-    """
+    """Return reals in steps of a tensor: times its scale's inverse, or divided by it if that is not finite."""
     scale = np.float32(quantization_of(output).scale)
     inverse = np.float32(1) / scale
     return reals * inverse if np.isfinite(inverse) else reals / scale
@@ -139,13 +127,13 @@ def _multiplier(scale: float) -> tuple[int, int]:
 
 
 def _high_product(values: np.ndarray, factor: int, bits: int) -> np.ndarray:
-    """Return ``values * factor / 2**bits``, rounded half away from zero (half towards zero if negative)."""
+    """Return ``values * factor / 2**bits``, rounded to nearest, halves up."""
     product = values * factor
     nudged = product + np.where(product >= 0, 1 << (bits - 1), 1 - (1 << (bits - 1)))
     return np.sign(nudged) * (np.abs(nudged) >> bits)
 
 
-def _halved(values: np.ndarray, exponent: int) -> np.ndarray:
+def _halve(values: np.ndarray, exponent: int) -> np.ndarray:
     """Return ``values / 2**exponent``, rounded half away from zero."""
     if exponent <= 0:
         return values
@@ -156,14 +144,12 @@ def _halved(values: np.ndarray, exponent: int) -> np.ndarray:
 def _rescaled_twice_rounded(values: np.ndarray, scale: float) -> np.ndarray:
     """Multiply by a scale as LiteRT does in 32 bits: by a fraction, then by a power of two, rounding each time."""
     factor, exponent = _multiplier(scale)
-    return _halved(_high_product(values << max(exponent, 0), factor, _WORD_BITS), -exponent)
+    return _halve(_high_product(values << max(exponent, 0), factor, _WORD_BITS), -exponent)
 
 
 def _rescaled_across_signs(x: Tensor, output: Tensor) -> np.ndarray:
     """Convert between signed and unsigned bytes: by a fraction, then by a power of two, rounded half up."""
-    factor, exponent = _multiplier(
-        float(np.float32(quantization_of(x).scale)) / float(np.float32(quantization_of(output).scale))
-    )
+    factor, exponent = _multiplier(scale_of(x) / scale_of(output))
     product = _high_product(_centred_codes(x) << max(exponent, 0), factor, _WORD_BITS)
     shift = max(-exponent, 0)
     return ((product + (1 << shift >> 1)) >> shift) + quantization_of(output).zero_point
@@ -187,8 +173,8 @@ def _rescaled_in_float(x: Tensor, output: Tensor) -> np.ndarray:
     return _away_from_zero(codes(x).astype(np.float32) * scale + np.float32(-qx.zero_point) * scale) + qy.zero_point
 
 
-def _rectified(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray:
-    """Rescale and limit to a range of reals, which may be infinite at either end."""
+def _clamp_table(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray:
+    """Return the table of a Relu or ReluMinMax by LiteRT's arithmetic: rescale, then limit to the reals low to high."""
     quantization = quantization_of(output)
     stored = _rescaled_twice_rounded(_centred_codes(x), float(_ratio(x, output))) + quantization.zero_point
     least, most = (
@@ -199,7 +185,7 @@ def _rectified(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray
 
 
 def _rectified_between(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
-    return _rectified(x, output, float(step.params["min_value"]), float(step.params["max_value"]))
+    return _clamp_table(x, output, float(step.params["min_value"]), float(step.params["max_value"]))
 
 
 def _absolute(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
@@ -210,8 +196,9 @@ def _absolute(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
 
 def _leaky(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
     """Rescale with one of two factors, by the sign, each rounded to 8 fractional bits."""
-    values, ratio = _centred_codes(x), _ratio(x, output)
-    stored = np.where(values >= 0, _coarse(values, ratio), _coarse(values, ratio * _slope(step)))
+    values, ratio, slope = _centred_codes(x), _ratio(x, output), slope_of(step)
+    assert slope is not None
+    stored = np.where(values >= 0, _coarse(values, ratio), _coarse(values, ratio * slope))
     return stored + quantization_of(output).zero_point
 
 
@@ -221,27 +208,25 @@ def _half_multiplier(scale: float) -> tuple[int, int]:
     return min((factor + (1 << 15)) >> 16, (1 << _HALF_BITS) - 1), exponent
 
 
-def _saturated(values: np.ndarray) -> np.ndarray:
+def _saturate(values: np.ndarray) -> np.ndarray:
     """Limit to 16 bits."""
     return np.clip(values, -(1 << _HALF_BITS), (1 << _HALF_BITS) - 1)
 
 
 def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
-    """Compute in 16 bits: the input times a gate, ``relu6(x + 3) / 6`` as a fraction of 32768.
-
-    The order of shifts, roundings and saturations is LiteRT's.
-    """
+    """Compute in 16 bits: the input times a gate, ``relu6(x + 3) / 6`` as a fraction of 32768."""
+    # The order of shifts, roundings and saturations is LiteRT's.
     fine_scale = np.float32(1 / 128) * np.float32(quantization_of(x).scale)
-    factor, exponent = _half_multiplier(float(fine_scale) / float(np.float32(quantization_of(output).scale)))
+    factor, exponent = _half_multiplier(float(fine_scale) / scale_of(output))
     gate_factor, gate_exponent = _half_multiplier(float(fine_scale / (np.float32(3) / np.float32(32768))))
     fine = _centred_codes(x) << 7
     scaled = _high_product(fine, factor, _HALF_BITS)
-    gate = _saturated(fine << (gate_exponent - 1)) if gate_exponent > 0 else fine
+    gate = _saturate(fine << (gate_exponent - 1)) if gate_exponent > 0 else fine
     gate = _high_product(gate, gate_factor, _HALF_BITS)
-    gate = _saturated(gate << 1) if gate_exponent > 0 else _halved(gate, -gate_exponent)
+    gate = _saturate(gate << 1) if gate_exponent > 0 else _halve(gate, -gate_exponent)
     gate = (gate + (1 << _HALF_BITS)) >> 1
     product = ((gate * scaled) >> _HALF_BITS) << max(exponent, 0)
-    return _halved(product, -exponent) + quantization_of(output).zero_point
+    return _halve(product, -exponent) + quantization_of(output).zero_point
 
 
 _LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
@@ -250,6 +235,6 @@ _LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
     "Prelu": _leaky,
     "HardSwish": _hard_swish,
 }
-"""Functions that LiteRT computes in integers, as it does for limits to a range. Others are computed in float and
-rounded half away from zero.
+"""Functions that LiteRT computes in integers, besides those of `_clamp_table`. Others are computed in float and rounded
+half away from zero.
 """

@@ -9,7 +9,7 @@ from isthmus.engine.native.signatures import (
     convolution,
     depthwise,
     elementwise,
-    fixed16_convolution,
+    grouped_convolution,
     integer_matmul,
     matmul,
     movement,
@@ -27,13 +27,14 @@ from isthmus.engine.native.signatures import (
     resize,
     selection,
     tiles,
+    winograd,
 )
 from isthmus.engine.native.words import Signature
 
 _FAMILIES = (
-    convolution, depthwise, elementwise, integer_matmul, matmul, movement, normalization, pooling, quantized_binary,
-    quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid, quantized_reduction,
-    recurrent, reduction, resize, selection, tiles, fixed16_convolution, boxes, random,
+    convolution, depthwise, elementwise, grouped_convolution, integer_matmul, matmul, movement, normalization, pooling,
+    quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
+    quantized_reduction, recurrent, reduction, resize, selection, tiles, boxes, random, winograd,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """All signatures."""

@@ -13,8 +13,7 @@ _BOXES = (
     *Number.each("batch classes count", 1, _MAX_COUNT),
     # Rows of the results.
     Number("room", 1, _MAX_COUNT),
-    Real("score_threshold"),
-    Real("iou_threshold"),
+    *Real.each("score_threshold iou_threshold"),
 )
 SUPPRESS = Signature(
     "boxes:suppress",
@@ -29,21 +28,16 @@ SUPPRESS = Signature(
 SELECT = Signature(
     "boxes:select",
     (
-        Write("indices", "batch * room * 4"),
-        Write("best", "batch * room * 4"),
-        Write("winners", "batch * room * 4"),
+        *(Write(name, "batch * room * 4") for name in ("indices", "best", "winners")),
         Write("found", "batch * 4"),
         *_BOXES,
         # Boxes to keep, at most `room`, and the class that is left out (-1 for none).
         Number("kept", 0, _MAX_COUNT),
         signed("skipped", _MAX_COUNT),
-        Real("sigma"),
-        Real("eta"),
+        *Real.each("sigma eta"),
     ),
     rules=("kept <= room",),
 )
-_MAX_COUNT = 1 << 24
-
 POST_PROCESS = Signature(
     "boxes:post_process",
     (
@@ -51,8 +45,7 @@ POST_PROCESS = Signature(
         ReadOperand("scores", "count * columns * 4"),
         ReadOperand("anchors", "count * 16"),
         Write("boxes", "kept * per_box * 16"),
-        Write("classes", "kept * per_box * 4"),
-        Write("best", "kept * per_box * 4"),
+        *(Write(name, "kept * per_box * 4") for name in ("classes", "best")),
         Write("found", "4"),
         # Corners of all boxes; a score, a mark and an index for each; and the best of all classes so far.
         WorkSpace("work", "count * 28 + (kept + per_class) * 8"),
@@ -61,12 +54,7 @@ POST_PROCESS = Signature(
         # Boxes to keep, classes of each, and boxes per class.
         *Number.each("kept per_box per_class", 1, _MAX_COUNT),
         flag("regular"),
-        Real("score_threshold"),
-        Real("iou_threshold"),
-        Real("y_scale"),
-        Real("x_scale"),
-        Real("h_scale"),
-        Real("w_scale"),
+        *Real.each("score_threshold iou_threshold y_scale x_scale h_scale w_scale"),
     ),
     # A box and a class are encoded together in 32 bits.
     rules=("class_count <= columns", "count * class_count < 1 << 31"),

@@ -13,15 +13,9 @@ def _axis(name: str) -> tuple[Number, ...]:
     result and the weights (``step``, ``out_step`` and ``weight_step``).
     """
     return (
-        Number(f"{name}_size", 1, _MAX),
-        Number(f"{name}_out", 1, _MAX),
-        Number(f"{name}_kernel", 1, _MAX),
-        Number(f"{name}_stride", 1, _MAX),
-        Number(f"{name}_dilation", 1, _MAX),
+        *Number.each(f"{name}_size {name}_out {name}_kernel {name}_stride {name}_dilation", 1, _MAX),
         signed(f"{name}_pad", _MAX),
-        Number(f"{name}_step"),
-        Number(f"{name}_out_step"),
-        Number(f"{name}_weight_step"),
+        *Number.each(f"{name}_step {name}_out_step {name}_weight_step"),
     )
 
 
@@ -52,10 +46,8 @@ CONVOLVE = Signature(
         # Lists of addresses.
         WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
-        Number("batches", 1),
-        Number("channels", 1),
-        Number("x_batch"),
-        Number("y_batch"),
+        *Number.each("batches channels", 1),
+        *Number.each("x_batch y_batch"),
         *_axis("outer"),
         *_axis("inner"),
         Real("least"),

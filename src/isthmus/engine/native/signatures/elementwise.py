@@ -1,36 +1,32 @@
-"""Signatures of the kernels in `kernels.elementwise`."""
+"""Signatures of the kernels in `kernels.elementwise`, and the words that describe what other kernels store."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
+from isthmus.engine.native.signatures.rounding import UP, with_ties
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Word, Write, flag, signed
 from isthmus.graph import DataType
+from isthmus.graph.operation import Operation
 from isthmus.graph.ops.elementwise import FUNCTIONS
 
-SIZES = {"f32": 4, "f16": 2, "bf16": 2, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
+_LETTERS = {"FLOAT": "f", "BFLOAT": "bf", "INT": "i", "UINT": "u"}
+KINDS: dict[DataType, str] = {DataType.BOOL_8: "bool"} | {
+    dtype: _LETTERS[name] + bits
+    for dtype in DataType
+    for name, _, bits in [dtype.name.rpartition("_")]
+    if name in _LETTERS
+}
+"""The kernels' names of the plain types, such as f32 for FLOAT_32."""
+SIZES = {kind: dtype.itemsize for dtype, kind in KINDS.items()}
 """The size in bytes of an element of each kind."""
-FLOATS = ("f32", "f16", "bf16")
-"""The kinds that kernels compute in float32; those of 16 bits are converted as they are read and written."""
+HALVES = tuple(KINDS[dtype] for dtype in KINDS if dtype.is_half)
+"""The kinds of floats that are converted to float32 as they are read, and rounded as they are written."""
+FLOATS = ("f32", *HALVES)
+"""The kinds that kernels compute in float32."""
 UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = ("i8", "i16", "i32", "i64", *UNSIGNED)
-KINDS: dict[DataType, str] = {
-    DataType.FLOAT_32: "f32",
-    DataType.FLOAT_16: "f16",
-    DataType.BFLOAT_16: "bf16",
-    DataType.FLOAT_64: "f64",
-    DataType.INT_8: "i8",
-    DataType.INT_16: "i16",
-    DataType.INT_32: "i32",
-    DataType.INT_64: "i64",
-    DataType.UINT_8: "u8",
-    DataType.UINT_16: "u16",
-    DataType.UINT_32: "u32",
-    DataType.UINT_64: "u64",
-    DataType.BOOL_8: "bool",
-}
-"""The kernels' names of the plain types."""
 
 _SHORT = {"ElementWiseSquareRoot": "sqrt", "IsNan": "isnan", "IsNaN": "isnan", "IsInf": "isinf"}
 """Functions whose kernels have shorter names."""
@@ -46,20 +42,17 @@ def kernel_of(function: str) -> str:
     return _SHORT.get(function) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-_MISSING: dict[str, tuple[str, ...]] = {
-    "ElementWiseNeg": UNSIGNED,
-    **dict.fromkeys(
-        ("Elu", "Gelu", "HardSigmoid", "HardSwish", "Prelu", "Silu", "Mish", "ElementWiseSoftplus"), ("f64",)
-    ),
-}
-"""Kinds for which a function has no kernel: unsigned kinds have no negative numbers, and activations of networks are
-not computed in double precision.
-"""
-KINDS_OF: dict[str, tuple[str, ...]] = {
-    name: tuple(KINDS[t] for t in function.input_types[0] if t in KINDS and KINDS[t] not in _MISSING.get(name, ()))
-    for name, function in FUNCTIONS.items()
-}
-"""The kinds that an elementwise function accepts, of those in the table of operations."""
+def _kinds_of(function: Operation) -> Iterator[str]:
+    """Return the kinds that a function accepts, of those in the table of operations."""
+    for kind in (KINDS[dtype] for dtype in function.input_types[0] if dtype in KINDS):
+        # Unsigned kinds have no negative numbers.
+        negates = function.name == "ElementWiseNeg" and kind in UNSIGNED
+        if not negates and not (function.traits.activation and kind == "f64"):
+            yield kind
+
+
+KINDS_OF: dict[str, tuple[str, ...]] = {name: tuple(_kinds_of(function)) for name, function in FUNCTIONS.items()}
+"""The kinds that each elementwise function accepts."""
 _OTHERWISE = ("ElementWiseSelect", "ReluMinMax", "ElementWiseSin", "ElementWiseCos")
 """Functions whose kernels have another form, at least in single precision."""
 
@@ -96,39 +89,94 @@ def _functions(kinds: dict[str, tuple[str, ...]], to_bool: Collection[str]) -> d
     }
 
 
-UNARY = Signature(
+def outer_of(operands: str, strides: int = 0) -> tuple[Word, ...]:
+    """Return the words of outer dimensions, innermost first, and of each operand's bytes along them, from `strides` on.
+
+    The names of the operands are separated by spaces.
+    """
+    lists = (Numbers(f"{operand}_strides", "rank", strides) for operand in operands.split())
+    return Count("rank"), Numbers("dims", "rank", 1), *lists
+
+
+def rows_of(operands: str, *words: Word, elements: int = 0, strides: int = 0) -> tuple[Word, ...]:
+    """Return the words of rows of `inner` elements: `words` of a kernel's own, and where rows begin (see `outer_of`).
+
+    There are at least this many `elements` in all.
+    """
+    return Number("elements", elements), Number("inner", 1), *words, *outer_of(operands, strides)
+
+
+_INT32 = 1 << 31
+
+
+def stored(name: str) -> tuple[Word, ...]:
+    """Return the words of an operand's zero point and flip.
+
+    Flipping the bits of a stored number that `flip` has gives a signed number; the zero point is one of those.
+    """
+    return signed(f"{name}_zero", _INT32), Number(f"{name}_flip", 0, 1 << 15)
+
+
+RESULT: tuple[Word, ...] = (*stored("out"), signed("least", _INT32), signed("most", _INT32))
+"""Zero point, flip and limits of results as signed numbers."""
+BYTE_STEPS, STEPS = "q8", "q16"
+"""The kinds of fixed point of 8 and 16 bits, signed or not: kernels compute with steps above the zero point."""
+_STEPS_FUNCTIONS = (
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "squared_difference", "floor_div", "power", "prelu",
+)  # fmt: skip
+"""Functions of two numbers of fixed point whose result is one."""
+COMPARISONS = tuple(name for name, kinds in BINARY_KINDS.items() if name in _TO_BOOL and "f32" in kinds)
+"""Functions of two numbers whose result is a boolean."""
+
+_ELEMENTS: tuple[Word, ...] = (
+    Write("output", "elements * out_size"),
+    ReadOperand("x", "elements * size"),
+    Number("elements"),
+)
+_FUNCTION: tuple[Word, ...] = (*_ELEMENTS, *Real.each("first second"))
+UNARY = Signature("elementwise:unary", _FUNCTION, _functions(UNARY_KINDS, _TO_BOOL))
+UNARY_OF_STEPS = Signature(
     "elementwise:unary",
-    (
-        Write("output", "elements * out_size"),
-        ReadOperand("x", "elements * size"),
-        Number("elements"),
-        Real("first"),
-        Real("second"),
-    ),
-    variants=_functions(UNARY_KINDS, _TO_BOOL),
+    # The real of a step of the operand, and steps of the result in 1.0.
+    (*_FUNCTION, *Real.each("scale inverse"), *stored("in"), *RESULT),
+    {
+        f"{name}_{STEPS}": {"size": 2, "out_size": 2}
+        for name, kinds in UNARY_KINDS.items()
+        if "f32" in kinds and name not in _TO_BOOL
+    },
 )
 TRIGONOMETRIC = Signature(
     "elementwise:trigonometric",
-    (Write("output", "size * elements"), ReadOperand("x", "size * elements"), Number("elements")),
-    variants={f"{name}_{kind}": {"size": SIZES[kind]} for name in ("sin", "cos") for kind in FLOATS},
+    _ELEMENTS,
+    {f"{name}_{kind}": {"size": SIZES[kind], "out_size": SIZES[kind]} for name in ("sin", "cos") for kind in FLOATS},
 )
+_PAIRS: tuple[Word, ...] = (
+    Write("output", "elements * out_size"),
+    ReadOperand("left", "walk(elements, inner, dims, left_strides, size * (mode != 1), size)"),
+    ReadOperand("right", "walk(elements, inner, dims, right_strides, size * (mode != 2), size)"),
+)
+_MODE = Number("mode", 0, 2)
 BINARY = Signature(
     "elementwise:binary",
+    (*_PAIRS, *rows_of("left right", _MODE, *Real.each("low high"))),
+    _functions(BINARY_KINDS, _TO_BOOL),
+)
+BINARY_OF_STEPS = Signature(
+    "elementwise:binary",
     (
-        Write("output", "elements * out_size"),
-        ReadOperand("left", "walk(elements, inner, dims, left_strides, size * (mode != 1), size)"),
-        ReadOperand("right", "walk(elements, inner, dims, right_strides, size * (mode != 2), size)"),
-        Number("elements"),
-        Number("inner", 1),
-        Number("mode", 0, 2),
-        Real("low"),
-        Real("high"),
-        Count("rank"),
-        Numbers("dims", "rank", 1),
-        Numbers("left_strides", "rank"),
-        Numbers("right_strides", "rank"),
+        *_PAIRS,
+        *rows_of(
+            "left right",
+            _MODE,
+            # What the operands and then the result of the function are multiplied by.
+            *Real.each("left_factor right_factor factor"),
+            *(*stored("left"), *stored("right"), *RESULT),
+        ),
     ),
-    variants=_functions(BINARY_KINDS, _TO_BOOL),
+    {
+        **with_ties({f"{name}_{STEPS}": {"size": 2, "out_size": 2} for name in _STEPS_FUNCTIONS}, UP),
+        **{f"{name}_{STEPS}": {"size": 2, "out_size": 1} for name in COMPARISONS},
+    },
 )
 CHOOSE = Signature(
     "elementwise:choose",
@@ -137,24 +185,16 @@ CHOOSE = Signature(
         ReadOperand("condition", "walk(elements, inner, dims, condition_strides, condition_step, 1)"),
         ReadOperand("yes", "walk(elements, inner, dims, yes_strides, size * yes_step, size)"),
         ReadOperand("no", "walk(elements, inner, dims, no_strides, size * no_step, size)"),
-        Number("elements"),
-        Number("inner", 1),
-        Count("rank"),
-        Numbers("dims", "rank", 1),
-        Numbers("condition_strides", "rank"),
-        Numbers("yes_strides", "rank"),
-        Numbers("no_strides", "rank"),
+        *rows_of("condition yes no"),
         flag("condition_step"),
         flag("yes_step"),
         flag("no_step"),
     ),
-    variants={str(size): {"size": size} for size in (1, 2, 4, 8)},
+    {str(size): {"size": size} for size in (1, 2, 4, 8)},
 )
 CAST = Signature(
     "elementwise:cast",
-    (Write("output", "elements * out_size"), ReadOperand("x", "elements * size"), Number("elements")),
-    variants={
-        f"{source}_{goal}": {"size": SIZES[source], "out_size": SIZES[goal]} for source in SIZES for goal in SIZES
-    },
+    _ELEMENTS,
+    {f"{source}_{goal}": {"size": SIZES[source], "out_size": SIZES[goal]} for source in SIZES for goal in SIZES},
 )
-SIGNATURES = (UNARY, TRIGONOMETRIC, BINARY, CHOOSE, CAST)
+SIGNATURES = (UNARY, UNARY_OF_STEPS, TRIGONOMETRIC, BINARY, BINARY_OF_STEPS, CHOOSE, CAST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.engine.native.signatures.arithmetic import Reach
+from isthmus.engine.native.signatures.elementwise import outer_of, rows_of
 from isthmus.engine.native.words import (
     MAX_COUNT,
     Bits,
@@ -15,13 +16,11 @@ from isthmus.engine.native.words import (
     OffsetTables,
     ReadOperand,
     Signature,
-    Word,
     Write,
     signed,
 )
 
 _SIZES = {str(size): {"size": size} for size in (1, 2, 4, 8)}
-_SIGNED = (-MAX_COUNT, MAX_COUNT)
 # Each element is written once, so the destination must be at least as large as all of them. This bounds how long an
 # instruction runs.
 _EACH_ONCE = "goal[1] - goal[0] >= {}"
@@ -32,15 +31,12 @@ def _interleaving(direction: str) -> Signature:
 
     The first word is the dense run in both directions, so only which of the two is written differs.
     """
-    dense_type, rows_type = (Write, ReadOperand) if direction == "join" else (ReadOperand, Write)
-    dense: Word = dense_type("dense", "dense_reach")
-    rows: Word = rows_type("rows", "rows_reach")
-    written = "dense" if direction == "join" else "rows"
+    dense, rows, written = (Write, ReadOperand, "dense") if direction == "join" else (ReadOperand, Write, "rows")
     return Signature(
         "movement:interleave",
         (
-            dense,
-            rows,
+            dense("dense", "dense_reach"),
+            rows("rows", "rows_reach"),
             Number("count", 1),
             signed("stride"),
             Number("batches", 1),
@@ -72,16 +68,9 @@ COPY = Signature(
     (
         Write("destination", "goal"),
         ReadOperand("source", "walk(elements, inner, dims, from_strides, from_step, size)"),
-        Number("elements", 1),
-        Number("inner", 1),
-        signed("to_step"),
-        signed("from_step"),
-        Count("rank"),
-        Numbers("dims", "rank", 1),
-        Numbers("to_strides", "rank", *_SIGNED),
-        Numbers("from_strides", "rank", *_SIGNED),
+        *rows_of("to from", signed("to_step"), signed("from_step"), elements=1, strides=-MAX_COUNT),
     ),
-    variants=_SIZES,
+    _SIZES,
     where={"goal": "walk(elements, inner, dims, to_strides, to_step, size)"},
     rules=(_EACH_ONCE.format("elements * size"),),
 )
@@ -90,16 +79,12 @@ TRANSPOSE = Signature(
     (
         Write("destination", "goal"),
         ReadOperand("source", "reach([*dims, columns, rows], [*from_strides, from_stride, size], size)"),
-        Number("rows", 1),
-        Number("columns", 1),
+        *Number.each("rows columns", 1),
         signed("to_stride"),
         signed("from_stride"),
-        Count("rank"),
-        Numbers("dims", "rank", 1),
-        Numbers("to_strides", "rank", *_SIGNED),
-        Numbers("from_strides", "rank", *_SIGNED),
+        *outer_of("to from", -MAX_COUNT),
     ),
-    variants=_SIZES,
+    _SIZES,
     where={"goal": "reach([*dims, rows, columns], [*to_strides, to_stride, size], size)"},
     rules=(_EACH_ONCE.format("product(dims) * rows * columns * size"),),
 )
@@ -108,7 +93,7 @@ PART = _interleaving("part")
 FILL = Signature(
     "movement:fill",
     (Write("destination", "elements * size"), Number("elements"), Bits("value")),
-    variants=_SIZES,
+    _SIZES,
 )
 PAD = Signature(
     "movement:pad",
@@ -118,15 +103,14 @@ PAD = Signature(
         Bits("value"),
         Number("rows"),
         Number("inner", 1),
-        Number("before"),
-        Number("kept"),
+        *Number.each("before kept"),
         Count("rank"),
         Numbers("dims", "rank", 1),
         Numbers("first", "rank"),
         Numbers("lengths", "rank", 1),
         Numbers("strides", "rank"),
     ),
-    variants=_SIZES,
+    _SIZES,
     rules=("before + kept <= inner",),
 )
 REMAP = Signature(
@@ -134,8 +118,7 @@ REMAP = Signature(
     (
         Write("output", "rows * inner * length"),
         ReadOperand("x", "remapped(table, tables, length)"),
-        Number("rows", 1),
-        Number("inner", 1),
+        *Number.each("rows inner", 1),
         OffsetTable("table", "inner"),
         Number("length", 1),
         Count("rank"),

@@ -14,9 +14,10 @@ _SOFTMAXES = {name: {"item": 4} for name in ("plain", "log")}
 _SOFTMAXES |= halves(_SOFTMAXES)
 
 
-def _both(extent: str) -> tuple[Word, Word]:
-    """Return the words of the output and the input, which have the same size."""
-    return Write("output", extent), ReadOperand("x", extent)
+def _both(extent: str, coefficients: str = "") -> tuple[Word, ...]:
+    """Return the words of the output and the input, which have the same size, and of as many scales and offsets."""
+    scales = (ReadOperand(name, f"4 * {coefficients}") for name in ("scales", "offsets") if coefficients)
+    return Write("output", extent), ReadOperand("x", extent), *scales
 
 
 SOFTMAX_ROWS = Signature(
@@ -37,9 +38,7 @@ SOFTMAX_COLUMNS = Signature(
 NORM_ROWS = Signature(
     "normalization:norm_rows",
     (
-        *_both("item * outer_count * rows * groups * run"),
-        ReadOperand("scales", "4 * groups * run"),
-        ReadOperand("offsets", "4 * groups * run"),
+        *_both("item * outer_count * rows * groups * run", "groups * run"),
         *Number.each("outer_count rows groups run", 1),
         Real("epsilon"),
     ),
@@ -48,9 +47,7 @@ NORM_ROWS = Signature(
 NORM_COLUMNS = Signature(
     "normalization:norm_columns",
     (
-        *_both("item * outer_count * rows * columns"),
-        ReadOperand("scales", "4 * columns"),
-        ReadOperand("offsets", "4 * columns"),
+        *_both("item * outer_count * rows * columns", "columns"),
         *Number.each("outer_count rows columns", 1),
         Real("epsilon"),
         WorkSpace("work", f"shares * {COLUMN_WORK}"),
@@ -60,9 +57,7 @@ NORM_COLUMNS = Signature(
 AFFINE = Signature(
     "normalization:affine",
     (
-        *_both("item * elements"),
-        ReadOperand("scales", "4 * channels"),
-        ReadOperand("offsets", "4 * channels"),
+        *_both("item * elements", "channels"),
         Number("elements"),
         Number("channels", 1),
         Real("low"),
@@ -74,8 +69,7 @@ LOCAL_RESPONSE = Signature(
     "normalization:local_response",
     (
         *_both("4 * rows * channels"),
-        Number("rows", 1),
-        Number("channels", 1),
+        *Number.each("rows channels", 1),
         Number("radius"),
         Real("alpha"),
         Real("beta"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
 from isthmus.engine.native.signatures.rounding import UP, with_ties
-from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, Word, WorkSpace, Write, signed
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write, signed
 
 _MAX = 1 << 31
 _MAX_OUTPUTS = 4
@@ -41,36 +41,26 @@ def _widest(blocks: Any, lanes: int) -> int:
     return widths[min(int(blocks.entries[:, 1].min()), len(widths) - 1)]
 
 
-def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
-    """Return the reach of the weights of blocks that have `rows` rows of four bytes for each channel."""
-    return _reach(blocks, 4 * rows, lanes)
+def _weights(blocks: Any, steps: int, word_groups: int, lanes: int) -> tuple[int, int]:
+    """Return the reach of the weights of blocks that have this many steps behind bias and scale.
 
-
-def _nibbles(blocks: Any, steps: int, word_groups: int, lanes: int) -> tuple[int, int]:
-    """Return the reach of the 4-bit weights of blocks that have this many steps behind bias and scale.
-
-    A channel has a part of a word for each step, because a word has the weights of several channels.
+    A step has four bytes for each channel; or part of a word, because words of 4-bit weights have several channels.
     """
-    return _reach(blocks, 8 + steps * 4 // word_groups, lanes)
-
-
-def _reach(blocks: Any, channel_bytes: int, lanes: int) -> tuple[int, int]:
-    """Return the reach of blocks that have this many bytes for each channel."""
-    widths = block_kinds(lanes)
+    widths, channel_bytes = block_kinds(lanes), 8 + steps * 4 // word_groups
     kinds, offsets = blocks.entries[:, 1], blocks.entries[:, 2]
     used = set(kinds.tolist())
     ends = [int(offsets[kinds == kind].max()) + channel_bytes * (*widths, widths[-1])[kind] for kind in used]
     return min(0, blocks.least[2]), max(ends)
 
 
-def _words(weights: str) -> tuple[Word, ...]:
-    """Return the words of a convolution whose weights have this extent."""
-    return (
+CONVOLVE = Signature(
+    "quantized_depthwise:convolve",
+    (
         ReadOperand("x", "batch * height * width * channels"),
         Write("y", "batch * out_height * out_width * channels"),
         # For each block: bias i32, scale f32, then for each of the rows together, for each step, four bytes per
         # channel.
-        ReadOperand("weights", weights),
+        ReadOperand("weights", "weights_of(blocks, together * steps, word_groups, lanes)"),
         # For each block of channels: its first channel, its kind (see `block_kinds`), the offset of its weights.
         OffsetTable("blocks", "block_count", columns=3),
         # For each step, the column of its groups.
@@ -89,42 +79,27 @@ def _words(weights: str) -> tuple[Word, ...]:
         # Input columns under a result.
         Number("span", 1, _MAX),
         # Results of a row computed together, columns of work space for a row of groups, dot products for a result.
-        Number("segment", 1, _MAX),
-        Number("pitch", 1, _MAX),
-        Number("steps", 1),
-        Number("block_count", 1),
+        *Number.each("segment pitch", 1, _MAX),
+        *Number.each("steps block_count", 1),
         # Flips the sign bit of input bytes if it is 128.
         Number("input_flip", 0, 128),
         *RESULT,
-    )
-
-
-_WHERE = {
-    "segment_width": "min(segment, out_width)",
-    "results": f"padded(segment_width, {_MAX_OUTPUTS}) if segment_width > 1 else 1",
-    "column_bytes": "4 * widest(blocks, lanes)",
-}
-_RULES = (
-    "inside(blocks, channels, lanes)",
-    "offsets.least >= 0",
-    "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
-    "work_bytes >= ((results - 1) * stride_w + offsets.most + 1) * column_bytes",
-)
-CONVOLVE = Signature(
-    "quantized_depthwise:convolve",
-    _words("weights_of(blocks, 2 + together * steps, lanes)"),
-    variants=with_ties({"": {}}, UP),
-    where=_WHERE,
-    rules=_RULES,
+    ),
+    # Words of 4-bit weights have several of the four vectors of channels that a step multiplies.
+    variants=with_ties(
+        {"": {"word_groups": 1}, "nibbles_bytes": {"word_groups": 2}, "nibbles_pairs": {"word_groups": 4}}, UP
+    ),
+    where={
+        "segment_width": "min(segment, out_width)",
+        "results": f"padded(segment_width, {_MAX_OUTPUTS}) if segment_width > 1 else 1",
+        "column_bytes": "4 * widest(blocks, lanes)",
+    },
+    rules=(
+        "inside(blocks, channels, lanes)",
+        "offsets.least >= 0",
+        "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
+        "work_bytes >= ((results - 1) * stride_w + offsets.most + 1) * column_bytes",
+    ),
     functions={"inside": _inside, "weights_of": _weights, "widest": _widest},
 )
-CONVOLVE_NIBBLES = Signature(
-    "quantized_depthwise:convolve_nibbles",
-    # Words of 4-bit weights have several of the four vectors of channels that a step multiplies.
-    _words("nibbles_of(blocks, together * steps, word_groups, lanes)"),
-    variants=with_ties({"bytes": {"word_groups": 2}, "pairs": {"word_groups": 4}}, UP),
-    where=_WHERE,
-    rules=_RULES,
-    functions={"inside": _inside, "nibbles_of": _nibbles, "widest": _widest},
-)
-SIGNATURES = (CONVOLVE, CONVOLVE_NIBBLES)
+SIGNATURES = (CONVOLVE,)

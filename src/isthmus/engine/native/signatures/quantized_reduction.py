@@ -1,12 +1,10 @@
-"""Signatures of the kernels in `kernels.quantized_reduction`."""
+"""Signatures of the kernels in `kernels.quantized_reduction`. Variants name the stored types of operand and result."""
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.quantized_elementwise import RESULT, stored
 from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
 from isthmus.engine.native.words import (
     Number,
-    OffsetTable,
     ReadOperand,
     Real,
     Signature,
@@ -18,133 +16,69 @@ from isthmus.engine.native.words import (
 )
 
 _INT32 = 1 << 31
-_MAX = (1 << 31) - 1
-_STORED: dict[str, dict[str, int]] = {"s8": {}, "u8": {}}
-_LIMITS: tuple[Word, ...] = (signed("least", _INT32), signed("most", _INT32))
-_ROWS: tuple[Word, ...] = (
-    ReadOperand("x", "rows * length"),
-    Write("y", "rows * length"),
-    Number("rows"),
-    Number("length", 1),
-)
-_IMAGE: tuple[Word, ...] = (
-    ReadOperand("x", "batch * height * width * channels"),
-    Write("y", "batch * out_height * out_width * channels"),
-    *Number.each("batch height width", 0, _MAX),
-    *Number.each("channels out_height out_width", 1, _MAX),
+_BYTES = {kind: {"size": 1} for kind in ("s8", "u8")}
+_WIDE = {kinds: {"size": 2} for kinds in ("s16", "u16", "s16_u16", "u16_s16")}
+RESULT: tuple[Word, ...] = (signed("zero", _INT32), signed("least", _INT32), signed("most", _INT32))
+"""Zero point and limits of results, as they are stored."""
+_MEANS: tuple[Word, ...] = (
+    # A result is ``(sum - offset) * scale + bias`` for bytes, and ``(sum - offset) * scale / divisor`` for 16 bits.
+    Real("scale"),
+    Number("divisor", 1),
+    signed("offset"),
+    Real("bias"),
+    *RESULT,
 )
 
 MEAN = Signature(
     "quantized_reduction:mean",
     (
-        ReadOperand("x", "outer_count * count * inner"),
-        Write("y", "outer_count * inner"),
+        ReadOperand("x", "outer_count * count * kept * inner_count * inner * size"),
+        Write("y", "outer_count * kept * inner * size"),
+        # The axes: kept, summed, kept, summed, kept.
         Number("outer_count"),
-        Number("count"),
+        *Number.each("count kept", 1),
+        Number("inner_count"),
         Number("inner", 1),
-        # 32-bit sums.
-        WorkSpace("work", "shares * inner * 4"),
-        Real("scale"),
-        signed("offset"),
-        Real("bias"),
-        signed("zero", _INT32),
-        *_LIMITS,
+        # Sums of bytes in 32 bits, and of 16-bit numbers in 64 bits.
+        WorkSpace("work", "shares * inner * 4 * size"),
+        *_MEANS,
     ),
-    variants=with_ties(_STORED, TOWARDS),
+    variants=with_ties(_BYTES, TOWARDS) | with_ties(_WIDE, UP, TOWARDS),
+    # A sum over nothing ends soon.
+    rules=("inner_count >= 1 or count == 1",),
 )
-_POOLED = {
-    **{name: {"size": 1} for name in ("s8", "u8")},
-    **{name: {"size": 2} for name in ("s16", "u16", "s16_u16", "u16_s16")},
-}
-AVERAGE_POOL = Signature(
-    "quantized_reduction:average_pool",
+ADD_BYTES = Signature(
+    "quantized_reduction:add_bytes",
     (
-        ReadOperand("x", "batch * height * width * channels * size"),
-        Write("y", "batch * out_height * out_width * channels * size"),
-        *_IMAGE[2:],
-        *Number.each("kernel_h kernel_w stride_h stride_w", 1, _MAX),
-        Number("top", 0, _MAX),
-        Number("left", 0, _MAX),
-        flag("padding_counts"),
-        # Sums of bytes in 32 bits, integers or floats, and of 16-bit numbers in float64.
-        WorkSpace("work", "shares * channels * 4 * size"),
-        # Whether means of stored values are rounded half away from zero.
-        flag("ties_away"),
-        # Bytes are multiplied by the first and means divided by the second; means of 16 bits are multiplied by that.
-        Real("scale_in"),
-        Real("scale_out"),
-        signed("zero_in", _INT32),
-        signed("zero_out", _INT32),
-        *_LIMITS,
-        Number("bottom", 0, _MAX),
-        Number("right", 0, _MAX),
+        Write("sums", "channels * 4"),
+        ReadOperand("x", "pixels * channels"),
+        Number("pixels"),
+        Number("channels", 1),
+        flag("goes_on"),
     ),
-    variants=with_ties(_POOLED, UP),
+    variants=_BYTES,
+)
+MEAN_OF_SUMS = Signature(
+    "quantized_reduction:mean_of_sums",
+    (ReadOperand("sums", "channels * 4"), Write("y", "channels"), Number("channels", 1), *_MEANS),
+    variants=with_ties(_BYTES, UP, TOWARDS),
 )
 SOFTMAX = Signature(
     "quantized_reduction:softmax",
-    (*_ROWS, ReadOperand("table", "1024"), Real("inverse"), signed("zero", _INT32), *_LIMITS),
-    variants=_STORED,
-)
-SOFTMAX_OF_INTEGERS = Signature(
-    "quantized_reduction:softmax_of_integers",
-    (*_ROWS, ReadOperand("table", "1024"), Number("factor", 0, _MAX), signed("zero", _INT32), *_LIMITS),
-    variants=_STORED,
-)
-RESIZE_BILINEAR = Signature(
-    "quantized_reduction:resize_bilinear",
     (
-        *_IMAGE,
-        # For each row and column of the result: the input index before it, the one after it, and the latter's weight.
-        OffsetTable("rows", "out_height", kind="i32", columns=3),
-        OffsetTable("columns", "out_width", kind="i32", columns=3),
-    ),
-    variants=_STORED,
-    rules=(
-        "0 <= min(rows.least[:2])",
-        "max(rows.most[:2]) < height",
-        "0 <= min(columns.least[:2])",
-        "max(columns.most[:2]) < width",
-    ),
-)
-_QUANTIZATIONS: tuple[Word, ...] = (
-    # Steps of the result in a step of the operand.
-    Real("ratio"),
-    *stored("in"),
-    *RESULT,
-)
-
-SUM = Signature(
-    "quantized_reduction:reduce_sum",
-    (
-        ReadOperand("x", "outer_count * count * kept * inner_count * inner * 2"),
-        Write("y", "outer_count * kept * inner * 2"),
-        # The axes: kept, summed, kept, summed, kept.
-        Number("outer_count"),
-        *Number.each("count kept inner_count inner", 1),
-        # Sums in float64.
-        WorkSpace("work", "shares * inner * 8"),
-        # What sums are divided by.
-        Number("divisor", 1),
-        *_QUANTIZATIONS,
-    ),
-    variants=with_ties({"": {}}, UP, TOWARDS),
-)
-SOFTMAX_WIDE = Signature(
-    "quantized_reduction:softmax_wide",
-    (
-        ReadOperand("x", "rows * length * 2"),
-        Write("y", "rows * length * 2"),
+        ReadOperand("x", "rows * length * size"),
+        Write("y", "rows * length * size"),
         Number("rows"),
         Number("length", 1),
-        # Exponentials in float32.
-        WorkSpace("work", "shares * length * 4"),
-        # The exponent for one step.
+        # For bytes, 256 exponentials as float32 or integers; for 16 bits, room for those of a row in float32.
+        ReadOperand("table", "1024", absent="size == 2"),
+        WorkSpace("work", "shares * length * 4", absent="size == 1"),
+        # The exponent for one step, for 16 bits.
         Real("scale"),
         # Steps of the result in 1.0.
         Real("inverse"),
-        Number("in_flip", 0, 1 << 15),
         *RESULT,
     ),
+    variants=_BYTES | _WIDE | {f"{kind}_integers": parts for kind, parts in _BYTES.items()},
 )
-SIGNATURES = (MEAN, AVERAGE_POOL, SOFTMAX, SOFTMAX_OF_INTEGERS, RESIZE_BILINEAR, SUM, SOFTMAX_WIDE)
+SIGNATURES = (MEAN, ADD_BYTES, MEAN_OF_SUMS, SOFTMAX)

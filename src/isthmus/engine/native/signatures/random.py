@@ -13,8 +13,7 @@ NUMBERS = Signature(
         Number("stream", 0, (1 << 32) - 1),
         Number("elements", 1),
         # A number is multiplied by the factor, then the summand is added.
-        Real("factor"),
-        Real("summand"),
+        *Real.each("factor summand"),
     ),
     variants={"uniform": {}, "normal": {}},
 )

@@ -25,8 +25,7 @@ def _shared(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]
         Write("out", f"steps * batch * {features} * 4"),
         Write("last", f"batch * {features} * 4", absent="True"),
         *Number.each("steps batch units", 1),
-        Number("first"),
-        Number("count"),
+        *Number.each("first count"),
         flag("reverse"),
         Number("phases", 1, 3),
     )

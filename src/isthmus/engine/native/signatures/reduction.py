@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
+from isthmus.engine.native.signatures.elementwise import FLOATS, HALVES, SIZES
 from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
 
 KINDS = {
@@ -14,11 +14,10 @@ KINDS = {
 
 def sums_in_float32(name: str, kind: str) -> bool:
     """Return whether the kernels of columns write results as float32: sums of 16 bits would be rounded repeatedly."""
-    return kind in ("f16", "bf16") and name in ("sum", "prod")
+    return kind in HALVES and name in ("sum", "prod")
 
 
-_VARIANTS = {f"{name}_{kind}": {"size": SIZES[kind]} for name, kinds in KINDS.items() for kind in kinds}
-_COLUMN_VARIANTS = {
+_VARIANTS = {
     f"{name}_{kind}": {"size": SIZES[kind], "out_size": 4 if sums_in_float32(name, kind) else SIZES[kind]}
     for name, kinds in KINDS.items()
     for kind in kinds
@@ -40,8 +39,7 @@ ROWS = Signature(
         Write("output", "outputs * size"),
         ReadOperand("x", "whole"),
         Number("outputs", 1),
-        Number("run"),
-        Number("runs"),
+        *Number.each("run runs"),
         *_LISTS,
     ),
     variants=_VARIANTS,
@@ -54,12 +52,13 @@ COLUMNS = Signature(
     (
         Write("output", "outer_outputs * inner * out_size"),
         ReadOperand("x", "whole"),
-        Number("outer_outputs", 1),
-        Number("inner", 1),
+        *Number.each("outer_outputs inner", 1),
         Number("elements"),
+        # Whether the results of earlier elements are in the output already, from another tile.
+        flag("goes_on"),
         *_LISTS,
     ),
-    variants=_COLUMN_VARIANTS,
+    variants=_VARIANTS,
     where={"whole": _EXTENT.format("outer_outputs", "elements", "inner") + " if elements else (0, 0)"},
     rules=("outer_outputs * inner * elements * size <= whole[1]",),
 )

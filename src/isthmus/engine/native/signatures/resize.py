@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag
+from isthmus.graph.ops.sampling import MAX_SAMPLES
 
 _EXACT = 1 << 24
 """The largest side of an image that is sampled at float positions."""
@@ -29,7 +30,7 @@ BILINEAR = Signature(
         "most": "(batch - 1) * image_bytes + max(upper.most, lower.most) + max(left.most, right.most)"
         " + size * channels",
     },
-    variants={kind: {"size": SIZES[kind]} for kind in FLOATS},
+    variants={**{kind: {"size": SIZES[kind]} for kind in FLOATS}, "s8": {"size": 1}, "u8": {"size": 1}},
 )
 ALONG_AXIS = Signature(
     "resize:along_axis",
@@ -49,10 +50,8 @@ GRID_SAMPLE = Signature(
         ReadOperand("x", "4 * batch * height * width * channels"),
         ReadOperand("grid", "8 * batch * pixels"),
         Number("batch", 1),
-        Number("height", 1, _EXACT),
-        Number("width", 1, _EXACT),
-        Number("channels", 1),
-        Number("pixels", 1),
+        *Number.each("height width", 1, _EXACT),
+        *Number.each("channels pixels", 1),
         flag("corners"),
         flag("nearest"),
         Number("padding", 0, 2),
@@ -65,10 +64,8 @@ CROP_AND_RESIZE = Signature(
         ReadOperand("x", "4 * batch * height * width * channels"),
         ReadOperand("boxes", "16 * count"),
         ReadOperand("indices", "count * index_size"),
-        Number("count", 1),
-        Number("batch", 1),
-        Number("height", 1, _EXACT),
-        Number("width", 1, _EXACT),
+        *Number.each("count batch", 1),
+        *Number.each("height width", 1, _EXACT),
         *Number.each("channels out_height out_width", 1),
         flag("nearest"),
         Real("outside"),
@@ -84,12 +81,10 @@ ROI_ALIGN = Signature(
         ReadOperand("indices", "count * 4"),
         *Number.each("batch height width channels count out_height out_width", 1),
         # Samples of a pixel along each axis; 0 for as many as it covers pixels of the image.
-        Number("samples_y", 0, 1 << 20),
-        Number("samples_x", 0, 1 << 20),
+        *Number.each("samples_y samples_x", 0, MAX_SAMPLES),
         flag("aligned"),
         flag("largest"),
-        Real("ratio_y"),
-        Real("ratio_x"),
+        *Real.each("ratio_y ratio_x"),
     ),
 )
 SIGNATURES = (BILINEAR, ALONG_AXIS, GRID_SAMPLE, CROP_AND_RESIZE, ROI_ALIGN)

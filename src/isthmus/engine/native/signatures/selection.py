@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Bits, Count, Number, Numbers, ReadOperand, Signature, Write, flag
+from collections.abc import Mapping
+
+from isthmus.engine.native.words import Bits, Count, Number, Numbers, ReadOperand, Signature, Word, Write, flag
 
 _INDEX = {"i32": 4, "u32": 4, "i64": 8}
 _ORDERED = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "u64": 8, "f64": 8}
@@ -10,22 +12,28 @@ _SCATTERED = {"u8": 1, "u16": 2, "i32": 4, "i64": 8}
 # Sums and products of integers have the same bits with and without a sign.
 _COMBINED = _SCATTERED | {"f32": 4, "f64": 8}
 _SCATTER_KINDS = {"none": _SCATTERED, "add": _COMBINED, "mul": _COMBINED, "max": _ORDERED, "min": _ORDERED}
-_INDICES = {kind: {"index_size": size} for kind, size in _INDEX.items()}
-_SCATTERS = {
-    f"{index}_{kind}_{name}": {"index_size": _INDEX[index], "size": size}
-    for index in _INDEX
-    for name, kinds in _SCATTER_KINDS.items()
-    for kind, size in kinds.items()
-}
-_EXTREMES = {
-    f"{name}_{kind}_{index}": {"size": size, "index_size": _INDEX[index]}
-    for name in ("max", "min")
-    for kind, size in _ORDERED.items()
-    for index in _INDEX
-}
+
+
+def _with_indices(variants: Mapping[str, int], form: str = "{index}_{variant}") -> dict[str, dict[str, int]]:
+    """Return variants, each with the bytes of an element, for each kind of indices; `form` is that of their names."""
+    return {
+        form.format(index=index, variant=variant): {"index_size": index_size, "size": size}
+        for index, index_size in _INDEX.items()
+        for variant, size in variants.items()
+    }
+
+
+_INDICES = _with_indices({"": 0}, "{index}")
+_SIZES = _with_indices({str(size): size for size in (1, 2, 4, 8)})
+_SCATTERS = _with_indices(
+    {f"{kind}_{name}": size for name, kinds in _SCATTER_KINDS.items() for kind, size in kinds.items()}
+)
+_EXTREMES = _with_indices(
+    {f"{name}_{kind}": size for name in ("max", "min") for kind, size in _ORDERED.items()}, "{variant}_{index}"
+)
 # One element of the axis for each element of the indices, whose dimensions are innermost first.
 _ALONG_AXIS = "sum_of(outer(elements, dims, strides), (0, (axis_size - 1) * axis_stride + size))"
-_ELEMENT_WALK = (
+_ELEMENT_WALK: tuple[Word, ...] = (
     Number("elements", 1),
     Number("axis_size", 1),
     Number("axis_stride"),
@@ -34,6 +42,14 @@ _ELEMENT_WALK = (
     Numbers("dims", "rank", 1),
     Numbers("strides", "rank"),
 )
+_TUPLES: tuple[Word, ...] = (
+    Number("length", 1),
+    flag("from_end"),
+    Count("depth"),
+    Numbers("sizes", "depth", 1),
+    Numbers("strides", "depth"),
+)
+"""Slices of `length` at tuples of indices."""
 
 GATHER = Signature(
     "selection:gather",
@@ -44,11 +60,7 @@ GATHER = Signature(
         *Number.each("outer_count count axis_size length", 1),
         flag("from_end"),
     ),
-    variants={
-        f"{index}_{size or 'run'}": {"index_size": _INDEX[index], "size": size}
-        for index in _INDEX
-        for size in (1, 2, 4, 8, 0)
-    },
+    _SIZES | _with_indices({"run": 0}),
     rules=("size in (0, length)",),
 )
 GATHER_ELEMENTS = Signature(
@@ -59,9 +71,7 @@ GATHER_ELEMENTS = Signature(
         ReadOperand("indices", "elements * index_size"),
         *_ELEMENT_WALK,
     ),
-    variants={
-        f"{index}_{size}": {"index_size": _INDEX[index], "size": size} for index in _INDEX for size in (1, 2, 4, 8)
-    },
+    _SIZES,
 )
 GATHER_ND = Signature(
     "selection:gather_nd",
@@ -69,16 +79,11 @@ GATHER_ND = Signature(
         Write("output", "tuples * length"),
         ReadOperand("x", "sum_of((0, (tuples - 1) // batch_tuples * batch_bytes), reach(sizes, strides, length))"),
         ReadOperand("indices", "tuples * depth * index_size"),
-        Number("tuples", 1),
-        Number("batch_tuples", 1),
+        *Number.each("tuples batch_tuples", 1),
         Number("batch_bytes"),
-        Number("length", 1),
-        flag("from_end"),
-        Count("depth"),
-        Numbers("sizes", "depth", 1),
-        Numbers("strides", "depth"),
+        *_TUPLES,
     ),
-    variants=_INDICES,
+    _INDICES,
 )
 SCATTER_ND = Signature(
     "selection:scatter_nd",
@@ -87,13 +92,9 @@ SCATTER_ND = Signature(
         ReadOperand("indices", "tuples * depth * index_size"),
         ReadOperand("updates", "tuples * length * size"),
         Number("tuples", 1),
-        Number("length", 1),
-        flag("from_end"),
-        Count("depth"),
-        Numbers("sizes", "depth", 1),
-        Numbers("strides", "depth"),
+        *_TUPLES,
     ),
-    variants=_SCATTERS,
+    _SCATTERS,
 )
 SCATTER_ELEMENTS = Signature(
     "selection:scatter_elements",
@@ -103,7 +104,7 @@ SCATTER_ELEMENTS = Signature(
         ReadOperand("updates", "elements * size"),
         *_ELEMENT_WALK,
     ),
-    variants=_SCATTERS,
+    _SCATTERS,
 )
 ONE_HOT = Signature(
     "selection:one_hot",
@@ -115,9 +116,7 @@ ONE_HOT = Signature(
         Bits("off"),
         flag("from_end"),
     ),
-    variants={
-        f"{index}_{size}": {"index_size": _INDEX[index], "size": size} for index in _INDEX for size in (1, 2, 4, 8)
-    },
+    _SIZES,
 )
 REVERSE_SEQUENCE = Signature(
     "selection:reverse_sequence",
@@ -128,7 +127,7 @@ REVERSE_SEQUENCE = Signature(
         *Number.each("outer_count first middle second length", 1),
         flag("time_first"),
     ),
-    variants=_INDICES,
+    _INDICES,
 )
 ARGUMENT = Signature(
     "selection:argument",
@@ -137,7 +136,7 @@ ARGUMENT = Signature(
         ReadOperand("x", "outer_count * length * inner * size"),
         *Number.each("outer_count length inner", 1),
     ),
-    variants=_EXTREMES,
+    _EXTREMES,
 )
 TOP_K = Signature(
     "selection:top_k",
@@ -147,15 +146,14 @@ TOP_K = Signature(
         ReadOperand("x", "rows * length * size"),
         *Number.each("rows length k", 1),
     ),
-    variants=_EXTREMES,
+    _EXTREMES,
 )
 NON_ZERO = Signature(
     "selection:non_zero",
     (
         Write("output", "room * rank * 4"),
         ReadOperand("x", "elements"),
-        Number("elements", 1),
-        Number("room", 1),
+        *Number.each("elements room", 1),
         Count("rank"),
         Numbers("dims", "rank", 1),
     ),

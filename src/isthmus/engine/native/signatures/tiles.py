@@ -10,49 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
-from isthmus.engine.native.words import (
-    MAX_COUNT,
-    Count,
-    Number,
-    Numbers,
-    ReadOperand,
-    Real,
-    Signature,
-    Write,
-    flag,
-    signed,
-)
+from isthmus.engine.native.words import MAX_COUNT, Count, Number, Numbers, Signature, Word
 
 MAX_TIMES = 4096
 """The largest number of repetitions; no tensor has enough rows for more tiles to be useful."""
-_INT32 = 1 << 31
 
-REPEAT = Signature(
-    "tiles:repeat",
-    (
-        Number("instructions", 1),
-        Number("times", 1, MAX_TIMES),
-        Number("first_cursor"),
-        Count("cursors"),
-        Numbers("pools", "cursors", 2),
-        Numbers("strides", "cursors", -MAX_COUNT),
-    ),
+_REPEATED: tuple[Word, ...] = (Number("instructions", 1), Number("times", 1, MAX_TIMES), Number("first_cursor"))
+_CURSORS: tuple[Word, ...] = (
+    Count("cursors"),
+    Numbers("pools", "cursors", 2),
+    Numbers("strides", "cursors", -MAX_COUNT),
 )
+REPEAT = Signature("tiles:repeat", (*_REPEATED, *_CURSORS))
 PIPELINE = Signature(
     "pipelining:take",
     (
-        Number("instructions", 1),
-        Number("times", 1, MAX_TIMES),
         # The first cursor is the thread's arena in scratch, `arena_bytes` further for each thread.
-        Number("first_cursor"),
+        *_REPEATED,
         Number("arena_bytes"),
         # How many instructions an iteration must be ahead of the next one, beyond the one that the next is about to
         # execute.
         Number("lead"),
-        Count("cursors"),
-        Numbers("pools", "cursors", 2),
-        Numbers("strides", "cursors", -MAX_COUNT),
+        *_CURSORS,
     ),
 )
 VARY = Signature(
@@ -66,43 +45,6 @@ VARY = Signature(
         # The new values of these words, instruction by instruction.
         Numbers("values", "changes", -(1 << 63), (1 << 63) - 1),
     ),
-)
-ADD_ROWS = Signature(
-    "tiles:add_rows",
-    (
-        Write("sums", "channels * 4"),
-        ReadOperand("x", "pixels * channels * 4"),
-        Number("pixels"),
-        Number("channels", 1),
-        flag("goes_on"),
-        Real("factor"),
-    ),
-)
-ADD_BYTES = Signature(
-    "tiles:add_bytes",
-    (
-        Write("sums", "channels * 4"),
-        ReadOperand("x", "pixels * channels"),
-        Number("pixels"),
-        Number("channels", 1),
-        flag("goes_on"),
-    ),
-    variants={"s8": {}, "u8": {}},
-)
-MEAN_OF_SUMS = Signature(
-    "tiles:mean_of_sums",
-    (
-        ReadOperand("sums", "channels * 4"),
-        Write("y", "channels"),
-        Number("channels", 1),
-        Real("scale"),
-        signed("offset"),
-        Real("bias"),
-        signed("zero", _INT32),
-        signed("least", _INT32),
-        signed("most", _INT32),
-    ),
-    variants=with_ties({"s8": {}, "u8": {}}, UP, TOWARDS),
 )
 
 
@@ -120,4 +62,4 @@ def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
     }
 
 
-SIGNATURES = (REPEAT, PIPELINE, VARY, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)
+SIGNATURES = (REPEAT, PIPELINE, VARY)

@@ -1,4 +1,4 @@
-"""Convolution and matrix product of 16-bit fixed point with constant weights of 8 or 16 bits; sums are exact.
+"""Micro-kernels of products of 16-bit fixed point with weights of 8 or 16 bits; sums are exact.
 
 Rows are read in pairs of signed 16-bit numbers; unsigned ones are copied into work space with their sign bit flipped.
 The products of a block of taps are summed in 32 bits. Lowering chooses the blocks by the weights, so that no sum
@@ -18,39 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import (
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
-    copy_bytes,
-    device,
-    generated,
-    kernel,
-    load_i64,
-    load_u8,
-    load_u16,
-    read_u16,
-    share,
-    store_f64,
-    store_i16,
-    write_u16,
-)
-from isthmus.engine.native.kernels.quantized_gemm import accumulate_pairs
-from isthmus.engine.native.kernels.segments import segments_kernel
+from isthmus.engine.native.kernels.base import F64, I8, I16, I32, I64
+from isthmus.engine.native.kernels.quantized_gemm import Weights, accumulate_pairs, places_of, tile_sums
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
-from isthmus.engine.native.signatures.fixed16_convolution import (
-    CONVOLVE,
-    CONVOLVE_DEPTHWISE,
-    DEPTHWISE_ROWS,
-    GROUP_BYTES,
-    HEAD_BYTES,
-    MULTIPLY,
-)
+from isthmus.engine.native.signatures.quantized_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
 
 _ARGUMENTS = 15
@@ -194,20 +167,24 @@ def _store(code: VectorCode, rows: list[list[Any]], places: list[Any], present: 
                     code.store(value, place, 2 * count * v)
 
 
-def _limits(code: VectorCode, *limits: Any) -> list[Any]:
-    """Return zero point, least and most as vectors."""
-    return [code.splat(code.builder.sitofp(value, F64)) for value in limits]
+def _stored_rows(
+    code: VectorCode, panel: _Panel, rows: int, totals: list[Any], addend: Callable[[int, int], Any], *limits: Any
+) -> list[list[Any]]:
+    """Return the results of each row and vector of a tile; see `_emit_tile` for the sums and what is added."""
+    wide, vectors = vector_type(F64, code.lanes), panel.vectors
+    # Zero point, least and most as vectors.
+    bounds = [code.splat(code.builder.sitofp(value, F64)) for value in limits]
+    scales = [panel.scale(v) for v in range(vectors)]
+    return [
+        [
+            _stored(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
+            for v in range(vectors)
+        ]
+        for r in range(rows)
+    ]
 
 
-def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
-    """Return the addresses of `rows` rows that are `stride` bytes apart."""
-    places = [first]
-    for _ in range(1, rows):
-        places.append(code.plus(places[-1], stride))
-    return places
-
-
-def _tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
+def wide_tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
     """Return a micro-kernel for `rows` rows of results of one panel; only rows present are stored.
 
     Arguments: those of `segments_kernel`; then taps in a block, blocks, zero point, least and most of the result. Rows
@@ -221,39 +198,21 @@ def _tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
         parts = _Panel(code, panel, width, vectors)
 
         def sums_of(parts: _Panel, part: int, here: Any, count: Any, weights: Any) -> tuple[list[Any], Any]:
-            addends = parts.addends(part)
-            outer = code.loop(count, [weights, *[ir.Constant(code.ints, None)] * (rows * vectors)])
-            tap = code.plus(first, code.load(code.plus(here, code.times(outer.index, 8)), I64))
-            # Three rows per address register: the distance scaled by 1 and 2 reaches the second and third.
-            starts = [tap]
-            for _ in range(3, rows, 3):
-                starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
-            inner = code.loop(groups, [*starts, *outer.values])
-            places, at = inner.values[: len(starts)], inner.values[len(starts)]
-            factors = [parts.weights(at, v, part, addends[v]) for v in range(vectors)]
-            totals = list(inner.values[len(starts) + 1 :])
-            for r in range(rows):
-                place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
-                row = code.splat(code.load(place, I32))
-                for v in range(vectors):
-                    totals[r * vectors + v] = accumulate_pairs(code, totals[r * vectors + v], row, factors[v])
-            ended = inner.end([*(code.plus(p, 4) for p in places), code.plus(at, parts.group_bytes), *totals])
-            ended = outer.end(ended[len(starts) :])
-            return ended[1:], ended[0]
+            addends, zeros = parts.addends(part), [ir.Constant(code.ints, None)] * vectors
+
+            def begin_tap(place: Any) -> tuple[Any, Weights]:
+                return place, lambda at, _: [parts.weights(at, v, part, addends[v]) for v in range(vectors)]
+
+            return tile_sums(
+                code, zeros, rows, first, distance, here, count, groups, weights, begin_tap, accumulate_pairs,
+                parts.group_bytes,
+            )  # fmt: skip
 
         totals, addend = _emit_tile(code, rows, parts, offsets, taps, block, blocks, sums_of)
-        wide, bounds = vector_type(F64, code.lanes), _limits(code, *limits)
-        scales = [parts.scale(v) for v in range(vectors)]
-        stored = [
-            [
-                _stored(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
-                for v in range(vectors)
-            ]
-            for r in range(rows)
-        ]
-        _store(code, stored, _places(code, result, stride, rows), present, wanted)
+        stored = _stored_rows(code, parts, rows, totals, addend, *limits)
+        _store(code, stored, places_of(code, result, stride, rows), present, wanted)
 
-    return outlined(f"fixed16_tile_{width}_{rows}x{vectors}", "i" * _ARGUMENTS, target, emit)
+    return outlined(f"wide_tile_{width}_{rows}x{vectors}", "i" * _ARGUMENTS, target, emit)
 
 
 def _interleaved(code: VectorCode, left: Any, right: Any, high: bool) -> Any:
@@ -263,21 +222,21 @@ def _interleaved(code: VectorCode, left: Any, right: Any, high: bool) -> Any:
     return code.builder.shuffle_vector(left, right, ir.Constant(vector_type(I32, count), order))
 
 
-def _depthwise_tile(target: Target, width: str) -> Callable:
+def wide_depthwise_tile(target: Target, width: str) -> Callable:
     """Return a micro-kernel for neighbouring results of a row of two vectors of channels, each with its own filter.
 
-    Arguments: those of `_tile`; the groups are not used. Taps come in pairs, whose inputs are interleaved. A panel's
-    columns are in the order of interleaved channels.
+    Arguments: those of `wide_tile`; the groups are not used. Taps come in pairs, whose inputs are interleaved. The
+    columns of a panel are in the order of interleaved channels.
     """
     rows, vectors = DEPTHWISE_ROWS, 2
 
     def emit(
         code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
-        wanted: Any, taps: Any, groups: Any, block: Any, blocks: Any, *limits: Any,
+        wanted: Any, taps: Any, _groups: Any, block: Any, blocks: Any, *limits: Any,
     ) -> None:  # fmt: skip
         builder, kind = code.builder, vector_type(I16, 2 * code.lanes)
         parts = _Panel(code, panel, width, vectors)
-        starts = _places(code, first, distance, rows)
+        starts = places_of(code, first, distance, rows)
 
         def sums_of(parts: _Panel, part: int, here: Any, count: Any, weights: Any) -> tuple[list[Any], Any]:
             addends = parts.addends(part)
@@ -295,136 +254,14 @@ def _depthwise_tile(target: Target, width: str) -> Callable:
             return ended[1:], ended[0]
 
         totals, addend = _emit_tile(code, rows, parts, offsets, taps, block, blocks, sums_of)
-        wide, bounds = vector_type(F64, code.lanes), _limits(code, *limits)
-        scales = [parts.scale(v) for v in range(vectors)]
         # The order of channels again: four from each vector in turn.
         lanes = code.lanes
         order = [v * lanes + k + i for k in range(0, lanes, 4) for v in range(2) for i in range(4)]
-        stored = []
-        for r in range(rows):
-            low, high = (
-                _stored(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
-                for v in range(vectors)
-            )
-            stored.append([builder.shuffle_vector(low, high, ir.Constant(vector_type(I32, 2 * lanes), order))])
-        _store(code, stored, _places(code, result, stride, rows), present, wanted)
+        mask = ir.Constant(vector_type(I32, 2 * lanes), order)
+        stored = [
+            [builder.shuffle_vector(low, high, mask)]
+            for low, high in _stored_rows(code, parts, rows, totals, addend, *limits)
+        ]
+        _store(code, stored, places_of(code, result, stride, rows), present, wanted)
 
-    return outlined(f"fixed16_depthwise_tile_{width}", "i" * _ARGUMENTS, target, emit)
-
-
-@device
-def _fill(target, value, nbytes):
-    """Set 16-bit numbers to a value."""
-    for i in range(nbytes >> 1):
-        write_u16(target, i, np.uint16(value))
-
-
-@device
-def _copy(form, target, source, count, zero):
-    """Copy `count` bytes of 16-bit numbers; form 2 flips their sign bits. Return the address after the last one."""
-    if form == 1:
-        copy_bytes(target, source, count)
-    else:
-        for i in range(count >> 1):
-            write_u16(target, i, np.uint16(read_u16(source, i) ^ np.uint16(0x8000)))
-    return target + count
-
-
-_rest = device(lambda zero, least, most, flip, block, blocks, _, __, ___: (block, blocks, zero, least, most))
-
-
-@generated
-def convolve(target: Target, variant: str) -> Any:
-    """Convolve with the width of weights and the tile named by the variant, ``WIDTH_ROWSxVECTORS``."""
-    width, _, tile = variant.partition("_")
-    rows, vectors = (int(n) for n in tile.split("x"))
-    tiles = [_tile(target, width, rows, v) for v in range(1, vectors + 1)]
-    return segments_kernel(CONVOLVE, tiles, rows, target.lanes, 2, _fill, _copy, _rest)
-
-
-@generated
-def convolve_depthwise(target: Target, variant: str) -> Any:
-    """Convolve depth-wise with one filter for each channel. The variant is the width of weights."""
-    tiles, lanes = [_depthwise_tile(target, variant)], 2 * target.lanes
-    return segments_kernel(CONVOLVE_DEPTHWISE, tiles, DEPTHWISE_ROWS, lanes, 2, _fill, _copy, _rest, depthwise=True)
-
-
-@device
-def _pack(matrix, right, panel, wanted, width):
-    """Pack `wanted` columns of a matrix into a panel of `width` columns, with 16-bit weights.
-
-    `matrix` has the words about it, the left zero point, the scale and the groups of the depth.
-    """
-    depth, row, column, size, flip, zero, left_zero, scale, groups = matrix
-    body = panel + 24 * width
-    low = (-zero + 128) % 256 - 128
-    high = (-zero - low) >> 8
-    for c in range(width):
-        store_f64(panel, width + c, scale)
-        for half in range(2):
-            store_i16(panel + 16 * width, 2 * c + half, np.int16(high))
-            store_i16(panel + 20 * width, 2 * c + half, np.int16(low))
-        total = 0
-        if c >= wanted:
-            for k in range(2 * groups):
-                store_i16(body + (k >> 1) * 4 * width, 2 * c + (k & 1), np.int16(zero))
-        else:
-            for k in range(depth):
-                place = right + k * row + c * column
-                if size == 1:
-                    number = np.int64(np.int8(np.int32(load_u8(place, 0)) ^ flip))
-                else:
-                    number = np.int64(np.int16(np.int32(load_u16(place, 0)) ^ flip))
-                total += number - zero
-                store_i16(body + (k >> 1) * 4 * width, 2 * c + (k & 1), np.int16(number))
-            for k in range(depth, 2 * groups):
-                store_i16(body + (k >> 1) * 4 * width, 2 * c + (k & 1), np.int16(zero))
-        store_f64(panel, c, -np.float64(left_zero) * np.float64(total))
-
-
-@generated
-def multiply(target: Target, variant: str) -> Any:
-    """Multiply matrices that are both known at run time, with the tile named by the variant, ``ROWSxVECTORS``."""
-    tile_rows, vectors = (int(n) for n in variant.split("x"))
-    width = vectors * target.lanes
-    tile = _tile(target, "w16", tile_rows, vectors)
-
-    @kernel(MULTIPLY)
-    def execute(
-        left, right, y, batches, batch_count, rows, depth, columns, left_row, left_column, right_row, right_column,
-        right_size, left_zero, left_flip: np.uint16, right_zero, right_flip: np.int32, work, work_bytes, offsets,
-        chunks, groups, scale, out_zero, out_flip, least, most, tid, nt,
-    ):  # fmt: skip
-        pitch = 4 * chunks * groups
-        panel = work + tid * work_bytes
-        staged = panel + width * (24 + pitch)
-        weights = (
-            depth, right_row, right_column, right_size, right_flip, right_zero, left_zero, scale, chunks * groups
-        )  # fmt: skip
-        panels = (columns + width - 1) // width
-        first, last = share(batch_count * panels, tid, nt)
-        for unit in range(first, last):
-            batch, column = unit // panels, unit % panels * width
-            wanted = min(width, columns - column)
-            matrix = right + load_i64(batches, 2 * batch + 1)
-            _pack(weights, matrix + column * right_column, panel, wanted, width)
-            source = left + load_i64(batches, 2 * batch)
-            result = y + (batch * rows * columns + column) * 2
-            for begin in range(0, rows, tile_rows):
-                present = min(tile_rows, rows - begin)
-                for r in range(present):
-                    place, target_row = source + (begin + r) * left_row, staged + r * pitch
-                    if left_column == 2:
-                        for k in range(depth):
-                            write_u16(target_row, k, np.uint16(read_u16(place, k) ^ left_flip))
-                    else:
-                        for k in range(depth):
-                            write_u16(target_row, k, np.uint16(read_u16(place + k * left_column, 0) ^ left_flip))
-                    for k in range(depth, 2 * chunks * groups):
-                        write_u16(target_row, k, np.uint16(0))
-                tile(
-                    staged, pitch, offsets, panel, result + begin * columns * 2, columns * 2, present, wanted, chunks,
-                    groups, 1, chunks, out_zero + out_flip, least + out_flip, most + out_flip,
-                )  # fmt: skip
-
-    return execute
+    return outlined(f"wide_depthwise_tile_{width}", "i" * _ARGUMENTS, target, emit)

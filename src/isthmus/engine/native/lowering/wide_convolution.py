@@ -11,9 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.fixed16_elementwise import operand_words, result_words, scale_of
-from isthmus.engine.native.lowering.fixed_point import is_in_reals, pair, product_units
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering, choose
+from isthmus.engine.native.lowering.fixed_point import (
+    is_in_reals,
+    operand_words,
+    pair,
+    product_units,
+    result_words,
+    scale_of,
+)
 from isthmus.engine.native.lowering.quantized_product import (
     ProductBlocking,
     QuantizedProduct,
@@ -23,16 +29,21 @@ from isthmus.engine.native.lowering.quantized_product import (
     geometry_words,
     in_bytes,
     matrix_of,
+    multiplies_channels,
     offsets,
+    origin_of,
+    panels,
     product_of,
+    row_form,
     tile_effort,
     tiles_of,
 )
-from isthmus.engine.native.signatures.fixed16_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
+from isthmus.engine.native.lowering.reduction import result_limits
+from isthmus.engine.native.signatures.quantized_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import Tensor
 from isthmus.graph.rounding import HEXAGON
-from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit, quantization_of, stored_limits
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.geometry.phases import Phase, phases
@@ -46,36 +57,10 @@ _MAX_DEPTH = 1 << 18
 """The most products in a sum; float64 holds such sums exactly."""
 
 
-def _widened(step: Step) -> QuantizedProduct:
-    """Return the product of a step with all distances in bytes."""
-    product = product_of(step)
-    return replace(in_bytes(product, 2), out_pixel=2 * product.out_pixel)
-
-
-def _form(x: Tensor) -> int:
-    """Return how rows are copied: 0 not at all, 2 by flipping sign bits."""
-    return 0 if x.dtype is DataType.SFIXED_POINT_16 else 2
-
-
-def _origin(x: Tensor) -> int:
-    """Return the number that means 0 in signed 16 bits."""
-    return quantization_of(x).zero_point - (0 if x.dtype is DataType.SFIXED_POINT_16 else 1 << 15)
-
-
-@dataclass(frozen=True)
-class _Chunks:
-    """A blocking whose taps are divided into `count` chunks of `plan.groups` groups."""
-
-    plan: ProductBlocking
-    count: int
-
-
-def _chunked(product: QuantizedProduct, form: int, target: Target, threads: int) -> _Chunks:
-    """Return the blocking of a product with divided taps.
-
-    Rows that are read in place end with the last tap, so its chunks must have equal lengths there.
-    """
-    plan = cut(product, form, target, threads)
+def _chunking(product: QuantizedProduct, x: Tensor, target: Target, threads: int) -> tuple[ProductBlocking, int]:
+    """Return the blocking of a product of `x`, and into how many chunks of its groups taps are divided."""
+    # Chunks have equal lengths. If that makes taps longer, rows are copied, since rows in place end with the last tap.
+    plan = cut(product, row_form(x, target), target, threads)
     least = -(-plan.groups // _CHUNK)
     counts = [count for count in range(least, 2 * least) if plan.groups % count == 0] or [least]
     groups = -(-plan.groups // counts[0])
@@ -83,7 +68,7 @@ def _chunked(product: QuantizedProduct, form: int, target: Target, threads: int)
     if missing and not plan.staged:
         plan = cut(product, 1, target, threads)
     more = -(-missing // 64) * 64 if missing else 0
-    return _Chunks(replace(plan, groups=groups, work_bytes=plan.work_bytes + more), counts[0])
+    return replace(plan, groups=groups, work_bytes=plan.work_bytes + more), counts[0]
 
 
 @dataclass(frozen=True)
@@ -109,23 +94,28 @@ class _Weights:
         """The weights without zero points."""
         return self.stored.astype(np.int64) + self.addends
 
+    @property
+    def dtype(self) -> type:
+        """The numpy type of stored numbers."""
+        return np.int16 if self.width == "w16" else np.int8
+
     def parts(self) -> list[np.ndarray]:
-        """Return the addends of each part of the weights."""
+        """Return the addends of the weights; those of 16 bits as two arrays, for the high and the low byte."""
         if self.width != "w16":
             return [self.addends]
         low = (self.addends + 128) % 256 - 128
         return [(self.addends - low) >> 8, low]
 
     def magnitudes(self) -> list[np.ndarray]:
-        """Return the magnitudes of each part of the weights."""
+        """Return the magnitudes of the weights; those of 16 bits as two arrays, for the high and the low byte."""
         if self.width != "w16":
             return [np.abs(self.values)]
         high, low = self.parts()
         numbers = self.stored.astype(np.int64)
         return [np.abs((numbers >> 8) + high), np.abs((numbers & 255) + low)]
 
-    def chunked(self, chunks: int, length: int) -> _Weights:
-        """Return the weights with each tap divided into chunks of this length; the last is filled with zeros."""
+    def in_chunks(self, chunks: int, length: int) -> _Weights:
+        """Return the weights with each tap divided into chunks of this length, the last filled up with real zeros."""
         taps, depth, columns = self.stored.shape
         whole = np.broadcast_to(-self.addends, (taps, chunks * length, columns)).copy()
         whole[:, :depth] = self.stored
@@ -142,7 +132,7 @@ def _weights_of(step: Step, matrix: np.ndarray, columns: int) -> _Weights:
 
 
 def _block(weights: _Weights) -> int:
-    """Return how many taps may be summed in 32 bits, for each block of that many."""
+    """Return the number of taps in a block: the sum of every block of taps fits 32 bits."""
     tap_sums = np.max([part.sum(1) for part in weights.magnitudes()], axis=0)
     taps = len(tap_sums)
     for blocks in range(1, taps + 1):
@@ -181,77 +171,52 @@ def _scales(step: Step, columns: int) -> np.ndarray:
 def _in_integers(
     step: Step, weights: _Weights, scales: np.ndarray, bias: np.ndarray, e: Emitter
 ) -> tuple[_Weights, np.ndarray]:
-    """Return weights and scales for sums that are scaled in integers if the numerics ask for it, else as they are.
-
-    A scale is a multiplier and a shift there, and halves are rounded up. LiteRT's multipliers have 15 bits; its matrix
-    products have finer scales. For Hexagon chips they have as many bits as the largest sum leaves room for.
-    """
+    """Return weights and scales for sums that are scaled in integers if the numerics ask for it, else as they are."""
+    # In integers, a scale is a multiplier and a shift, and halves are rounded up. LiteRT's multipliers have 15 bits;
+    # its matrix products have finer scales. For Hexagon chips they have as many bits as the largest sum leaves room
+    # for.
+    fractions, exponents = np.frexp(scales)
+    if weights.width != "w8":
+        return weights, scales
     if e.numerics == HEXAGON:
         largest = float((np.abs(weights.values).sum((0, 1)) * (1 << 16) + np.abs(bias)).max(initial=0))
-        bits = min(31, 62 - math.frexp(largest)[1])
-        if weights.width != "w8" or bits < 16 or (bias != np.rint(bias)).any():
+        bits, most = min(31, 62 - math.frexp(largest)[1]), 62
+        if bits < 16 or (bias != np.rint(bias)).any():
             return weights, scales
-        fractions, exponents = np.frexp(scales)
-        multipliers, shifts = np.rint(fractions * (1 << bits)).astype(np.int64), bits - exponents.astype(np.int64)
-        if shifts.min() < 1 or shifts.max() > 62:
-            return weights, scales
-        return replace(weights, width="w8i"), (multipliers + (shifts << 32)).view(np.float64)
-    if e.numerics != "litert" or weights.width != "w8" or step.op in ("FullyConnected", "MatMul"):
+        multipliers = np.rint(fractions * (1 << bits)).astype(np.int64)
+    elif e.numerics == "litert" and step.op not in ("FullyConnected", "MatMul"):
+        bits, most = 15, 46
+        multipliers = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)
+        carries = multipliers == 1 << 31
+        multipliers, exponents = np.where(carries, multipliers >> 1, multipliers), exponents + carries
+        multipliers = np.where(multipliers < 0x7FFF0000, (multipliers + (1 << 15)) >> 16, 0x7FFF)
+    else:
         return weights, scales
-    fractions, exponents = np.frexp(scales)
-    multipliers = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)
-    carries = multipliers == 1 << 31
-    multipliers, exponents = np.where(carries, multipliers >> 1, multipliers), exponents + carries
-    reduced = np.where(multipliers < 0x7FFF0000, (multipliers + (1 << 15)) >> 16, 0x7FFF)
-    shifts = 15 - exponents.astype(np.int64)
-    if shifts.min() < 1 or shifts.max() > 46:
+    shifts = bits - exponents.astype(np.int64)
+    if shifts.min() < 1 or shifts.max() > most:
         return weights, scales
-    return replace(weights, width="w8i"), (reduced + (shifts << 32)).view(np.float64)
+    return replace(weights, width="w8i"), (multipliers + (shifts << 32)).view(np.float64)
 
 
-def _heads(bias: np.ndarray, scales: np.ndarray, weights: _Weights, order: np.ndarray) -> list[np.ndarray]:
-    """Return the bytes before the weights of a panel whose columns are `order`; other columns have index -1."""
-    exists = order >= 0
-    numbers = [np.where(exists, values[order], 0.0) for values in (bias, scales)]
-    addends = [np.where(exists, part[order], 0).astype(np.int16).repeat(2) for part in weights.parts()]
-    return [array.view(np.uint8) for array in (*numbers, *addends)]
-
-
-def _panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, columns: int, lanes: int) -> np.ndarray:
-    """Return packed panels of `columns` columns; the last one may be narrower."""
-    taps, depth, total = weights.stored.shape
-    dtype = np.int16 if weights.width == "w16" else np.int8
-    parts = []
-    for start in range(0, total, columns):
-        wanted = min(columns, total - start)
-        order = np.full(-(-wanted // lanes) * lanes, -1)
-        order[:wanted] = np.arange(start, start + wanted)
-        body = np.where(order >= 0, weights.stored[:, :, order], 0).astype(dtype)
-        cells = body.reshape(taps, depth // 2, 2, len(order)).transpose(0, 1, 3, 2)
-        parts += [*_heads(bias, scales, weights, order), np.ascontiguousarray(cells).view(np.uint8).reshape(-1)]
-    return np.concatenate(parts)
-
-
-def _result(step: Step) -> dict[str, int]:
-    """Return the words for zero point and limits of the result."""
-    output = step.outputs[0]
-    least, most = stored_limits(step, output)
-    return {"zero": quantization_of(output).zero_point, "least": least, "most": most}
+def _heads(bias: np.ndarray, scales: np.ndarray, weights: _Weights) -> list[np.ndarray]:
+    """Return what a panel has for each column before the weights; addends occur twice, for pairs of weights."""
+    return [bias, scales, *(part.astype(np.int16).repeat(2).view(np.int32) for part in weights.parts())]
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
     """Return the bytes of scratch for rows that cannot be read in place."""
-    return _chunked(_widened(step), _form(operand(step, 0)), target, threads).plan.work_bytes * threads
+    return _chunking(in_bytes(product_of(step), 2, 2), operand(step, 0), target, threads)[0].work_bytes * threads
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     """Return the cost of tiles (see `tile_effort`)."""
-    product = _widened(step)
-    return tile_effort(product, cut(product, _form(operand(step, 0)), target, 1).vectors, step, axis, target)
+    product = in_bytes(product_of(step), 2, 2)
+    plan = cut(product, row_form(operand(step, 0), target), target, 1)
+    return tile_effort(product, plan.vectors, step, axis, target)
 
 
 def _emit(step: Step, e: Emitter) -> None:
-    product, data = _widened(step), operand(step, 1).data
+    product, data = in_bytes(product_of(step), 2, 2), operand(step, 1).data
     assert data is not None
     weights = _weights_of(step, matrix_of(step, product, data), product.columns * product.groups)
     _emit_product(step, e, product, weights)
@@ -261,34 +226,32 @@ def _emit_product(
     step: Step, e: Emitter, product: QuantizedProduct, everything: _Weights, places: tuple[int, int] = (0, 0),
     out_row: int = 0,
 ) -> None:  # fmt: skip
-    """Emit one instruction for each group of channels.
-
-    `places` are the offsets of the product's input and result in the tensors, `out_row` the distance between rows of
-    results, all in bytes; if that is 0, rows follow each other.
-    """
+    """Emit one instruction for each group of channels."""
+    # `places` are the offsets of the product's input and result in the tensors, `out_row` the distance between rows of
+    # results, all in bytes; if that is 0, rows follow each other.
     x, output = operand(step, 0), step.outputs[0]
-    chunks = _chunked(product, _form(x), e.target, e.threads)
-    plan, origin = chunks.plan, _origin(x)
+    plan, chunks = _chunking(product, x, e.target, e.threads)
+    origin = origin_of(x, row_form(x, e.target))
     total = product.columns * product.groups
     bias = _bias(step, total)
     everything, scales = _in_integers(step, everything, _scales(step, total), bias, e)
     starts = offsets(product, plan)
-    tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks.count)).reshape(-1)
+    tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks)).reshape(-1)
     columns = plan.vectors * e.target.lanes
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
-        weights = replace(everything, stored=everything.stored[:, :, part], addends=everything.addends[part]).chunked(
-            chunks.count, 2 * plan.groups
+        weights = replace(everything, stored=everything.stored[:, :, part], addends=everything.addends[part]).in_chunks(
+            chunks, 2 * plan.groups
         )
-        corrected = bias[part] - origin * weights.values.sum((0, 1))
+        heads = _heads(bias[part] - origin * weights.values.sum((0, 1)), scales[part], weights)
         block, taps = _block(weights), len(tap_offsets)
         panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * taps * plan.groups)
         e.emit(
-            f"fixed16_convolution:convolve.{weights.width}_{plan.rows}x{plan.vectors}",
+            f"quantized_convolution:convolve_wide.{weights.width}_{plan.rows}x{plan.vectors}",
             x=e.at(x, places[0] + group * product.channels), y=e.at(output, places[1] + 2 * group * product.columns),
-            weights=e.constant(_panels(corrected, scales[part], weights, columns, e.target.lanes)),
-            offsets=e.constant(tap_offsets), work=e.work(), work_bytes=plan.work_bytes,
-            **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **_result(step),
+            weights=e.constant(panels(weights.stored, heads, columns, e.target.lanes, 2, weights.dtype)),
+            offsets=e.offset_table(tap_offsets), work=e.work(), work_bytes=plan.work_bytes,
+            **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **result_limits(step),
             few_rows=int(everything.stored.size > x.elements),
             out_row=out_row or product.out_width * product.out_pixel,
             block=block, blocks=-(-taps // block),
@@ -296,9 +259,7 @@ def _emit_product(
 
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
-    """Return whether a step multiplies 16-bit numbers by constants, which have one scale or one along one of these
-    axes.
-    """
+    """Return whether a step multiplies 16-bit numbers by constants with one scale, or scales along a column axis."""
     weights = constant_weights(step, is_sixteen_bit)
     if weights is None or not weights.is_static or not weights.dtype.is_fixed_point or weights.dtype.itemsize > 2:
         return False
@@ -309,7 +270,6 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
 
 
 _COVERS = covers_products(_covers_weights)
-_covers_matmul = _COVERS["MatMul"]
 
 
 # -- two matrices known at run time ------------------------------------------------------------------------------------
@@ -345,7 +305,7 @@ class _Multiplication:
         chunks = -(-pairs // _CHUNK)
 
         def cost(tile: tuple[int, int]) -> int:
-            """Return the number of results computed, including those that are not wanted."""
+            """Return the number of results computed, including those beyond the edges of the matrix."""
             rows, vectors = tile
             return -(-left.rows // rows) * rows * -(-right.columns // (vectors * target.lanes)) * vectors
 
@@ -360,6 +320,7 @@ class _Multiplication:
 
 
 def _covers_multiplication(step: Step) -> bool:
+    """Return whether a step multiplies two matrices of fixed point, 16 bits by 8 or 16, without a bias."""
     tensors = (*step.inputs[:2], *step.outputs)
     if len(step.inputs) > 2 and step.inputs[2] is not None:
         return False
@@ -381,40 +342,23 @@ def _emit_multiplication(step: Step, e: Emitter) -> None:
     batches = np.stack([left.batch * left.elements * 2, right.batch * right.elements * size], axis=1)
     rows, vectors = cut.tile
     e.emit(
-        f"fixed16_convolution:multiply.{rows}x{vectors}", left=e.at(x), right=e.at(other), y=e.at(output),
-        batches=e.constant(batches), batch_count=len(batches), rows=left.rows, depth=left.columns,
+        f"quantized_convolution:multiply_wide.{rows}x{vectors}", left=e.at(x), right=e.at(other), y=e.at(output),
+        batches=e.offset_table(batches), batch_count=len(batches), rows=left.rows, depth=left.columns,
         columns=right.columns, left_row=2 * left.row_step, left_column=2 * left.column_step,
         right_row=size * right.row_step, right_column=size * right.column_step, right_size=size,
         **operand_words(x, "left"), **operand_words(other, "right"), work=e.work(),
-        work_bytes=cut.work_bytes(e.target), offsets=e.constant(4 * cut.groups * np.arange(cut.chunks)),
+        work_bytes=cut.work_bytes(e.target), offsets=e.offset_table(4 * cut.groups * np.arange(cut.chunks)),
         chunks=cut.chunks, groups=cut.groups, scale=scale_of(x) * scale_of(other) / scale_of(output),
         **result_words(step, output),
     )  # fmt: skip
 
 
-def _matmul_work(step: Step, target: Target, threads: int) -> int:
-    return (_work if _covers_matmul(step) else _multiplication_work)(step, target, threads)
-
-
-def _emit_matmul(step: Step, e: Emitter) -> None:
-    (_emit if _covers_matmul(step) else _emit_multiplication)(step, e)
-
-
-def _matmul_effort(step: Step, axis: int, target: Target) -> Effort | None:
-    return _effort(step, axis, target) if _covers_matmul(step) else None
-
-
 # -- depthwise ---------------------------------------------------------------------------------------------------------
-
-
-def _multiplies_channels(step: Step) -> bool:
-    """Return whether several filters are for one channel."""
-    return step.outputs[0].dims[-1] != operand(step, 0).dims[-1]
 
 
 def _depthwise_product(step: Step) -> QuantizedProduct:
     """Return a depthwise product with all channels in one group; a tap is one pixel."""
-    product = _widened(step)
+    product = in_bytes(product_of(step), 2, 2)
     channels = operand(step, 0).dims[-1]
     return replace(product, channels=2 * channels, columns=channels, groups=1)
 
@@ -422,7 +366,7 @@ def _depthwise_product(step: Step) -> QuantizedProduct:
 def _depthwise_plan(step: Step, target: Target, threads: int) -> ProductBlocking:
     """Return the blocking: rows are always copied, and vectors of channels may reach beyond the last one."""
     product = _depthwise_product(step)
-    plan = cut(product, _form(operand(step, 0)) or 1, target, threads, (DEPTHWISE_ROWS, 2))
+    plan = cut(product, row_form(operand(step, 0), target) or 1, target, threads, (DEPTHWISE_ROWS, 2))
     return replace(plan, groups=1, work_bytes=plan.work_bytes + 4 * target.lanes)
 
 
@@ -437,34 +381,29 @@ def _order(target: Target, channels: int) -> np.ndarray:
 def _depthwise_panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, target: Target) -> np.ndarray:
     """Return packed panels of two vectors of channels; `weights` have one number for each tap and channel."""
     taps, _, channels = weights.stored.shape
-    dtype = np.int16 if weights.width == "w16" else np.int8
-    parts = []
-    for order in _order(target, channels).reshape(-1, 2 * target.lanes):
-        body = np.where(order >= 0, weights.stored[:, 0, order], 0).astype(dtype)
-        cells = body.reshape(taps // 2, 2, -1).transpose(0, 2, 1)
-        parts += [*_heads(bias, scales, weights, order), np.ascontiguousarray(cells).view(np.uint8).reshape(-1)]
-    return np.concatenate(parts)
+    order = _order(target, channels)
+    matrix, *heads = (
+        np.where(order >= 0, array[..., order], array.dtype.type(0))
+        for array in (weights.stored[:, 0], *_heads(bias, scales, weights))
+    )
+    return panels(matrix.reshape(taps // 2, 2, -1), heads, 2 * target.lanes, target.lanes, 2, weights.dtype)
 
 
 def _depthwise_work(step: Step, target: Target, threads: int) -> int:
-    if _multiplies_channels(step):
-        return _work(step, target, threads)
     return _depthwise_plan(step, target, threads).work_bytes * threads
 
 
 def _emit_depthwise(step: Step, e: Emitter) -> None:
-    if _multiplies_channels(step):
-        _emit(step, e)
-        return
     x, output, product = operand(step, 0), step.outputs[0], _depthwise_product(step)
-    plan, origin, channels = _depthwise_plan(step, e.target, e.threads), _origin(x), product.columns
+    plan, channels = _depthwise_plan(step, e.target, e.threads), product.columns
+    origin = origin_of(x, row_form(x, e.target))
     data = operand(step, 1).data
     assert data is not None
     weights = _weights_of(step, data.reshape(-1, 1, channels), channels)
     (kernel_h, kernel_w), pixel = product.kernel, product.channels
     starts = [i * plan.pitch + j * product.dilation[1] * pixel for i in range(kernel_h) for j in range(kernel_w)]
     if len(starts) % 2:
-        # The second tap of the last pair has no weights.
+        # Taps are multiplied in pairs; the missing one gets weights that mean 0.
         starts.append(starts[-1])
         nothing = np.broadcast_to(-weights.addends, (1, 1, channels))
         weights = replace(weights, stored=np.concatenate([weights.stored, nothing]))
@@ -474,10 +413,10 @@ def _emit_depthwise(step: Step, e: Emitter) -> None:
     columns = 2 * e.target.lanes
     panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * (len(starts) // 2))
     e.emit(
-        f"fixed16_convolution:convolve_depthwise.{weights.width}", x=e.at(x), y=e.at(output),
+        f"quantized_convolution:convolve_wide_depthwise.{weights.width}", x=e.at(x), y=e.at(output),
         weights=e.constant(_depthwise_panels(corrected, scales, weights, e.target)),
-        offsets=e.constant(np.array(starts, np.int64)), work=e.work(), work_bytes=plan.work_bytes,
-        **geometry_words(product, plan, len(starts), panel_bytes), padding=origin & 0xFFFF, **_result(step),
+        offsets=e.offset_table(np.array(starts, np.int64)), work=e.work(), work_bytes=plan.work_bytes,
+        **geometry_words(product, plan, len(starts), panel_bytes), padding=origin & 0xFFFF, **result_limits(step),
         few_rows=0, out_row=product.out_width * product.out_pixel, block=block, blocks=-(-len(starts) // block),
     )  # fmt: skip
 
@@ -524,8 +463,8 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
     """Return the work space of the phase that needs most; phases use it one after the other."""
-    form = _form(operand(step, 0))
-    plans = [_chunked(_phase_product(step, phase), form, target, threads).plan for phase in phases(step)]
+    x = operand(step, 0)
+    plans = [_chunking(_phase_product(step, phase), x, target, threads)[0] for phase in phases(step)]
     return max(plan.work_bytes for plan in plans) * threads
 
 
@@ -535,14 +474,16 @@ def _covers_transposed(step: Step) -> bool:
 
 
 _DENSE = Lowering(_emit, _work, effort=_effort)
+_MULTIPLICATION = Lowering(_emit_multiplication, _multiplication_work)
+_DEPTHWISE = Lowering(_emit_depthwise, _depthwise_work)
 FIXED16 = {
     "TransposeConv2d": (_covers_transposed, Lowering(_emit_transposed, _transposed_work)),
     "Conv2d": (_COVERS["Conv2d"], _DENSE),
     "FullyConnected": (_COVERS["FullyConnected"], _DENSE),
     "MatMul": (
-        lambda step: _covers_matmul(step) or _covers_multiplication(step),
-        Lowering(_emit_matmul, _matmul_work, effort=_matmul_effort),
+        lambda step: _COVERS["MatMul"](step) or _covers_multiplication(step),
+        choose(_COVERS["MatMul"], _DENSE, _MULTIPLICATION),
     ),
-    "DepthWiseConv2d": (_COVERS["Conv2d"], Lowering(_emit_depthwise, _depthwise_work)),
+    "DepthWiseConv2d": (_COVERS["Conv2d"], choose(multiplies_channels, _DENSE, _DEPTHWISE)),
 }
 """For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""
