@@ -222,7 +222,7 @@ def test_tensors_that_no_graph_can_have_are_an_error_of_the_binary(backend, chan
         for tensor in inner["tensors"]:
             change(tensor)
         section = b"".join(schedules.FORMAT.pack(inner, {name: bytes(part) for name, part in parts.items()}))
-        hostile = b"".join(binary.FORMAT.pack(header, {"g": section}))
+        hostile = b"".join(binary.FORMAT.pack(header, {**sections, "g": section}))
         with allocations() as most, pytest.raises(QnnError) as caught:
             made.create_context_from_binary(hostile)
         assert most[0] < 1 << 24, "what a file only claims takes no memory"
@@ -252,7 +252,7 @@ def test_a_forged_binary_is_refused_as_what_it_looks_like(change, code) -> None:
         change(inner)
         section = b"".join(schedules.FORMAT.pack(inner, {name: bytes(part) for name, part in parts.items()}))
         with pytest.raises(QnnError) as caught:
-            backend.create_context_from_binary(b"".join(binary.FORMAT.pack(header, {"g": section})))
+            backend.create_context_from_binary(b"".join(binary.FORMAT.pack(header, {**sections, "g": section})))
     assert caught.value.code is code
 
 

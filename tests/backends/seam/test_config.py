@@ -107,7 +107,7 @@ def test_integers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("path", ["x" * 5000, "a\0b", "", "x/" * 3000])
 @pytest.mark.parametrize("followed", [False, True])
-def test_paths_that_are_none_are_refused(path, followed) -> None:
+def test_strings_that_cannot_be_paths_are_refused(path, followed) -> None:
     rule = "must be a path" if followed and not path else "cannot be read"
     with refused(rule) as refusal:
         settings(leading_to(path) if followed else path, TABLE)

@@ -24,11 +24,11 @@ def started(target):
 
 
 def in_line_after(lock, last):
-    """Wait until another thread waits behind the one that was the last."""
+    """Wait until another thread has queued behind `last`, the waiter that was the last one."""
     assert eventually(lambda: lock._last is not last)
 
 
-def test_those_who_wait_are_called_in_the_order_of_asking() -> None:
+def test_threads_that_wait_get_the_lock_in_the_order_of_asking() -> None:
     lock, order, threads = FairLock(), [], []
 
     def take(number):
@@ -49,7 +49,7 @@ def test_those_who_wait_are_called_in_the_order_of_asking() -> None:
     assert not lock.is_taken
 
 
-def test_one_who_stops_waiting_is_passed_over() -> None:
+def test_a_thread_that_stops_waiting_is_passed_over() -> None:
     class Interrupted(Exception):
         pass
 
@@ -82,7 +82,7 @@ def test_one_who_stops_waiting_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_only_one_has_it_at_a_time(threads) -> None:
+def test_only_one_thread_has_the_lock_at_a_time(threads) -> None:
     lock, inside, most = FairLock(), [], []
 
     def work():
@@ -134,7 +134,7 @@ def test_an_interrupt_at_any_moment_leaves_the_lock_free(until_interrupted) -> N
         assert not lock.is_taken
 
 
-def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted) -> None:
+def test_an_interrupt_at_any_moment_leaves_the_lock_to_the_next_thread(until_interrupted) -> None:
     lock, over, taken = FairLock(), threading.Event(), []
 
     def take():
@@ -226,10 +226,10 @@ def test_a_thread_that_stops_waiting_does_not_change_the_order_of_the_others() -
     last = lock._last
     first = started(lambda: take(1))
     in_line_after(lock, last)
-    # As one who was interrupted before those before him had left.
+    # A waiter that was interrupted while others still waited before it.
     gone = _Place()
     gone.before, lock._last = lock._last, gone
-    gone.kept.release()
+    gone.occupied.release()
     second = started(lambda: take(2))
     in_line_after(lock, gone)
     lock.release()

@@ -16,7 +16,7 @@ from isthmus.engine.native import lower
 from isthmus.engine.native.target import TARGETS, runnable
 from isthmus.engine.native.verification import verify
 from isthmus.graph import DataType, Graph, Quantization, TensorType
-from isthmus.prepare import serialization
+from isthmus.prepare import PlanOptions, serialization
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.tools.cli import main
 
@@ -275,9 +275,9 @@ def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch) ->
     """Whatever a header says, its program is refused, or passes the check of every operand of every instruction."""
     limit = ScratchLimit.of("40%")
     graphs = [
-        planned.plan(eight_bits(), alignment=128, io_in_scratch=True),
+        planned.plan(eight_bits(), alignment=128, options=PlanOptions(io_in_scratch=True)),
         planned.plan(tile_networks.squeezed(True), 2, limit=limit),
-        planned.plan(tile_networks.squeezed(False), io_in_scratch=True, limit=limit),
+        planned.plan(tile_networks.squeezed(False), options=PlanOptions(io_in_scratch=True), limit=limit),
         *(planned.plan(four_bits(form)) for form in FOUR_BITS),
     ]
     assert any(repeat.threads > 1 for graph in graphs for repeat in graph.schedule.repeats)

@@ -88,7 +88,7 @@ def test_a_guest_is_registered_by_the_metadata_of_the_package_alone() -> None:
 
 @pytest.mark.parametrize("is_found", [True, False])
 def test_metadata_that_declare_no_backend_are_said_to_be_old(monkeypatch, is_found) -> None:
-    """As in an environment that was installed before, or a tree that was not installed."""
+    """Such are those of an earlier installation, and a tree that was never installed has none."""
 
     def old(name):
         if not is_found:
@@ -114,8 +114,8 @@ def test_an_unknown_name_is_refused_with_those_there_are(name) -> None:
         registry.entry(name)
 
 
-def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused() -> None:
-    """In a process of its own: what was looked up once is known."""
+def test_a_backend_that_cannot_be_looked_up_for_lack_of_descriptors_is_refused() -> None:
+    """In a new process: a backend that was looked up once needs no descriptor."""
     script = (
         "import os, resource; from isthmus import QnnError; from isthmus.backends.seam import registry\n"
         "limit = resource.getrlimit(resource.RLIMIT_NOFILE)\n"

@@ -37,11 +37,11 @@ def feeds():
     return {name: generator.standard_normal((1, 100)).astype(np.float32) for name in ("x", "s")}
 
 
-def test_it_is_one_short_file() -> None:
+def test_the_toy_backend_is_one_short_file() -> None:
     assert len(Path(toy_backend.__file__).read_text().splitlines()) < 200
 
 
-def test_the_api_runs_a_model_on_it(model) -> None:
+def test_the_api_runs_a_model_on_the_toy_backend(model) -> None:
     given = feeds()
     y = np.zeros((1, 100), np.float32)
     with qnn.Backend("toy") as backend:
@@ -84,7 +84,7 @@ def test_a_foreign_object_becomes_its_memory_where_somebody_knows_how(model) -> 
     assert memory.window(Handle()).buffer is Handle.buffer
 
 
-def test_a_session_runs_a_model_on_it(model) -> None:
+def test_a_session_runs_a_model_on_the_toy_backend(model) -> None:
     with isthmus.Session(model, backend="toy") as session:
         results = session.run(feeds())
         assert np.allclose(results["y"], expected(**feeds()), atol=1e-6)
@@ -92,7 +92,7 @@ def test_a_session_runs_a_model_on_it(model) -> None:
         assert session.plan is None
 
 
-def test_the_command_line_runs_a_model_on_it(model, tmp_path, capsys) -> None:
+def test_the_command_line_runs_a_model_on_the_toy_backend(model, tmp_path, capsys) -> None:
     np.savez(tmp_path / "in.npz", **feeds())
     arguments = ["run", str(model), "--backend", "toy", "--inputs", str(tmp_path / "in.npz"), "--json"]
     assert main([*arguments, "--outputs", str(tmp_path / "out.npz")]) == 0
@@ -101,7 +101,7 @@ def test_the_command_line_runs_a_model_on_it(model, tmp_path, capsys) -> None:
         assert np.allclose(results["y"], expected(**feeds()), atol=1e-6)
 
 
-def test_the_tools_of_qnn_run_a_model_on_it(model, tmp_path, monkeypatch) -> None:
+def test_the_tools_of_qnn_run_a_model_on_the_toy_backend(model, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, array in feeds().items():
         array.tofile(f"{name}.raw")
@@ -111,7 +111,7 @@ def test_the_tools_of_qnn_run_a_model_on_it(model, tmp_path, monkeypatch) -> Non
     assert np.allclose(result, expected(**feeds()).reshape(-1), atol=1e-6)
 
 
-def test_its_binaries_are_its_own_business(model) -> None:
+def test_a_backends_own_format_of_binaries_is_restored_and_described(model) -> None:
     with qnn.Backend("toy") as backend:
         context = backend.create_context()
         context.compose(model).finalize()
@@ -125,7 +125,7 @@ def test_its_binaries_are_its_own_business(model) -> None:
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_it_is_asked_what_it_supports() -> None:
+def test_a_backend_is_asked_what_it_supports() -> None:
     with qnn.Backend("toy") as backend:
         x = qnn_tensor("x", qnn.TensorType.APP_WRITE)
         y = qnn_tensor("y", qnn.TensorType.APP_READ)
@@ -139,7 +139,7 @@ def qnn_tensor(name, kind):
     return Tensor(name, kind, qnn.DataType.FLOAT_32, (1, 4))
 
 
-def test_what_it_does_not_say_is_said_for_it(model) -> None:
+def test_what_a_backend_does_not_define_has_a_default(model) -> None:
     with qnn.Backend("toy") as backend:
         context = backend.create_context()
         graph = context.compose(model)
@@ -161,7 +161,7 @@ def test_what_it_does_not_say_is_said_for_it(model) -> None:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """The libraries that a user gets, of which three are made here: its own, and two that serve all backends."""
+    """The libraries that a user gets; three are made here: that of the toy backend, and two that serve all backends."""
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("needs a C compiler")
     ours = {library.file: library for library in installation.LIBRARIES}
@@ -188,14 +188,14 @@ def client(libraries):
 
 
 def in_c(client):
-    """A context, with a graph y = x + x and its tensors."""
+    """A backend, a context, and a graph y = x + x with its tensors, created through C."""
     from capi.qnn_calls import doubling, opened
 
     backend, context = opened(client)
     return backend, context, *doubling(client, context)
 
 
-def test_a_library_in_c_presents_it(client) -> None:
+def test_a_library_in_c_presents_the_toy_backend(client) -> None:
     versions = (types.Version * 2)()
     client.do("backendGetApiVersion", ctypes.byref(versions))
     said = versions[1]
@@ -205,7 +205,7 @@ def test_a_library_in_c_presents_it(client) -> None:
     assert answers == [objects.PropertyAnswer.SUPPORTED] * 2 + [objects.PropertyAnswer.NOT_SUPPORTED, answers[0]]
 
 
-def test_a_client_in_c_runs_a_graph_on_it(client) -> None:
+def test_a_client_in_c_runs_a_graph_on_the_toy_backend(client) -> None:
     from capi.qnn_calls import at
 
     backend, _, graph, x, y = in_c(client)
@@ -240,7 +240,7 @@ def registered(client, context, number):
     return client.make("memRegister", context, ctypes.byref(descriptor), 1)
 
 
-def test_its_binaries_are_described_in_c(libraries, client, model) -> None:
+def test_binaries_of_the_toy_backend_are_described_in_c(libraries, client, model) -> None:
     with qnn.Backend("toy") as backend:
         context = backend.create_context()
         context.compose(model).finalize()
@@ -265,7 +265,7 @@ def harness():
     return delegate_harness
 
 
-def test_a_delegate_runs_nodes_on_it(harness) -> None:
+def test_a_delegate_runs_nodes_on_the_toy_backend(harness) -> None:
     from isthmus.delegate import Options, QnnDelegate
 
     delegate = QnnDelegate(Options(1000))
@@ -278,7 +278,7 @@ def test_a_delegate_runs_nodes_on_it(harness) -> None:
     delegate.close()
 
 
-def test_a_delegate_shares_memory_with_it(harness) -> None:
+def test_a_delegate_shares_memory_with_the_toy_backend(harness) -> None:
     from isthmus.delegate import Options, QnnDelegate, set_custom_allocation
 
     delegate = QnnDelegate(Options(1000))
@@ -294,7 +294,7 @@ def test_a_delegate_shares_memory_with_it(harness) -> None:
 
 
 @pytest.mark.parametrize("backend", ["toy", "1000"])
-def test_a_program_with_litert_names_it_in_the_options_of_the_delegates_library(libraries, harness, backend) -> None:
+def test_a_program_with_litert_names_the_toy_backend_in_the_delegates_options(libraries, harness, backend) -> None:
     from ai_edge_litert.interpreter import Interpreter, load_delegate
 
     from isthmus.delegate import callbacks

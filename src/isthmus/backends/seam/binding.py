@@ -31,7 +31,7 @@ class LockLike(Protocol):
 
     Take it by ``with`` only: between the return of an `acquire` and the ``try`` after it, a signal handler may raise,
     and the lock would be held forever. If its release is not a single C call, a handler may also raise before that. So
-    after an exception call `release_if_held`.
+    call `release_if_held` afterwards, at least if there was an exception.
     """
 
     def __enter__(self) -> Any:
@@ -67,9 +67,8 @@ class ExecutionCounts:
         try:
             with self.lock:
                 return do()
-        except BaseException:
+        finally:
             self.lock.release_if_held()
-            raise
 
     def sweep(self) -> None:
         """End the abandoned bindings; the caller holds the execution lock."""
@@ -110,8 +109,6 @@ class _Counts:
     """The executions of one binding. An execution only increments `runs`; `ExecutionCounts.settle` does the rest.
 
     - `runs`, `settled`: Number of executions, and how many of them the statistics contain already.
-    - `traffic`: The memory traffic of each execution.
-    - `own`: The binding's own statistics.
     """
 
     def __init__(self, binding: BindingBase) -> None:
@@ -159,10 +156,8 @@ class BindingBase(DriverBinding):
         """
 
     def _basis(self) -> object:
-        """Return what a binding depends on besides the client's memory; while that is equal, it need not be rebuilt.
-
-        The default is a new object each time, which equals no other: the binding is rebuilt at every check.
-        """
+        """Return what a binding depends on besides the client's memory; while that is equal, it need not be rebuilt."""
+        # The default is a new object each time, which equals no other: the binding is rebuilt at every check.
         return object()
 
     @abstractmethod
@@ -174,7 +169,7 @@ class BindingBase(DriverBinding):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
 
     def execute(self, limit: ExecutionDeadline | None = None) -> None:
-        """Run once under the execution lock, after a check of the memory if any has changed hands since the last."""
+        """Run once under the execution lock; first check the memory if any has changed hands since the last check."""
         try:
             with self._lock:
                 try:
@@ -200,7 +195,7 @@ class BindingBase(DriverBinding):
             raise
 
     def _run_under_lock(self, run: Callable[[], _Result]) -> _Result:
-        """Run once in another way than `execute`, with the same checks and counts."""
+        """Run once by `run` instead of `_run`, with the checks and counts of `execute`."""
 
         def checked() -> _Result:
             try:
@@ -236,7 +231,7 @@ class BindingBase(DriverBinding):
     def _copy_first(
         self, staging: InputStaging, tensors: Sequence[TensorInfo], windows: Sequence[Window], indices: Collection[int]
     ) -> list[Window]:
-        """Let executions first copy the inputs `indices`; return all windows, with the copies instead of these."""
+        """Make executions first copy the inputs `indices`; return all windows, for these inputs those of the copies."""
         before, used = staging.nbytes, list(windows)
         for index in indices:
             used[index] = staging.buffer(index, tensors[index]).window(0, tensors[index].nbytes)
@@ -250,7 +245,7 @@ class BindingBase(DriverBinding):
             stats.staging_execute_bytes += nbytes
 
     def _count_first(self, microseconds: float) -> None:
-        """Record the duration of this binding's first execution, and of the graph's if that has none."""
+        """Record the duration of this binding's first execution; it is also the graph's, if the graph has none yet."""
         for stats in (self._graph_counts.total, self._counts.own):
             stats.first_execution_us = stats.first_execution_us or microseconds
 
@@ -268,7 +263,7 @@ class BindingBase(DriverBinding):
         self._graph_counts.under_lock(self.end)
 
     def abandon(self) -> None:
-        """Close the binding without the execution lock: leave the rest to the next call that takes it."""
+        """Close the binding without the execution lock; the next call that takes the lock ends it."""
         self._release_uses()
         # An ended binding must not be queued: it and the counts would keep each other alive. One whose close was
         # interrupted has not ended.

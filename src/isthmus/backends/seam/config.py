@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from isthmus.backends.seam.loading import Loading
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
 from isthmus.memory.integers import is_int
@@ -48,24 +49,31 @@ class Key:
       `Settings.unused`.
     - `allowed`: The allowed values in words, for a check that accepts others too. Any other check states them in its
       refusal.
+    - `reason`: Why the value has no effect, or on which backend it has one.
     """
 
     setting: str
     check: Check
     effective: bool = True
     allowed: str = ""
+    reason: str = ""
 
 
-def unused(check: Check) -> Key:
-    """Make a key whose value is checked but has no effect here."""
-    return Key("", check, effective=False)
+def unused(check: Check, reason: str = "") -> Key:
+    """Make a key whose value is checked but has no effect here, for this reason."""
+    return Key("", check, effective=False, reason=reason)
+
+
+def without_effect(option: str, reason: str) -> str:
+    """Return the message about an option that has no effect here; the reason may be empty."""
+    return f"{option}: accepted, but without effect here" + f": {reason}" * bool(reason)
 
 
 def setting(default: Any, check: Check, key: str = "", group: str = "") -> Any:
     """Make a field of a dataclass that is a setting of configurations too.
 
     - `key`: The key in configurations; by default the name of the field.
-    - `group`: Tells the fields of one dataclass apart whose keys are in different objects.
+    - `group`: Distinguishes the fields of one dataclass whose keys are in different objects of a configuration.
     """
     return field(default=default, metadata={"key": key, "check": check, "group": group})
 
@@ -97,8 +105,8 @@ class Settings:
 
     - `values`: The settings that are given, by name.
     - `source`: Where they come from, for messages.
-    - `unused`: The keys that are given and have no effect here, each with the keys that lead to it and where it is
-      given.
+    - `unused`: A sentence for each key that is given and has no effect here: the keys that lead to it, where it is
+      given, its value and the reason.
     """
 
     values: Mapping[str, Any]
@@ -108,7 +116,7 @@ class Settings:
     def log_unused(self, log: Log, level: LogLevel = LogLevel.INFO) -> None:
         """Log each key without effect, once."""
         for key in self.unused:
-            log(level, f"{key}: accepted, but without effect here")
+            log(level, key)
 
     def only(self, *names: str) -> dict[str, Any]:
         """Return those of the named settings that are given."""
@@ -123,7 +131,6 @@ class Settings:
 class _Location:
     """A location in a configuration, for messages and for resolving relative paths.
 
-    - `source`: The name of the configuration in messages.
     - `folder`: The folder of the file, which relative paths in it start from.
     - `keys`: The keys from the top of the file down to this location.
     """
@@ -150,8 +157,6 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
     - `config`: A path or a dictionary, or several of them.
     - `table`: The allowed keys, without those of the tools' own file, which are always allowed.
 
-    Examples
-    --------
     >>> table = {"htp": {"units": Key("units", number(0, 64))}}
     >>> settings([{"htp": {"units": 2}}, {"htp": {"units": 4}}], table).values
     {'units': 4}
@@ -193,7 +198,7 @@ def _file(path: Path, referrer: _Location) -> tuple[_Location, Mapping[str, Any]
         return _Location(name).refuse(rule, hint)
 
     try:
-        with reading.opened(path) as stream:
+        with reading.open_file(path) as stream:
             status = os.fstat(stream.fileno())
             identity = status.st_dev, status.st_ino
             if identity in referrer.files:
@@ -291,7 +296,8 @@ class _Reader:
         elif key.effective:
             values[key.setting] = checked
         else:
-            self.unused[f"{location.source}, key '{'.'.join(location.keys)}'"] = None
+            given = f"{location.source}, key '{'.'.join(location.keys)}' = {shown(value)}"
+            self.unused[without_effect(given, key.reason)] = None
 
     def _follow(self, location: _Location, name: str, values: dict[str, Any]) -> None:
         """Read the backend's own file; its path may be relative to the file that names it, or to the working folder."""
@@ -303,12 +309,24 @@ class _Reader:
 
 
 def must_be(allowed: str, accepts: Callable[[Any], Any], convert: Callable[[Any], Any] = lambda value: value) -> Check:
-    """Make a check for the values that `accepts` is true of, `allowed` in words; what it takes is converted."""
+    """Make a check that takes and converts the values that `accepts` is true of; `allowed` describes them in words."""
 
     def check(value: Any) -> Any:
         if not accepts(value):
             raise ConfigError(f"must be {allowed}, is {shown(value)}")
         return convert(value)
+
+    return check
+
+
+def checked_by(make: Callable[[Any], Any]) -> Check:
+    """Make a check of a function that refuses values by a `QnnError`."""
+
+    def check(value: Any) -> Any:
+        try:
+            return make(value)
+        except QnnError as problem:
+            raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
 
     return check
 
@@ -369,25 +387,73 @@ def list_of(check: Check, what: str) -> Check:
 # The key whose value is not a setting but the path of another file, which is read when it occurs.
 _FOLLOW = Key("config_file_path", file_name)
 _MAX_WORD = (1 << 64) - 1
-_PRIORITY = word("low", "normal", "normal_high", "high")
+DEFAULT_PRIORITY = 100
+MAX_QUEUE_DEPTH = 300
+"""How many asynchronous executions of a context may wait at most."""
+_PRIORITY = choice({"low": 0, "normal": DEFAULT_PRIORITY, "normal_high": 150, "high": 200})
 TOOL_KEYS: Table = {
     "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
     "context_configs": {
         "is_persistent_binary": Key("is_persistent_binary", truth),
-        "context_priority": unused(_PRIORITY),
-        "async_execute_queue_depth": unused(number(0, (1 << 32) - 1)),
-        "enable_graphs": unused(list_of(text, "names")),
-        "graph_retention_order": unused(list_of(text, "names")),
-        "memory_limit_hint": unused(number(0, _MAX_WORD)),
-        "cache_compatibility_mode": unused(word("permissive", "strict")),
-        "spill_fill_buffer": unused(number(0, _MAX_WORD)),
-        "weights_buffer": unused(number(0, _MAX_WORD)),
+        "context_priority": Key("context_priority", _PRIORITY),
+        "async_execute_queue_depth": Key("async_execute_queue_depth", number(0, MAX_QUEUE_DEPTH)),
+        "enable_graphs": Key("enable_graphs", list_of(text, "names")),
+        "graph_retention_order": Key("graph_retention_order", list_of(text, "names")),
+        "memory_limit_hint": Key("memory_limit_hint", number(0, _MAX_WORD)),
+        "cache_compatibility_mode": Key(
+            "strict", choice({"permissive": False, "strict": True}), reason="binaries of `htp` may be refused"
+        ),
+        "spill_fill_buffer": unused(number(0, _MAX_WORD), "tools leave the buffer to the backend"),
+        "weights_buffer": unused(number(0, _MAX_WORD), "tools leave the buffer to the backend"),
     },
     "graph_configs": Objects(
-        "graph_configs", {"graph_name": Key("graph_name", text), "graph_priority": unused(_PRIORITY)}
+        "graph_configs",
+        {"graph_name": Key("graph_name", text), "graph_priority": Key("graph_priority", _PRIORITY)},
     ),
 }
 """The keys of the tools' own file."""
+
+
+@dataclass(frozen=True)
+class ContextSettings:
+    """What the tools' own file says of contexts, for every backend that has a configuration.
+
+    - `priority`: The priority of graphs (QNN_PRIORITY_*).
+    - `graph_priorities`: Those of graphs that have another one, by name.
+    - `enabled`: The graphs of a context binary that are loaded; None for all.
+    - `queue_depth`: How many asynchronous executions of a context may wait or run; 0 for the default.
+    - `loading`: How the graphs of a context binary are loaded.
+    - `strict`: Whether a context binary that does not make full use of the device is refused.
+    """
+
+    priority: int = DEFAULT_PRIORITY
+    graph_priorities: Mapping[str, int] = field(default_factory=dict)
+    enabled: tuple[str, ...] | None = None
+    queue_depth: int = 0
+    loading: Loading = field(default_factory=Loading)
+    strict: bool = False
+
+    @classmethod
+    def of(cls, given: Settings) -> ContextSettings:
+        """Return those of a configuration."""
+        graphs = given.values.get("graph_configs", ())
+        priorities = {each["graph_name"]: each["graph_priority"] for each in graphs if {*_NAMED} <= each.keys()}
+        return cls(
+            given.values.get("context_priority", DEFAULT_PRIORITY), priorities, given.values.get("enable_graphs"),
+            given.values.get("async_execute_queue_depth", 0),
+            Loading(
+                given.values.get("is_persistent_binary", False), given.values.get("memory_limit_hint", 0),
+                given.values.get("graph_retention_order", ()),
+            ),
+            given.values.get("strict", False),
+        )  # fmt: skip
+
+    def priority_of(self, graph: str) -> int:
+        """Return the priority of a graph."""
+        return self.graph_priorities.get(graph, self.priority)
+
+
+_NAMED = ("graph_name", "graph_priority")
 
 
 def shown(value: Any) -> str:

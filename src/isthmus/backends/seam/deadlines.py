@@ -25,8 +25,6 @@ class Deadlines:
     - `grace`: For an aborted execution, which ends only after its current instruction. Then the accelerator is killed:
       an abandoned execution must not go on writing into the client's memory.
 
-    Examples
-    --------
     >>> Deadlines(execution=5).execution
     5
     """

@@ -15,7 +15,10 @@ from enum import Enum, IntEnum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from isthmus import audit_log
+from isthmus.backends.seam.config import ContextSettings
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
+from isthmus.backends.seam.loading import Loading
+from isthmus.backends.seam.provider import BinarySection, ProvidedBuffer
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo, TensorType
 from isthmus.graph.operation import Call, Operation
@@ -43,21 +46,12 @@ class DescriptorType(IntEnum):
 class MemDescriptor:
     """Memory to register for a tensor (Qnn_MemDescriptor_t).
 
-    Parameters
-    ----------
-    dims, dtype
-        The tensor that the memory is for.
-    mem_type
-        The kind of memory: a file descriptor, a backend's own structure, or a DMA buffer.
-    fd
-        The file descriptor of ION and DMA_BUF memory; -1 when unused.
-    custom
-        The backend's own structure.
-    address
-        The address at which the client has mapped DMA_BUF memory.
+    - `dims`, `dtype`: The tensor that the memory is for.
+    - `mem_type`: The kind of memory: a file descriptor, a backend's own structure, or a DMA buffer.
+    - `fd`: The file descriptor of ION and DMA_BUF memory; -1 when unused.
+    - `custom`: The backend's own structure.
+    - `address`: The address at which the client has mapped DMA_BUF memory.
 
-    Examples
-    --------
     >>> MemDescriptor((1, 224, 224, 3), DataType.FLOAT_32, DescriptorType.ION, fd=7).nbytes
     602112
     """
@@ -68,6 +62,18 @@ class MemDescriptor:
     fd: int = -1
     custom: Any = None
     address: int = 0
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is memory for a tensor. A backend's own structure says if not, with a `title` for messages; then
+        `dims` and `dtype` mean nothing.
+        """
+        return bool(getattr(self.custom, "is_tensor", True))
+
+    @property
+    def title(self) -> str:
+        """What it is for, in messages: the tensor's type and dimensions, or what the backend's structure says."""
+        return f"{self.dtype.name}{list(self.dims)}" if self.is_tensor else str(self.custom.title)
 
     @property
     def nbytes(self) -> int:
@@ -89,14 +95,14 @@ class Registration(ABC):
     # Whether `close` has completed.
     _released: bool = False
     audit_key: audit_log.AuditKey | None = None
-    """Its key in audits, if it is the backend's own; those of a client have handles with a key."""
+    """Its key in audits, if the backend registered it for itself; a client's registration has a handle with a key."""
 
     def close(self) -> None:
         """Deregister the memory; safe to call again. After an interrupt another call completes it."""
         if not self._released:
             self.is_open = False
             # Bindings that use the memory must check it again before they run.
-            holds.changed()
+            holds.record_change()
             self._release()
             self._released = True
         if self.audit_key is not None:
@@ -105,6 +111,20 @@ class Registration(ABC):
     @abstractmethod
     def _release(self) -> None:
         """Remove the memory from the backend; safe to call again."""
+
+
+@dataclass(frozen=True)
+class ListEntry:
+    """A binary of a list, as a backend sees it before it is loaded.
+
+    - `open`: Returns the binary.
+    - `enabled`: The graphs that the client wants; None for all.
+    - `priority`: QNN_PRIORITY_* of its graphs.
+    """
+
+    open: Callable[[], Source]
+    enabled: tuple[str, ...] | None = None
+    priority: int = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,19 +176,13 @@ class Traffic:
 class GraphStats:
     """Statistics of a graph or a binding so far.
 
-    Parameters
-    ----------
-    executions
-        Number of executions.
-    copied_in_bytes, copied_out_bytes
-        Bytes that executions copied between the client's memory and memory of the backend.
-    in_place_bytes
-        Bytes of inputs and outputs that executions used in place, by the kind of memory.
-    staging_prepare_bytes, staging_execute_bytes
-        Memory that the backend has reserved for copies of raw buffers: when the graph was prepared, and since then by
-        executions with raw buffers that were not expected.
-    first_execution_us
-        Duration of the first execution.
+    - `executions`: Number of executions.
+    - `copied_in_bytes`, `copied_out_bytes`: Bytes that executions copied between the client's memory and memory of the
+      backend.
+    - `in_place_bytes`: Bytes of inputs and outputs that executions used in place, by the kind of memory.
+    - `staging_prepare_bytes`, `staging_execute_bytes`: Memory that the backend has reserved for copies of raw buffers:
+      when the graph was prepared, and since then by executions with raw buffers that were not expected.
+    - `first_execution_us`: Duration of the first execution.
     """
 
     executions: int = 0
@@ -190,7 +204,7 @@ class GraphStats:
         return self.staging_prepare_bytes + self.staging_execute_bytes
 
     def __add__(self, other: GraphStats) -> GraphStats:
-        """Return the totals of two graphs; the first execution is that of the first one that has been executed."""
+        """Return the totals of two graphs; `first_execution_us` is that of the first graph that has been executed."""
         kinds = (*self.in_place_bytes, *other.in_place_bytes)
         return GraphStats(
             self.executions + other.executions,
@@ -314,8 +328,8 @@ def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_
         return value
     if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
         return kind(int(value))
-    known = ", ".join(f"{each.name} {int(each)}" for each in kind)
-    raise QnnError(code, f"{what} {value!r}", f"must be one of {known}")
+    names = ", ".join(f"{each.name} {int(each)}" for each in kind)
+    raise QnnError(code, f"{what} {value!r}", f"must be one of {names}")
 
 
 def check_member(option: IntEnum, value: Any, kind: type, code: Code) -> None:
@@ -387,8 +401,15 @@ class GraphDriver(Configurable, ABC):
     """Whether it is ready to execute, also if it comes from a context binary."""
     priority: int = 100
     """QNN_PRIORITY_*, as the client has set it."""
+    winograd: bool = False
+    """Whether its float convolutions may use Winograd's algorithm."""
     inputs_survive: bool = True
     """Whether an execution preserves inputs that are in the place the backend planned for them."""
+
+    @property
+    def what(self) -> str:
+        """The graph's description in messages."""
+        return f"graph '{self.graph.name}'"
 
     @property
     @abstractmethod
@@ -447,7 +468,7 @@ class GraphDriver(Configurable, ABC):
         """
         if threads != 1:
             rule = "this backend runs a graph on one thread"
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"threads={threads} of graph '{self.graph.name}'", rule)
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"threads={threads} of {self.what}", rule)
         return Change()
 
     @property
@@ -462,7 +483,17 @@ class GraphDriver(Configurable, ABC):
         """
         if limit is not None:
             rule = "this backend does not support a limit on scratch"
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", rule)
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, rule)
+        return Change()
+
+    def set_winograd(self, allowed: bool) -> Change:
+        """Allow or forbid Winograd's algorithm, before the graph is finalized; return how to keep or undo it.
+
+        A backend that has it overrides this. By default only False is accepted, which changes nothing.
+        """
+        if allowed:
+            rule = "this backend computes convolutions without Winograd's algorithm"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, rule)
         return Change()
 
 
@@ -471,6 +502,23 @@ _Graph = TypeVar("_Graph", bound=GraphDriver)
 
 class ContextDriver(Configurable, ABC):
     """A context in a backend."""
+
+    enabled: tuple[str, ...] | None = None
+    """The graphs of its binary that the client wants, in its order; None for all."""
+    loading: Loading = Loading()
+    """How the graphs of its binary are loaded. The order of retention may change later; the next switch follows it."""
+    switches: ClassVar[bool] = False
+    """Whether it can load only some graphs at a time; otherwise `loading` has no effect besides `keeps_binaries`."""
+    priority: int | None = None
+    """The priority that the client gives its graphs when it creates it; None for those of the configuration."""
+
+    strict: bool = False
+    """Whether a binary that does not make full use of the device is refused. Most backends load no such binary."""
+    memory_events: tuple[tuple[str, int], ...] = ()
+    """What profiles get of the call that has created it, or freed it: names and bytes."""
+
+    def check_priority_change(self) -> None:
+        """Refuse to change the priority of its graphs, if they must keep theirs."""
 
     @property
     def seconds_to_finish(self) -> float | None:
@@ -496,11 +544,11 @@ class ContextDriver(Configurable, ABC):
         graph.close()
 
     def share_scratch(self, graph: GraphDriver) -> None:
-        """Let graphs that are created from now on use the scratch of this one.
+        """Let graphs that are created from now on use the scratch of `graph`.
 
-        The caller finalizes this one before them, executes only one of them at a time, creates none that needs more,
-        and brings memory for all inputs and outputs of graphs that are not finalized yet. A backend whose graphs share
-        scratch anyway, or take it from the caller, has nothing to do.
+        The caller finalizes `graph` before them, executes only one of all these at a time, creates none that needs more
+        scratch, and brings memory for all inputs and outputs of graphs that are not finalized yet. A backend whose
+        graphs share scratch anyway, or take it from the caller, has nothing to do.
         """
 
     @abstractmethod
@@ -517,8 +565,35 @@ class ContextDriver(Configurable, ABC):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not make them")
 
     def restore(self, binary: Source) -> Sequence[GraphDriver]:
-        """Create drivers for the graphs of a context binary, all or none."""
+        """Create drivers for the graphs of a context binary, all or none.
+
+        A backend may leave out graphs that are not `enabled`.
+        """
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not take them")
+
+    def defer(self, binary: Source) -> Sequence[str]:
+        """Check a context binary and keep it for `restore_deferred`; return the names of its graphs."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend loads them at once")
+
+    def restore_deferred(self) -> Sequence[GraphDriver]:
+        """Create drivers for the graphs of the binary that was deferred, as `restore` does."""
+        raise AssertionError("nothing is deferred")
+
+    def sections(self, binary: Source) -> Sequence[BinarySection]:
+        """Check a context binary without its constants; return the sections with these, for `restore_provided`."""
+        rule = "this backend takes no data of binaries by callbacks"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", rule, "Create the context without them.")
+
+    def restore_provided(self, buffers: Sequence[ProvidedBuffer]) -> Sequence[GraphDriver]:
+        """Create drivers for the graphs of that binary, as `restore` does, with its sections in these buffers.
+
+        The buffers belong to the backend from then on, until `close`.
+        """
+        raise AssertionError("no sections were asked for")
+
+    def join_list(self, shared: Any) -> None:
+        """Share with other contexts of a list what `BackendDriver.open_list` has returned, before `restore`."""
+        raise AssertionError("nothing is shared")
 
 
 class GraphsContext(ContextDriver, Generic[_Graph]):
@@ -536,7 +611,7 @@ class GraphsContext(ContextDriver, Generic[_Graph]):
         return self._graphs[-1]
 
     def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [known for known in self._graphs if known.graph is not graph]
+        self._graphs = [each for each in self._graphs if each.graph is not graph]
 
     def _close_graphs(self) -> None:
         """Close all graphs; safe to call again."""
@@ -545,7 +620,7 @@ class GraphsContext(ContextDriver, Generic[_Graph]):
         self._graphs.clear()
 
 
-class DeviceDriver(ABC):
+class DeviceDriver(Configurable, ABC):
     """A device, for backends that have devices."""
 
     @abstractmethod
@@ -563,6 +638,10 @@ class BackendDriver(Configurable, ABC):
     @abstractmethod
     def __init__(self, config: Any, log: Log) -> None: ...
 
+    contexts: ContextSettings = ContextSettings()
+    """What its configuration says of contexts."""
+    takes_other_batches: ClassVar[bool] = False
+    """Whether the first dimension of inputs and outputs may be a multiple of what a graph was prepared with."""
     definitions: Mapping[str, Operation] = OPERATIONS
     """The operations that its graphs may have, by name; a client's op packages add more."""
     refuses_op_packages: ClassVar[str] = "this backend executes its own operations only"
@@ -574,7 +653,18 @@ class BackendDriver(Configurable, ABC):
 
     @abstractmethod
     def create_context(self, device: DeviceDriver | None = None) -> ContextDriver:
-        """Create a context on a device of this backend, or on its only one."""
+        """Create a context on a device of this backend; None stands for the backend's only device."""
+
+    def open_list(
+        self, configs: Mapping[Any, Any], entries: Sequence[ListEntry], device: DeviceDriver | None = None
+    ) -> tuple[Mapping[Any, Any], Sequence[Any]]:
+        """Return the configs that each context of a list of binaries gets, and what each shares with the others.
+
+        A backend overrides this if lists have configs of their own. What is None is nothing to share.
+
+        - `configs`: Those of the list.
+        """
+        return configs, [None] * len(entries)
 
     @abstractmethod
     def supports(self, call: Call) -> str | None:
@@ -587,6 +677,9 @@ class BackendDriver(Configurable, ABC):
     def create_device(self) -> DeviceDriver | None:
         """Create a device, or return None if the backend has no devices."""
         return None
+
+    copies_binaries: ClassVar[bool] = False
+    """Whether its contexts copy binaries straight from the memory of a client in C, which may end while they do."""
 
     @property
     def keeps_binaries(self) -> bool:
@@ -613,15 +706,10 @@ def check_overlaps(
 ) -> list[tuple[int, int]]:
     """Refuse an output buffer that overlaps another buffer of the client, unless it is exactly that of an input.
 
-    Inputs may share memory in any way.
+    Inputs may share memory in any way. Returns the pairs of an input and an output, by number, that are one memory.
 
     - `tensors`, `inputs`: The inputs, then the outputs, and the number of inputs.
     - `windows`: The client's memory for each tensor; None if it brings none.
-
-    Returns
-    -------
-    list
-        The pairs of an input and an output, by number, that are the same memory.
     """
     pairs = []
     # An output is compared with all inputs and with the outputs before it.

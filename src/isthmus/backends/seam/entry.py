@@ -26,6 +26,7 @@ from isthmus.graph.acceptance import Acceptance
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.sharing import UnsharedConstants
 from isthmus.prepare.tiling import ScratchLimit
 
 _IO_ALIGNMENT = 64
@@ -38,13 +39,21 @@ class Section(Protocol):
     def fits(self) -> bool:
         """Whether the model fits the memory that it is judged by."""
 
+    @property
+    def limits(self) -> Sequence[dict[str, Any]]:
+        """The memory of limited size that the model is judged by, as "limits" of the plain data."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the section as plain data.
 
-        Pages draw the list "limits", if there is one: each has a "name", "bytes", the "limit" that they must not exceed
-        (or None), whether the model "fits", whether that "applies" (if not, the memory is not in use, and this is only
-        a remark), whether the configuration has "stated" the memory, the verdict as a "note", and "remedies".
-        "binary_bytes" of the bytes are the model binary.
+        Pages draw two lists of it, if they are there:
+
+        - "limits": each has a "name", "bytes", the "limit" that they must not exceed (or None), whether the model
+          "fits", whether that "applies" (if not, the memory is not in use, and this is only a remark), whether the
+          configuration has "stated" the memory, the verdict as a "note", and "remedies". "binary_bytes" of the bytes
+          are the model binary.
+        - "moved": the tensors that move between a fast memory and a slow one. Each has a "name", its "bytes" and
+          "kind", the bytes "spilled" and "filled", and the "first" and the "last" step that uses it.
         """
 
     def lines(self) -> list[str]:
@@ -117,7 +126,7 @@ class IoPolicy:
         return []
 
     def io(self, graph: GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
-        """Provide memory for a finalized graph.
+        """Provide memory for a finalized graph; all of it or nothing.
 
         - `kind`: A key of `kinds`. By default the backend's own memory is used for each tensor that has any.
         - `tensors`: The tensors to provide memory for, of this or other graphs of its context. By default its inputs
@@ -125,49 +134,50 @@ class IoPolicy:
         """
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
-        for index, info in enumerate(graph.info.tensors if tensors is None else tensors):
-            if tensors is None and kind is None and graph.place(index) is not None:
-                memories.append(None)
-                continue
-            buffers.append(host(info.nbytes, _IO_ALIGNMENT))
-            memories.append(TensorMemory(buffers[-1].window()))
+        try:
+            for index, info in enumerate(graph.info.tensors if tensors is None else tensors):
+                memory = None
+                if tensors is not None or kind is not None or graph.place(index) is None:
+                    buffer, memory = self._allocate(graph, info, kind)
+                    buffers.append(buffer)
+                memories.append(memory)
+        except Exception:
+            for memory in memories:
+                if memory is not None and memory.registration is not None:
+                    memory.registration.close()
+            for buffer in buffers:
+                buffer.close()
+            raise
         return IoMemory(memories, buffers)
+
+    def _allocate(self, graph: GraphDriver, info: TensorInfo, kind: str | None) -> tuple[Buffer, TensorMemory]:
+        """Allocate memory of a kind for a tensor; return the buffer and the tensor's memory in it."""
+        buffer = host(info.nbytes, _IO_ALIGNMENT)
+        return buffer, TensorMemory(buffer.window())
 
 
 @dataclass(frozen=True)
 class BackendEntry:
     """A backend's entry in the registry.
 
-    Parameters
-    ----------
-    name, library
-        Its short name, and the library file that QNN's command lines name it by; empty if they cannot, and C clients
-        get no library of it. ``libQnnName.so`` always means the backend "name".
-    driver
-        Its implementation.
-    read_config
-        Turns a user's configuration (a path, a mapping, a list of them, nothing) into the driver's `config`.
-    io
-        How its graphs get memory if the user brings none.
-    prepare
-        Plans a complete graph with a checked configuration, as requested.
-    inspect
-        Describes a context binary, or returns None for another format.
-    c
-        What its C library presents, or where that is declared ("module:name"): imported only for C clients.
-    delegate
-        How the TFLite delegate uses it.
-    accepted
-        The operations and data types that it accepts; None if it does not say.
-    modes
-        Modes that QNN's command lines name (``--direct_mode``), each with the configuration that it means.
-    float_type
-        The type in which it computes with FLOAT_32 tensors by default, which limits the accuracy of its results.
-    keys
-        The keys of its configuration files, for the document that lists them.
-    memory_sizes
-        Memories of the device whose size a command line may state (``--tcm 64KiB``): the name of each, and the key of
-        the configuration that has its size.
+    - `name`, `library`: Its short name, and the library file that QNN's command lines name it by; empty if they cannot,
+      and C clients get no library of it. ``libQnnName.so`` always means the backend "name".
+    - `driver`: Its implementation.
+    - `read_config`: Turns a user's configuration (a path, a mapping, a list of them, nothing) into the driver's
+      `config`.
+    - `io`: How its graphs get memory if the user brings none.
+    - `prepare`: Plans a complete graph with a checked configuration, as requested.
+    - `inspect`: Describes a context binary, or returns None for another format.
+    - `unshared`: Returns which constants the graphs of a context binary do not share; None for another format.
+    - `c`: What its C library presents, or where that is declared ("module:name"): imported only for C clients.
+    - `delegate`: How the TFLite delegate uses it.
+    - `accepted`: The operations and data types that it accepts; None if it does not say.
+    - `modes`: Modes that QNN's command lines name (``--direct_mode``), each with the configuration that it means.
+    - `float_type`: The type in which it computes with FLOAT_32 tensors by default, which limits the accuracy of its
+      results.
+    - `keys`: The keys of its configuration files, for the document that lists them.
+    - `memory_sizes`: Memories of the device whose size a command line may state (``--tcm 64KiB``): the name of each,
+      and the key of the configuration that has its size.
     """
 
     name: str
@@ -177,6 +187,7 @@ class BackendEntry:
     io: IoPolicy = field(default_factory=IoPolicy)
     prepare: Callable[[Graph, Any, PlanRequest], PlanReport] | None = None
     inspect: Callable[[Source], BinaryInfo | None] = lambda source: None
+    unshared: Callable[[Source], Sequence[UnsharedConstants] | None] = lambda source: None
     c: CFacet | str = field(default_factory=CFacet)
     delegate: DelegateFacet = field(default_factory=DelegateFacet)
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

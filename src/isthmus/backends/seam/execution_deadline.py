@@ -41,7 +41,7 @@ class ExecutionDeadline:
     def check(self, what: str) -> None:
         """Refuse an execution that got the execution lock too late, or that was aborted before."""
         if self._triggered:
-            raise aborted(what)
+            raise abort_error(what)
         if self.left is not None and self.left <= 0:
             raise self.timed_out(what)
 
@@ -71,6 +71,6 @@ class ExecutionDeadline:
         return QnnError(Code.GRAPH_TIMED_OUT, what, rule, _HINT)
 
 
-def aborted(what: str) -> QnnError:
+def abort_error(what: str) -> QnnError:
     """Return the error of an execution that was aborted."""
     return QnnError(Code.GRAPH_ABORTED, what, "its execution was aborted", _HINT)

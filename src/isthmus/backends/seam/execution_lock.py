@@ -29,8 +29,6 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
     - `_last`: The last place in the line. If it has been left, no thread waits.
     - `_lock`: Guards `_last`.
 
-    Examples
-    --------
     >>> lock = FairLock()
     >>> with lock:
     ...     lock.is_taken
@@ -43,7 +41,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
         super().__init__()
         self._lock = threading.Lock()
         self._last = _Place()
-        self._last.kept.release()
+        self._last.occupied.release()
 
     @property
     def is_taken(self) -> bool:
@@ -59,12 +57,12 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
     @property
     def is_awaited(self) -> bool:
         """Whether a thread waits for it."""
-        return self._last.kept.locked()
+        return self._last.occupied.locked()
 
     def acquire(self) -> None:  # type: ignore[override]
         """Wait for the lock and take it."""
         try:
-            if self._last.kept.locked() or not super().acquire(blocking=False):
+            if self._last.occupied.locked() or not super().acquire(blocking=False):
                 self._queue()
         except BaseException:
             # The lock may or may not have been taken. It is released without asking, because any call before that
@@ -85,34 +83,33 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
             with self._lock:
                 mine.before, self._last = self._last, mine
             place = mine.before
-            # A thread that was interrupted has left its place before those in front of it have: so wait for these too.
+            # An interrupted thread leaves its place while others are still in front of it: wait for all of these too.
             while place is not None:
-                with place.kept:
+                with place.occupied:
                     pass
                 place = place.before
             mine.before = None
             super().acquire()
         finally:
-            mine.kept.release()
+            mine.occupied.release()
 
     def _free_after_fork(self) -> None:
         """Make the lock free in a forked child, unless the forking thread holds it; no other thread exists there."""
         super()._free_after_fork()
         self._lock = threading.Lock()
         self._last = _Place()
-        self._last.kept.release()
+        self._last.occupied.release()
 
 
 class _Place:
-    """A place in the line of waiting threads.
+    """A place in the line of waiting threads."""
 
-    `kept` is locked until the thread at this place leaves. `before` is the place in front, for the thread behind one
-    that left early; it is None once all in front have left.
-    """
+    # `occupied` is locked until the thread at this place leaves. `before` is the place in front, for the thread behind
+    # one that left early; it is None once all in front have left.
 
-    __slots__ = ("before", "kept")
+    __slots__ = ("before", "occupied")
 
     def __init__(self) -> None:
         self.before: _Place | None = None
-        self.kept = threading.Lock()
-        self.kept.acquire()
+        self.occupied = threading.Lock()
+        self.occupied.acquire()

@@ -17,13 +17,13 @@ from isthmus.engine.native import loader, lower
 from isthmus.engine.native.accepted import ACCEPTED
 from isthmus.engine.native.executor import KERNELS as EXECUTOR
 from isthmus.engine.native.program import Program
-from isthmus.engine.native.target import Target, by_name, named, runnable
+from isthmus.engine.native.target import Target, by_name, named, runnable, uniform
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, GraphInfo
+from isthmus.graph import Graph, GraphInfo
 from isthmus.graph.operation import Call
 from isthmus.memory.integers import is_int
-from isthmus.prepare import Plan
+from isthmus.prepare import Plan, PlanOptions
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT
 from isthmus.prepare.tiling import ScratchLimit
 
@@ -86,27 +86,22 @@ def prepare(
     threads: int = 1,
     target: Target | None = None,
     limit: ScratchLimit | None = None,
-    float_storage: DataType = DataType.FLOAT_32,
+    options: PlanOptions | None = None,
 ) -> CompiledGraph:
     """Compile a complete graph to a program for a target, by default for this machine.
 
-    With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
-    constants are stored as `float_storage`.
+    With a limit on scratch, parts that do not fit as a whole are computed in tiles, and nothing uses Winograd's
+    algorithm.
 
-    - `threads`: Number of threads of an execution.
-    - `target`: The instruction set to compile for. By default that of this machine.
-    - `alignment`: The alignment of pools.
-    - `io_in_scratch`: Whether inputs and outputs are planned into scratch.
-    - `limit`: The limit on scratch.
-
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
-        small to be met.
+    Raises COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
+    small to be met.
     """
     target, count = target or host_target(), checked_threads(threads)
-    schedule = planned.schedule(graph, lower.NativeEngine(target, count), False, limit, float_storage)
+    options = options or PlanOptions()
+    if options.is_uniform:
+        target = uniform(target)
+    engine = lower.NativeEngine(target, count, winograd=options.winograd and limit is None)
+    schedule = planned.schedule(graph, engine, options, limit)
     with np.errstate(all="ignore"):
         return CompiledGraph(lower.lower(schedule, target, count), schedule.plan)
 
@@ -119,10 +114,7 @@ def anticipate_graphs() -> None:
 def restored_program(program: Program) -> CompiledGraph:
     """Return a program of a context binary, if this machine can run it.
 
-    Raises
-    ------
-    QnnError
-        COMMON_INCOMPATIBLE_BINARIES if it cannot.
+    Raises COMMON_INCOMPATIBLE_BINARIES if it cannot.
     """
     if not runnable(by_name(program.target)):
         raise _incompatible(program.name, f"it was prepared for {program.target}, which this machine is not")
@@ -138,18 +130,15 @@ def check_plan(
     - `alignment`: The alignment of pools that the backend guarantees.
     - `io_in_scratch`: Whether the backend supports inputs and outputs that are planned into scratch.
 
-    Raises
-    ------
-    QnnError
-        COMMON_INCOMPATIBLE_BINARIES if it cannot.
+    Raises COMMON_INCOMPATIBLE_BINARIES if it cannot.
     """
-    wanted = graph.schedule.alignment
+    required = graph.schedule.alignment
     if threads is not None and graph.threads != threads:
         raise _incompatible(graph.name, f"it was prepared for {graph.threads} threads, this backend runs {threads}")
     if graph.io_offsets and not io_in_scratch:
         raise _incompatible(graph.name, "its inputs and outputs are in scratch, which this backend does not support")
-    if alignment % wanted:
-        rule = f"its pools must start at multiples of {wanted}, the backend asks for {alignment} only"
+    if alignment % required:
+        rule = f"its pools must start at multiples of {required}, the backend asks for {alignment} only"
         raise _incompatible(graph.name, rule)
 
 
@@ -179,7 +168,7 @@ def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> 
 
 
 def check_target(name: str | None) -> None:
-    """Refuse the name of an instruction set that there is not; None means that of this machine."""
+    """Refuse a name that no instruction set has; None means that of this machine."""
     named(name)
 
 
@@ -212,11 +201,6 @@ class NativeGraphDriver(GraphDriver, Generic[Prepared]):
         self._threads = threads if prepared is None else prepared.threads
         self._scratch_limit: ScratchLimit | None = None
         self._closed = False
-
-    @property
-    def what(self) -> str:
-        """The graph's description in messages."""
-        return f"graph '{self.graph.name}'"
 
     @property
     def info(self) -> GraphInfo:

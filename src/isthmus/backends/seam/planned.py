@@ -16,16 +16,18 @@ import numpy as np
 from isthmus.engine.native import lower
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import host as host_target
+from isthmus.engine.native.target import uniform
 from isthmus.engine.native.verification import Unsafe
 from isthmus.engine.native.verification import verify as verify_instructions
 from isthmus.errors import QnnError
-from isthmus.graph import DataType, Graph, GraphInfo, MemoryNeeds, TensorInfo
+from isthmus.graph import Graph, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.prepare import Plan, Planner, PlanOptions, Schedule, serialization
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT, EngineModel
 from isthmus.prepare.inplace import shareable_io
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.prepare.tiling.fit import schedule_within
 from isthmus.system.container import MALFORMED, as_size
+from isthmus.system.contents import GraphContents, StoredContents
 
 FORMAT = serialization.FORMAT
 
@@ -36,11 +38,14 @@ class PlannedGraph:
 
     - `schedule`: The plan in full.
     - `threads`: The number of threads that it is planned for.
+    - `is_uniform`: Whether constant matrices are packed alike for any number of rows, so that graphs can share them in
+      the accelerator too.
     - `is_trusted`: Whether it was planned here. Otherwise it was read from a file, and its program is verified.
     """
 
     schedule: Schedule
     threads: int
+    is_uniform: bool = False
     is_trusted: bool = True
 
     @property
@@ -71,21 +76,26 @@ class PlannedGraph:
         """The pairs of an input and an output, by number, that may be the same memory."""
         return shareable_io(self.schedule)
 
-    def to_bytes(self) -> bytes:
-        """Return the graph as one block of bytes."""
-        return serialization.to_bytes(self.schedule, {"threads": self.threads})
+    def to_bytes(self, shared: GraphContents | None = None) -> bytes:
+        """Return the graph as one block of bytes; its arrays are in it, or in the section `shared`."""
+        engine = {"threads": self.threads, "uniform": self.is_uniform}
+        return serialization.to_bytes(self.schedule, engine, shared)
+
+    def bare(self) -> PlannedGraph:
+        """Return what describes it, without its steps and their constants: it cannot be stored or lowered any more."""
+        bare = replace(self, schedule=replace(self.schedule, steps=(), places={}, work=(), work_bytes=(), repeats=()))
+        # These follow from the steps.
+        vars(bare).update(info=self.info, shareable_io=self.shareable_io)
+        return bare
 
     @np.errstate(all="ignore")
     def lowered(self) -> Program:
         """Return a program for this machine.
 
-        Raises
-        ------
-        QnnError
-            COMMON_INCOMPATIBLE_BINARIES if a file's work space is too small for this machine's kernels,
-            COMMON_LOADING_BINARIES if it cannot become a safe program.
+        Raises COMMON_INCOMPATIBLE_BINARIES if a file's work space is too small for this machine's kernels,
+        COMMON_LOADING_BINARIES if it cannot become a safe program.
         """
-        target = host_target()
+        target = uniform(host_target()) if self.is_uniform else host_target()
         if self.is_trusted:
             return lower.lower(self.schedule, target, self.threads)
         try:
@@ -103,47 +113,53 @@ class PlannedGraph:
         return program
 
 
-def from_bytes(content: bytes | memoryview, verify: bool = True) -> PlannedGraph:
+@dataclass(frozen=True)
+class GraphOutline:
+    """What clients see of a planned graph, without its steps and constants: those are in the binary that it is of."""
+
+    info: GraphInfo
+    threads: int
+    shareable_io: frozenset[tuple[int, int]]
+    plan: Plan | None = None
+
+    @classmethod
+    def of(cls, graph: PlannedGraph) -> GraphOutline:
+        """Return the outline of a graph."""
+        return cls(graph.info, graph.threads, graph.shareable_io)
+
+    @property
+    def name(self) -> str:
+        """The name of the graph."""
+        return self.info.name
+
+
+def from_bytes(content: bytes | memoryview, verify: bool = True, shared: StoredContents | None = None) -> PlannedGraph:
     """Return the graph in a block of bytes, after all checks; the contents of its constants are views of that block.
 
-    `verify` says whether to check the checksum.
+    `verify` says whether to check the checksum, `shared` is the section with its arrays if they are not in the block.
     """
-    schedule, engine = serialization.from_bytes(content, verify)
+    schedule, engine = serialization.from_bytes(content, verify, shared)
     try:
-        threads = as_size(engine["threads"], serialization.MAX_THREADS)
+        threads, is_uniform = as_size(engine["threads"], serialization.MAX_THREADS), engine["uniform"]
     except MALFORMED as problem:
         raise FORMAT.malformed(problem) from None
+    if type(is_uniform) is not bool:
+        raise FORMAT.refusal("it does not say how its matrices are packed")
     if threads < 1 or any(repeat.threads not in (1, threads) for repeat in schedule.repeats):
         raise FORMAT.refusal("its numbers of threads differ")
-    return PlannedGraph(schedule, threads, is_trusted=False)
+    return PlannedGraph(schedule, threads, is_uniform, is_trusted=False)
 
 
 # An overflow in a model shows in its results, as it should; it needs no warning.
 @np.errstate(all="ignore")
-def schedule(
-    graph: Graph,
-    engine: EngineModel,
-    io_in_scratch: bool,
-    limit: ScratchLimit | None,
-    float_storage: DataType = DataType.FLOAT_32,
-    numerics: str | None = None,
-    size_alignment: int = 1,
-) -> Schedule:
+def schedule(graph: Graph, engine: EngineModel, options: PlanOptions, limit: ScratchLimit | None) -> Schedule:
     """Plan a complete graph for a native engine.
 
-    With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
-    constants are stored as `float_storage`. `numerics` is the rounding mode, by default that of the graph. Sizes of
-    scratch and state memory are multiples of `size_alignment`.
+    With a limit on scratch, parts that do not fit as a whole are computed in tiles.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
-        small to be met.
+    Raises COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
+    small to be met.
     """
-    options = PlanOptions(
-        io_in_scratch=io_in_scratch, float_storage=float_storage, numerics=numerics, size_alignment=size_alignment
-    )
     planner = Planner(graph, options, engine)
     planned = planner.schedule() if limit is None else schedule_within(planner, limit)
     # Reported to the user. One operation may have become several steps: a dictionary names it once, in order.
@@ -155,13 +171,10 @@ def plan(
     graph: Graph,
     threads: int = 1,
     alignment: int = DEFAULT_ALIGNMENT,
-    io_in_scratch: bool = False,
     limit: ScratchLimit | None = None,
-    float_storage: DataType = DataType.FLOAT_32,
-    numerics: str | None = None,
-    size_alignment: int = 1,
+    options: PlanOptions | None = None,
 ) -> PlannedGraph:
     """Plan a complete graph for every processor; the result depends on the graph and these settings only."""
-    engine = lower.every_target(threads, alignment)
-    planned = schedule(graph, engine, io_in_scratch, limit, float_storage, numerics, size_alignment)
-    return PlannedGraph(planned, threads)
+    chosen = options or PlanOptions()
+    engine = lower.every_target(threads, alignment, chosen.is_uniform)
+    return PlannedGraph(schedule(graph, engine, chosen, limit), threads, chosen.is_uniform)

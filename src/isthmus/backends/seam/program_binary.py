@@ -1,4 +1,4 @@
-"""Context binaries that hold programs, as an accelerator reads them: without what plans and lowers graphs.
+"""Reading of context binaries that hold programs, without importing the modules that plan and lower graphs.
 
 The accelerator is a process of its own, which starts faster the less it imports. `binary` has the rest.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import mmap
+from collections.abc import Mapping
+
+import numpy as np
 
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.system import reading
 from isthmus.system.container import ContainerFormat
+from isthmus.system.contents import StoredContents, unpack_graphs
 
 FORMAT = ContainerFormat(
     magic=b"ISTHMCTX",
-    version=4,
+    version=5,
     alignment=4096,
     what="context binary",
     damaged=Code.CONTEXT_CREATE_FROM_BINARY,
@@ -26,16 +30,19 @@ FORMAT = ContainerFormat(
 """The format of context binaries of the native engine. Each graph has its own checksum."""
 
 
-def read_programs(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> dict[str, Program]:
+def read_programs(
+    content: bytes | memoryview | mmap.mmap, verify: bool = True, apart: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Program]:
     """Read the programs of a binary by name; their arrays are views of `content`. Refuse anything but programs.
 
-    With `verify` false, their checksums are not computed; everything else is always checked.
+    - `verify`: Whether to compute their checksums; everything else is always checked.
+    - `apart`: Segments by name that are not in the binary.
     """
-    _, sections = FORMAT.unpack(content)
+    _, arrays, sections = unpack_graphs(FORMAT, content, verify)
     programs = {}
     for name, section in sections.items():
         try:
-            programs[name] = serialization.from_bytes(section, verify)
+            programs[name] = serialization.from_bytes(section, verify, StoredContents(arrays), apart)
         except QnnError as problem:
             raise named(name, problem) from None
         if programs[name].name != name:

@@ -40,7 +40,7 @@ class TableEntry(Registration):
     @property
     def name(self) -> str:
         """The handle's description in messages."""
-        return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
+        return f"handle {self.number} ({self.descriptor.title})"
 
     def hold(self) -> None:
         """Prevent the memory from ending before the registration."""
@@ -67,7 +67,7 @@ class RegistrationTable(ABC, Generic[_Entry]):
         # Reentrant, because an entry that is closed during a registration removes itself.
         self._lock = threading.RLock()
         # Weak references: an entry that an interrupt took from its owner ends by itself.
-        self._known: weakref.WeakSet[_Entry] = weakref.WeakSet()
+        self._entries: weakref.WeakSet[_Entry] = weakref.WeakSet()
         self._by_key: dict[Hashable, weakref.WeakSet[_Entry]] = {}
 
     @abstractmethod
@@ -85,7 +85,7 @@ class RegistrationTable(ABC, Generic[_Entry]):
                 for index, descriptor in enumerate(descriptors):
                     entry = self._entry(f"memory descriptor {index}", descriptor)
                     entries.append(entry)
-                    self._known.add(entry)
+                    self._entries.add(entry)
                     for key in entry.keys:
                         self._by_key.setdefault(key, weakref.WeakSet()).add(entry)
                 self._share(entries)
@@ -95,7 +95,7 @@ class RegistrationTable(ABC, Generic[_Entry]):
                 raise
         return entries
 
-    def _found(self, *keys: Hashable) -> list[_Entry]:
+    def _find(self, *keys: Hashable) -> list[_Entry]:
         """Return the entries that have one of these keys, the oldest first."""
         matches = {entry for key in keys for entry in self._by_key.get(key, ())}
         return sorted(matches, key=lambda entry: entry.number)
@@ -103,14 +103,14 @@ class RegistrationTable(ABC, Generic[_Entry]):
     def close(self) -> None:
         """Deregister all memory; safe to call again."""
         with self._lock:
-            known = list(self._known)
-        for entry in known:
+            entries = list(self._entries)
+        for entry in entries:
             entry.close()
 
     def _forget(self, entry: _Entry) -> None:
         """Remove an entry from the table; safe to call again."""
         with self._lock:
-            self._known.discard(entry)
+            self._entries.discard(entry)
             for key in entry.keys:
                 entries = self._by_key.get(key, weakref.WeakSet())
                 entries.discard(entry)

@@ -48,8 +48,6 @@ def names() -> tuple[str, ...]:
 def entry(name: str) -> BackendEntry:
     """Return the backend with a short name, or with the file name of its library.
 
-    Examples
-    --------
     >>> entry("cpu").library
     'libQnnCpu.so'
     >>> entry("/data/local/tmp/libQnnLpai.so").name
@@ -58,25 +56,25 @@ def entry(name: str) -> BackendEntry:
     library = _LIBRARY.fullmatch(Path(name).name) if isinstance(name, str) and name else None
     short = library["name"].lower() if library else name
     with _lock:
-        known = _entries.get(short) if isinstance(short, str) else None
-        if known is None and isinstance(short, str):
-            known = _installed_entries().get(short)
-        if isinstance(known, str):
-            known = _entries[short] = _import_declared(short, known)
-    if known is None:
+        declared = _entries.get(short) if isinstance(short, str) else None
+        if declared is None and isinstance(short, str):
+            declared = _installed_entries().get(short)
+        if isinstance(declared, str):
+            declared = _entries[short] = _import_declared(short, declared)
+    if declared is None:
         # The library of another package's backend may have any file name.
         loaded = [each for each in list(_entries.values()) if isinstance(each, BackendEntry)]
         file = Path(name).name if isinstance(name, str) and name else None
-        known = next((each for each in loaded if each.library == file), None)
-    if known is None:
+        declared = next((each for each in loaded if each.library == file), None)
+    if declared is None:
         rule = f"must be one of {', '.join(names())}, or a library file such as libQnnHtp.so"
         hint = f"{did_you_mean(short, names())} {install_again()}".strip()
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule, hint)
-    return known
+    return declared
 
 
 def install_again() -> str:
-    """Say that this package must be installed again, where its metadata declares no backend; empty elsewhere.
+    """Return a hint to install this package again if its metadata declares no backend; otherwise an empty text.
 
     Metadata are written when a package is installed, also from a working tree, and do not follow the sources.
     """
@@ -94,9 +92,9 @@ def c_facet(name: str) -> CFacet:
     return _import_declared(name, facet) if isinstance(facet, str) else facet
 
 
-def usable(wanted: Iterable[str] | None = None) -> Iterator[BackendEntry]:
+def usable(requested: Iterable[str] | None = None) -> Iterator[BackendEntry]:
     """Import and yield the backends of these names, or all; one that cannot be imported is logged and left out."""
-    for name in names() if wanted is None else wanted:
+    for name in names() if requested is None else requested:
         try:
             found = entry(name)
         except QnnError as problem:
@@ -108,10 +106,8 @@ def usable(wanted: Iterable[str] | None = None) -> Iterator[BackendEntry]:
 
 
 def _import_declared(name: str, where: str) -> Any:
-    """Import what a backend declares at "module:name".
-
-    The module may be another package's, so whatever it raises becomes a refusal that names the backend.
-    """
+    """Import what a backend declares at "module:name"."""
+    # The module may be another package's, so whatever it raises becomes a refusal that names the backend.
     module, _, attribute = where.partition(":")
     what, code = f"backend '{name}'", Code.BACKEND_CANNOT_INITIALIZE
     try:
@@ -130,7 +126,7 @@ def _import_declared(name: str, where: str) -> Any:
 def _installed_entries() -> dict[str, str]:
     """Return the backends that other packages have installed; looked up once, on demand."""
     try:
-        # If no descriptor is left, Python would find nothing or fail, and that result would be cached.
+        # Fail first if no descriptor is left: Python would find no packages, and that result would be cached.
         with own_fd(os.open, os.sep, os.O_RDONLY):
             pass
         return {point.name: point.value for point in entry_points(group=GROUP)}

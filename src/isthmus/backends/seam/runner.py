@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts, LockLike
 from isthmus.backends.seam.driver import GraphStats, Memories, OperationTime, TimeSpan, Timings
-from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline, abort_error
 from isthmus.backends.seam.native import NativeGraphDriver, Prepared
 from isthmus.backends.seam.staging import InputStaging
 from isthmus.engine.native.executor import Executor
@@ -81,7 +81,7 @@ class Abortable(Protocol):
     """A program, or several, bound to memory."""
 
     def run_abortable(self, word: ctypes.c_int64) -> bool:
-        """Run once, or until 1 is written into `word`; return whether the run was not aborted."""
+        """Run once, or until 1 is written into `word`; return whether the run was not abort_error."""
 
     def check(self, what: str) -> None:
         """Raise an error if the last run failed."""
@@ -94,7 +94,7 @@ def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None
     abort_word = ctypes.c_int64(0)
     # Locked until the program has ended.
     running = _thread.allocate_lock()
-    # Has an element if the program was aborted because its time was over.
+    # Has an element if the program was abort_error because its time was over.
     timed_out: list[bool] = []
 
     def abort() -> None:
@@ -118,7 +118,7 @@ def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None
     finally:
         running.release()
     if not completed:
-        raise limit.timed_out(what) if timed_out else aborted(what)
+        raise limit.timed_out(what) if timed_out else abort_error(what)
     executor.check(what)
 
 

@@ -19,8 +19,6 @@ Copy = tuple[int, int, int]
 def pack(sizes: Iterable[int]) -> tuple[list[int], int]:
     """Place blocks of these sizes one after the other, aligned; return their offsets and the total size.
 
-    Examples
-    --------
     >>> pack([100, 64, 1])
     ([0, 128, 192], 256)
     """
