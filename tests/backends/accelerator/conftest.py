@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from backends.accelerator.harness import LONG_REPEATS, LONG_SIZE, LoadedGraph, gate_binary
-from isthmus.backends.accelerator import Accelerator
+from isthmus.backends.accelerator.process import Accelerator
 
 
 @pytest.fixture(scope="session")
@@ -33,5 +33,5 @@ def loaded(accelerator, content):
 
 @pytest.fixture(autouse=True)
 def _nothing_of_earlier_tests():
-    """What an earlier test dropped in a cycle would otherwise end, with its descriptors, in the middle of another."""
+    """Collect garbage first: its descriptors would otherwise be closed in the middle of a test that counts them."""
     gc.collect()

@@ -11,7 +11,8 @@ import numpy as np
 from support import tiny
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Queue
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam import binary, native
 from isthmus.engine.native.target import Target
 from isthmus.frontends import load
@@ -87,7 +88,7 @@ def start_run(loaded: LoadedGraph) -> tuple[threading.Thread, list[Code]]:
 
 
 def exists(pid: int) -> bool:
-    """Whether a process is there and is no zombie."""
+    """Whether a process runs, and is no zombie."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

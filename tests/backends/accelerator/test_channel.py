@@ -24,7 +24,7 @@ def ends():
 
 
 def crossed(ends, header, fds=(), number=7):
-    """What arrives of a message."""
+    """The message that arrives at the other end."""
     arrived = []
     reading = threading.Thread(target=lambda: arrived.append(ends[1].receive()))
     reading.start()

@@ -9,29 +9,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.call_filters import filter_answer
 
 from backends.accelerator.harness import LoadedGraph, exists
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Queue
-from isthmus.backends.accelerator.confinement import ALLOW, ERRNO, KILL, MACHINES, program
+from isthmus.backends.accelerator.confinement import MACHINES, program
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam import binary
+from isthmus.system.seccomp import ALLOW, ERRNO, KILL
 
 
-def judge(machine, number, arguments=(0, 0, 0, 0), architecture=None):
-    """What the filter answers to a system call, as the kernel would compute it."""
-    data = {0: number, 4: machine.architecture if architecture is None else architecture}
-    data |= {16 + 8 * index: value & 0xFFFFFFFF for index, value in enumerate(arguments)}
-    instructions, place, loaded = program(machine), 0, 0
-    while True:
-        code, yes, no, value = instructions[place]
-        place += 1
-        if code == 0x06:
-            return value
-        if code == 0x20:
-            loaded = data[value]
-        else:
-            held = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}[code]
-            place += yes if held else no
+def judge(machine, number, arguments=(), architecture=None):
+    """Return what the filter answers to a system call."""
+    used = machine.architecture if architecture is None else architecture
+    return filter_answer(program(machine), used, number, arguments)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -44,7 +36,7 @@ def test_the_filter_allows_needed_calls_and_kills_a_process_that_starts_programs
         if call in calls:
             assert judge(machine, calls[call]) == KILL
     assert judge(machine, calls["clone3"]) == ERRNO | errno.ENOSYS
-    thread, process = 0x3D0F00, 0x1200011
+    thread, process = 0x3D0F00, 0x1200011  # flags by which glibc starts threads, and by which it forks
     assert judge(machine, calls["clone"], (thread, 0, 0, 0)) == ALLOW
     assert judge(machine, calls["clone"], (process, 0, 0, 0)) == KILL
     assert judge(machine, calls["newfstatat"], (3, 0, 0, 0x1000)) == ALLOW
@@ -166,7 +158,7 @@ def test_an_accelerator_is_confined_before_it_is_sent_anything(content) -> None:
         loaded.close()
 
 
-def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch) -> None:
+def test_an_accelerator_inherits_neither_descriptors_nor_secrets(monkeypatch) -> None:
     monkeypatch.setenv("API_TOKEN", "secret")
     end, other = socket.socketpair()
     end.set_inheritable(True)
@@ -182,7 +174,7 @@ def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch) -> None:
 
 
 CLIENT = """
-from isthmus.backends.accelerator import Accelerator
+from isthmus.backends.accelerator.process import Accelerator
 with Accelerator() as accelerator:
     print(accelerator.counts()["queues"])
 """

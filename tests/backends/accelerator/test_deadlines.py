@@ -9,10 +9,11 @@ from support.waiting import PATIENCE, eventually
 
 from backends.accelerator.harness import LONG_SIZE, LoadedGraph, exists, start_run, under_way
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection
-from isthmus.backends.accelerator.process import request
+from isthmus.backends.accelerator.process import Accelerator, request
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam import deadlines
+from isthmus.backends.seam.deadlines import Deadlines
 
 
 def silent(accelerator, content):
@@ -102,7 +103,7 @@ def test_an_accelerator_that_does_not_answer_is_ended_and_every_wait_with_it(con
     assert attempt(lambda accelerator, _: accelerator.close()) is None
 
 
-def test_later_calls_raise_the_reason_why_it_was_ended(content) -> None:
+def test_calls_after_an_accelerator_was_ended_raise_the_reason(content) -> None:
     with Accelerator() as accelerator:
         loaded = silent(accelerator, content)
         with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
@@ -123,7 +124,7 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content) -> None:
                     long.queue.execute(long.graph, long.slots)
                 except QnnError as problem:
                     codes.append(problem.code)
-                # What ends after the turn may take its time.
+                # Calls after this execution get the usual time limits.
                 accelerator.deadlines = Deadlines()
 
         waiting = threading.Thread(target=wait)
@@ -164,6 +165,7 @@ def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch)
     for seconds in (0.5, 0.5, 3600, 0.5):
         clock[0] += seconds
         left = patience.left()
+    # Of a jump of the clock at most two chunks count.
     assert left == 10 - 0.5 - 0.5 - 2 * deadlines.CHUNK - 0.5
 
 

@@ -12,7 +12,10 @@ from support.waiting import PATIENCE, eventually
 
 from backends.accelerator.harness import LONG_SIZE, LoadedGraph, start_run, under_way
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Queue, process
+from isthmus.backends.accelerator import process
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
+from isthmus.backends.seam.deadlines import Deadlines
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def everything(accelerator, loaded):
     accelerator.close()
 
 
-def test_while_another_thread_executes(accelerator, content, long_content) -> None:
+def test_a_child_forked_while_another_thread_executes_is_refused(accelerator, content, long_content) -> None:
     loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
     waiting, codes = start_run(long)
     assert eventually(lambda: under_way(long))
@@ -57,7 +60,7 @@ def test_while_another_thread_executes(accelerator, content, long_content) -> No
     long.close()
 
 
-def test_while_other_threads_hold_every_lock(accelerator, content) -> None:
+def test_a_child_forked_while_other_threads_hold_every_lock_is_refused(accelerator, content) -> None:
     loaded = LoadedGraph(accelerator, content)
     forked = []
     with accelerator.gate.table_lock, accelerator.connection._lock:
@@ -70,7 +73,7 @@ def test_while_other_threads_hold_every_lock(accelerator, content) -> None:
     loaded.close()
 
 
-def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch) -> None:
+def test_a_child_that_lives_on_does_not_hold_up_the_end_of_the_accelerator(monkeypatch) -> None:
     monkeypatch.setattr(process, "_SECONDS_TO_END", PATIENCE)
     accelerator = Accelerator(deadlines=Deadlines(closing=PATIENCE))
     child = os.fork()

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, run_in_threads
 
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.gate import Gate
@@ -88,11 +88,7 @@ def test_no_more_executions_run_than_there_are_units() -> None:
                 running.remove(queue)
             gate.lock(queue).release()
 
-    threads = [threading.Thread(target=life, args=(n % 5,)) for n in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda n: life(n % 5), range(10))
     assert max(most) == 3
 
 

@@ -11,10 +11,12 @@ from support.waiting import eventually, interrupted_when, main_in
 
 from backends.accelerator.harness import LONG_SIZE, LoadedGraph, children, exists, under_way
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam import binary
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.memory import rpcmem
 from isthmus.system.shield import Cancelled
 
@@ -26,7 +28,7 @@ def accelerator():
 
 
 def waits_for_an_answer():
-    """Whether the main thread does, to a request that has been sent."""
+    """Whether the main thread waits for the answer to a request that it has sent."""
     frame = main_in(Request.wait)
     return frame is not None and frame.f_locals["self"].begun
 
@@ -71,6 +73,7 @@ def test_an_interrupted_registration_of_many_buffers_is_undone(accelerator, monk
     with rpcmem.alloc(25, 1, 4096) as buffer:
         with monkeypatch.context() as patch:
             patch.setattr(accelerator, "answer", second_is_interrupted)
+            # A message carries at most 64 descriptors, so that 100 buffers are registered in two parts.
             with pytest.raises(Cancelled):
                 accelerator.register([(buffer.fd, 0, 4096)] * 100)
         assert accelerator.counts()["memory"] == before
@@ -150,7 +153,7 @@ def test_an_interrupted_start_leaves_no_process() -> None:
     for moment in (lambda: main_in(Connection.start), waits_for_an_answer, lambda: main_in(Connection.join)):
         with contextlib.suppress(KeyboardInterrupt), interrupted_when(moment):
             Accelerator().close()
-    assert eventually(lambda: children() == before)
+    assert eventually(lambda: children() <= before)
 
 
 def test_an_interrupted_opening_of_a_queue_is_undone(accelerator) -> None:

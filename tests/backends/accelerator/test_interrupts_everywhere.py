@@ -8,9 +8,10 @@ from support.suites import LONG
 from support.waiting import PATIENCE
 
 from backends.accelerator.harness import LoadedGraph, children
-from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam import binary
 from isthmus.memory import rpcmem
 from isthmus.system import isolated
@@ -37,7 +38,7 @@ def loaded(accelerator, content):
 
 @pytest.fixture
 def as_before(accelerator, loaded):
-    """Whether the accelerator holds what it held, and the gate lets everybody in."""
+    """A check that the accelerator holds what it held before, and that the gate lets other threads in."""
 
     def held():
         # Calls are answered in order: what was undone without waiting is done when this is.
@@ -59,18 +60,18 @@ def enter(gate, entered):
     gate.lock("other").release()
 
 
+def enter_and_leave(gate):
+    try:
+        gate.lock("queue", 100).acquire()
+    finally:
+        gate.lock("queue").release()
+
+
 @BOTH
-def test_entering_and_leaving_the_gate(by) -> None:
+def test_entering_and_leaving_the_gate_may_be_interrupted_anywhere(by) -> None:
     gate = Gate(1, Connection())
-
-    def deed():
-        try:
-            gate.lock("queue", 100).acquire()
-        finally:
-            gate.lock("queue").release()
-
-    for where in everywhere(deed, by=by):
-        # Where the end itself was interrupted, the same thread has the turn still, and ends it.
+    for where in everywhere(lambda: enter_and_leave(gate), by=by):
+        # If the release itself was interrupted, this thread is still inside the gate, and leaves once more.
         assert gate.lock("queue", 100).acquire(0), where
         gate.lock("queue").release()
         entered = []
@@ -82,7 +83,7 @@ def test_entering_and_leaving_the_gate(by) -> None:
 
 
 @BOTH
-def test_a_wait_at_the_gate_that_times_out(by) -> None:
+def test_a_wait_at_the_gate_that_times_out_may_be_interrupted_anywhere(by) -> None:
     gate = Gate(1, Connection())
     gate.busy["other"] = -1, True
 
@@ -94,16 +95,9 @@ def test_a_wait_at_the_gate_that_times_out(by) -> None:
         assert not gate.waiting, where
 
 
-def test_entering_the_gate_and_a_wait_that_times_out_interrupted_twice() -> None:
+def test_entering_the_gate_and_a_wait_that_times_out_may_be_interrupted_twice() -> None:
     gate = Gate(1, Connection())
-
-    def lock():
-        try:
-            gate.lock("queue", 100).acquire()
-        finally:
-            gate.lock("queue").release()
-
-    for where in twice_everywhere(lock, by=Alarm):
+    for where in twice_everywhere(lambda: enter_and_leave(gate), by=Alarm):
         assert gate.lock("queue", 100).acquire(0), where
         gate.lock("queue").release()
         assert not gate.busy, where
@@ -121,14 +115,14 @@ def test_a_release_that_was_interrupted_does_not_block_other_threads() -> None:
     thread.start()
     while not gate.waiting:
         pass
-    # What is left of a `leave` that was interrupted before it called the next.
+    # This is the state after a `leave` that was interrupted before it woke the next thread.
     del gate.busy["mine"]
     thread.join()
     assert entered == [True]
 
 
 @BOTH
-def test_an_execution(accelerator, loaded, as_before, by) -> None:
+def test_an_execution_may_be_interrupted_anywhere(accelerator, loaded, as_before, by) -> None:
     def check(where):
         as_before(where)
         loaded.check()
@@ -137,7 +131,7 @@ def test_an_execution(accelerator, loaded, as_before, by) -> None:
     assert unharmed(lambda: loaded.queue.under_lock(run), check, by=by) > 10
 
 
-def test_a_queue_that_is_closed(accelerator, loaded, as_before) -> None:
+def test_closing_a_queue_may_be_interrupted_anywhere(accelerator, loaded, as_before) -> None:
     def deed():
         queue = Queue(accelerator)
         queue.close()
@@ -145,23 +139,25 @@ def test_a_queue_that_is_closed(accelerator, loaded, as_before) -> None:
     assert unharmed(deed, as_before, outside=PURE) > 100
 
 
-def test_a_queue_that_is_forgotten(accelerator, loaded, as_before) -> None:
+def test_creating_and_forgetting_a_queue_may_be_interrupted_anywhere(accelerator, loaded, as_before) -> None:
     assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
 
 
-def test_memory_that_is_registered_and_deregistered(accelerator, loaded, as_before) -> None:
+def test_registering_and_deregistering_memory_may_be_interrupted_anywhere(accelerator, loaded, as_before) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
         unharmed(lambda: accelerator.deregister(accelerator.register(windows)), as_before, outside=PURE)
 
 
-def test_memory_whose_slots_are_forgotten(accelerator, loaded, as_before) -> None:
+def test_registering_memory_and_forgetting_its_slots_may_be_interrupted_anywhere(
+    accelerator, loaded, as_before
+) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
         unharmed(lambda: accelerator.register(windows), as_before, by=Alarm, outside=PURE)
 
 
-def test_graphs_that_are_loaded(accelerator, loaded, as_before, content) -> None:
+def test_loading_graphs_may_be_interrupted_anywhere(accelerator, loaded, as_before, content) -> None:
     def deed():
         queue = Queue(accelerator)
         try:
@@ -178,7 +174,7 @@ def test_graphs_that_are_loaded(accelerator, loaded, as_before, content) -> None
 
 
 @BOTH
-def test_the_start_of_a_process(monkeypatch, by) -> None:
+def test_the_start_of_a_process_may_be_interrupted_anywhere(monkeypatch, by) -> None:
     monkeypatch.setattr(isolated, "command", lambda *_: ["/bin/cat"])
     before = children()
 
@@ -194,4 +190,4 @@ def test_the_start_of_a_process(monkeypatch, by) -> None:
                 raise
 
     unharmed(deed, by=by, most=60)
-    assert children() == before
+    assert children() <= before

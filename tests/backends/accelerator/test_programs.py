@@ -9,12 +9,13 @@ from support import zoo
 from support.suites import long, only
 
 import isthmus
-from isthmus.backends.accelerator import Accelerator, Queue
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam import binary
 
 
 @pytest.mark.parametrize("every", [10, long(1)])
-def test_it_loads_programs_of_every_kind_of_kernel(every) -> None:
+def test_the_accelerator_loads_programs_of_every_kind_of_kernel(every) -> None:
     with Accelerator() as accelerator, Queue(accelerator) as queue:
         for number, (name, program) in islice(enumerate(specimens.programs(threads=1)), 0, None, every):
             renamed = replace(program, name=f"{number} {name}")
@@ -26,7 +27,7 @@ MODELS = ("okay_nabu", "kws_qdq", "efficientnet_lite0", "dtln_1", "precise_vad",
 
 
 @pytest.mark.parametrize("key", only(("okay_nabu", "dtln_1"), MODELS))
-def test_a_real_model_gives_the_same_there_as_here(key) -> None:
+def test_a_real_model_gives_the_same_in_the_accelerator_as_in_this_process(key) -> None:
     try:
         path = zoo.path(key)
     except zoo.Unavailable as reason:

@@ -11,8 +11,8 @@ from support.waiting import PATIENCE, eventually, interrupted_when, main_in
 
 from backends.accelerator.harness import exists
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.accelerator import Deadlines
 from isthmus.backends.accelerator.connection import Request
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
@@ -90,7 +90,7 @@ def test_an_execution_that_waits_is_refused_when_its_memory_is_deregistered(back
     leaving.join(PATIENCE)
     registered(context, new)
     waiting.join(PATIENCE)
-    # It had its turn before the memory went, or it is told; never does it write what came after.
+    # The execution ran before the memory was deregistered, or is refused; it never writes the new memory.
     assert codes in ([], [Code.MEM_INVALID_HANDLE])
     assert not new.array.any()
     context.free()

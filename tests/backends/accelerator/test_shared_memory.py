@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.waiting import PATIENCE, eventually
 
-from backends.accelerator.harness import LONG_SIZE, SIZE, LoadedGraph, expected, under_way
+from backends.accelerator.harness import LONG_SIZE, SIZE, LoadedGraph, expected, start_run, under_way
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator
 from isthmus.backends.accelerator.memory import _shared_file
+from isthmus.backends.accelerator.process import Accelerator
 from isthmus.memory import rpcmem
 from isthmus.memory.shareable import shared_file
 
@@ -109,16 +109,7 @@ def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loa
 def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, long_content) -> None:
     loaded = LoadedGraph(accelerator, long_content, LONG_SIZE)
     loaded.s[:] = 1
-    ends = []
-
-    def wait():
-        try:
-            loaded.run()
-        except QnnError as problem:
-            ends.append(problem.code)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
+    waiting, codes = start_run(loaded)
     assert eventually(lambda: under_way(loaded))
     assert eventually(lambda: bool(loaded.y.any())), "posted is not begun: it writes"
     before = accelerator.counts()
@@ -130,7 +121,7 @@ def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, 
     assert eventually(lambda: bool(loaded.y.any())), "it goes on with the memory that it was given"
     loaded.queue.abort()
     waiting.join(PATIENCE)
-    assert ends == [Code.GRAPH_ABORTED]
+    assert codes == [Code.GRAPH_ABORTED]
     assert refused(loaded, loaded.slots[2]) is Code.MEM_INVALID_HANDLE
     loaded.queue.close()
     assert accelerator.counts()["descriptors"] == before["descriptors"] - 5, "3 buffers, doorbell, binary"
@@ -175,7 +166,7 @@ def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, 
     loaded.check()
 
 
-def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_path) -> None:
+def test_the_accelerator_refuses_descriptors_that_are_no_shared_memory(accelerator, loaded, tmp_path) -> None:
     read, write = os.pipe()
     end, other = socket.socketpair()
     path = os.open(tmp_path, os.O_PATH)
@@ -192,7 +183,7 @@ def test_the_other_side_takes_no_descriptor_on_trust(accelerator, loaded, tmp_pa
 
 
 def test_the_size_of_memory_that_fstat_does_not_report_is_found_by_seeking(monkeypatch) -> None:
-    """As a DMA buffer does on some systems: its status has no kind of file and no size."""
+    """On some systems fstat tells neither the kind of file nor the size of a DMA buffer."""
     with rpcmem.alloc(25, 1, NBYTES) as buffer:
         *others, _, atime, mtime, ctime = os.fstat(buffer.fd)
         status = os.stat_result((0o600, *others[1:], 0, atime, mtime, ctime))

@@ -52,7 +52,7 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
 @contextmanager
 def many_descriptors(count: int) -> Iterator[None]:
-    """Within, no descriptor below a number is free."""
+    """Keep all descriptors below a number in use within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard <= count + 100:
         pytest.skip(f"needs {count + 100} descriptors")

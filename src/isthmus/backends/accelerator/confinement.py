@@ -13,27 +13,13 @@ import os
 import resource
 import struct
 
-from isthmus.system.seccomp import (
-    ALLOW,
-    ANY_BIT,
-    ERRNO,
-    KILL,
-    Instruction,
-    Machine,
-    beginning,
-    give_up_privileges,
-    here,
-    install,
-    machines,
-    respond,
-    respond_to_rest,
-)
+from isthmus.system import seccomp
 
 _CAPABILITY_VERSION_3 = 0x20080522
 _CLONE_THREAD = 0x00010000
 _AT_EMPTY_PATH = 0x1000
 
-MACHINES = machines("""
+MACHINES = seccomp.machines("""
     read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215,
     brk 12 214, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, pread64 17 67, sched_yield 24 124,
     mremap 25 216, madvise 28 233, dup 32 23, nanosleep 35 101, getpid 39 172, sendto 44 206, recvfrom 45 207,
@@ -49,25 +35,25 @@ _DEADLY = ("fork", "vfork", "execve", "execveat")
 """Calls that kill the process."""
 _UNKNOWN = ("clone3",)
 """Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect."""
-_NEEDS_BIT = {"clone": (0, _CLONE_THREAD, KILL), "newfstatat": (3, _AT_EMPTY_PATH, ERRNO | errno.EPERM)}
+_NEEDS_BIT = {"clone": (0, _CLONE_THREAD, seccomp.KILL), "newfstatat": (3, _AT_EMPTY_PATH, seccomp.ERRNO | errno.EPERM)}
 """Calls that are allowed only if an argument has a bit set: (number of the argument, bit, return value otherwise).
 
 So threads can be started but no processes, and the status of an open descriptor can be read but not that of a name.
 """
 
 
-def program(machine: Machine) -> list[Instruction]:
+def program(machine: seccomp.Machine) -> list[seccomp.Instruction]:
     """Return the filter. Calls that it does not name fail with EPERM."""
-    answers = dict.fromkeys(machine.calls, ALLOW)
-    answers |= dict.fromkeys(_DEADLY, KILL) | dict.fromkeys(_UNKNOWN, ERRNO | errno.ENOSYS)
-    instructions = beginning(machine)
+    answers = dict.fromkeys(machine.calls, seccomp.ALLOW)
+    answers |= dict.fromkeys(_DEADLY, seccomp.KILL) | dict.fromkeys(_UNKNOWN, seccomp.ERRNO | errno.ENOSYS)
+    instructions = seccomp.beginning(machine)
     for name, number in machine.calls.items():
         if name in _NEEDS_BIT:
             argument, bit, otherwise = _NEEDS_BIT[name]
-            instructions += respond(number, otherwise, argument, [(ANY_BIT, bit, ALLOW)])
+            instructions += seccomp.respond(number, otherwise, argument, [(seccomp.ANY_BIT, bit, seccomp.ALLOW)])
         else:
-            instructions += respond(number, answers[name])
-    return [*instructions, *respond_to_rest(ERRNO | errno.EPERM)]
+            instructions += seccomp.respond(number, answers[name])
+    return [*instructions, *seccomp.respond_to_rest(seccomp.ERRNO | errno.EPERM)]
 
 
 def confine(keep: int) -> list[str]:
@@ -75,11 +61,11 @@ def confine(keep: int) -> list[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     _close_all_but(keep)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    machine = here(MACHINES)
+    machine = seccomp.here(MACHINES)
     steps = {
-        "new privileges": lambda: give_up_privileges(libc),
+        "new privileges": lambda: seccomp.give_up_privileges(libc),
         "capabilities": lambda: _drop_capabilities(libc),
-        "system calls": lambda: install(libc, machine, program(machine) if machine else ()),
+        "system calls": lambda: seccomp.install(libc, machine, program(machine) if machine else ()),
     }
     remaining = []
     for name, step in steps.items():

@@ -37,6 +37,7 @@ _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "register": {"slots": list},
     "open": {"queue": int},
     "load": {"graphs": list},
+    "loaded": {"names": list},
 }
 """Required fields of the replies to calls. The other side has read foreign data and is not trusted."""
 _SECONDS_TO_DIE = 5.0
@@ -48,7 +49,7 @@ _connections: set[Connection] = set()
 
 
 class Request:
-    """A pending call. If its reply comes after the caller has gone, the call `undo` undoes it, with what the reply has.
+    """A pending call. If its reply comes after the caller has gone, the call `undo` is made, with the reply's fields.
 
     `answer` and `refusal` are the reply and its error, or the reason why none has come.
     """
@@ -127,7 +128,7 @@ class Connection:
         self._pending: weakref.WeakSet[Request] = weakref.WeakSet()
         """Requests that may still be unanswered."""
         self._numbers = itertools.count(1)
-        # What to call at the end of the process, by the number of a queue.
+        # The function to call at the end of the process, by the number of the queue that it is for.
         self._bells: dict[int, Callable[[], None]] = {}
         # Held only briefly. Reentrant, because the garbage collector may run in a thread that holds it.
         self._lock = threading.RLock()
@@ -212,7 +213,7 @@ class Connection:
             while (request := self._requests.get()) is not None:
                 if not self._serve(request):
                     break
-                # The traceback of its error would keep the caller's frames alive.
+                # The traceback of the request's error would keep the caller's frames alive.
                 del request
         finally:
             with self._lock:
@@ -226,7 +227,7 @@ class Connection:
     def _serve(self, request: Request) -> bool:
         """Send a request and settle it with the reply; return whether the process still replies."""
         if request.begun or request.answered:
-            # It was posted twice.
+            # The request was posted twice, and its first post is being served or was answered.
             return True
         if request.abandoned:
             rule = "its caller no longer waits for it"
@@ -246,10 +247,8 @@ class Connection:
         return True
 
     def _exchange(self, request: Request) -> tuple[dict[str, Any] | None, QnnError | None]:
-        """Send a request and wait for its reply; return the reply and its error, if there is one.
-
-        Any other exception means that the process is gone or cannot be trusted.
-        """
+        """Send a request and wait for its reply; return the reply and its error, if there is one."""
+        # Any other exception means that the process is gone or cannot be trusted.
         descriptors = [own.fileno() for own in request.descriptors]
         message = Message({"call": request.name, **request.arguments}, {}, descriptors, next(self._numbers))
         request.begun = True
@@ -386,10 +385,8 @@ class Connection:
             self._channel.close()
 
     def _let_go(self) -> None:
-        """Release the connection in a forked child, since it is the parent's.
-
-        The lock is replaced: the thread that may have held it does not exist in the child.
-        """
+        """Release the connection in a forked child, since it is the parent's."""
+        # The lock is replaced: the thread that may have held it does not exist in the child.
         self.alive, self.forked, self._open = False, True, False
         self._lock = threading.RLock()
         self._hang_up()

@@ -29,10 +29,11 @@ NORMAL = 100
 
 @dataclass(order=True)
 class _Waiter:
-    """A thread that waits for a queue's lock, and for a unit too if `unit`. Sorted by precedence, then by number.
+    """A thread that waits for a queue's lock and, if `unit`, for one of the accelerator's units (`Gate`)."""
 
-    `lock` is locked until the thread has got the queue's lock, so that it can sleep on it.
-    """
+    # Waiters are sorted by precedence, then by number.
+    #
+    # `lock` is locked until the thread has got the queue's lock, so that it can sleep on it.
 
     precedence: int
     number: int
@@ -43,7 +44,7 @@ class _Waiter:
 
 
 class Gate:
-    """The access to an accelerator of some `units`, the most concurrent executions: locked queues and waiting threads.
+    """The access to an accelerator that runs up to `units` executions at a time: locked queues and waiting threads.
 
     `busy` has the thread that holds each locked queue, and whether it has a unit. `table_lock` is held only briefly,
     while the tables are read or changed.
@@ -65,7 +66,7 @@ class Gate:
         for waiter in sorted(self.waiting):
             if waiter.queue not in self.busy and (not waiter.unit or self.has_unit()):
                 self.busy[waiter.queue] = waiter.thread, waiter.unit
-            # Also true if an interrupt ended an earlier call between these two steps.
+            # Also true if an interrupt ended an earlier call of `admit` between giving the queue and waking its thread.
             if self.holder(waiter.queue) == waiter.thread:
                 self.waiting.remove(waiter)
                 waiter.lock.release()
@@ -115,10 +116,9 @@ class QueueLock:
         except BaseException:
             try:
                 self._withdraw()
-            except BaseException:
-                # Interrupted again.
+            finally:
+                # Again, because the first call may have been interrupted too.
                 self._withdraw()
-                raise
             raise
 
     def _wait(self, waiter: _Waiter, seconds: float) -> bool:
@@ -155,5 +155,46 @@ class QueueLock:
                 del gate.busy[queue]
             if gate.waiting:
                 gate.admit()
+
+    __enter__, __exit__, release_if_held = acquire, release, release
+
+
+class GroupedLock:
+    """The lock of a queue whose executions exclude those of other queues too: a lock for all of these, then its own.
+
+    It can be used in the place of a `QueueLock`, and what leaves that usable after an interrupt does so here.
+
+    - `group`, `own`: The lock that all queues of a group have, which takes no unit, and the queue's own.
+    """
+
+    def __init__(self, group: QueueLock, own: QueueLock) -> None:
+        self._group, self._own = group, own
+
+    @property
+    def priority(self) -> int:
+        """The priority of threads that wait."""
+        return self._own.priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self._group.priority = self._own.priority = priority
+
+    def acquire(self, seconds: float | None = None) -> bool:
+        """Wait for both locks and a unit; return whether they were acquired, each in this time."""
+        try:
+            if self._group.acquire(seconds, unit=False) and self._own.acquire(seconds):
+                return True
+        except BaseException:
+            self.release()
+            raise
+        self.release()
+        return False
+
+    def release(self, *exception: object) -> None:
+        """Release both locks; safe to call again, and without holding them."""
+        try:
+            self._own.release()
+        finally:
+            self._group.release()
 
     __enter__, __exit__, release_if_held = acquire, release, release

@@ -26,6 +26,8 @@ from isthmus.system.channel import refused_by_the_system
 
 MAX_SLOTS = 1 << SLOT_BITS
 """Number of rows of the table."""
+PLACE = 64
+"""The multiple at which each constant begins in registered memory."""
 NOTHING = -1
 """The slot that means no memory."""
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -33,6 +35,11 @@ ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 Quiet = Callable[[], bool]
 """Returns whether all executions that were running when it was created have ended."""
+
+
+def paged(nbytes: int) -> int:
+    """Return how many bytes the system maps for so many."""
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 @dataclass
@@ -47,7 +54,7 @@ class _Mapping:
 
 @dataclass
 class _Retired:
-    """A mapping without slots, which an execution may still be using; `quiet` returns whether all those have ended."""
+    """A mapping without slots; `quiet` returns whether all executions that may still be using it have ended."""
 
     mapping: _Mapping
     quiet: Quiet = field(repr=False)
@@ -74,6 +81,12 @@ class SharedMemory:
 
     def __len__(self) -> int:
         return len(self._by_slot)
+
+    @property
+    def mapped_bytes(self) -> int:
+        """The bytes of its table and of all buffers that are mapped."""
+        retired = [each.mapping for each in self._retired]
+        return self.table.nbytes + sum(paged(each.file.nbytes) for each in (*self._mappings.values(), *retired))
 
     def register(self, fd: int, offset: int, nbytes: int) -> int:
         """Map a window and return its slot."""
@@ -104,6 +117,24 @@ class SharedMemory:
             raise QnnError(Code.MEM_INVALID_HANDLE, f"memory {slot} of the accelerator", "it is not registered")
         address, nbytes = (int(self.table[slot % MAX_SLOTS, word // 8]) for word in (MEMORY_ADDRESS, MEMORY_SIZE))
         return ClientBuffer(self._by_slot[slot], address, nbytes).window()
+
+    def array(self, slot: int) -> np.ndarray:
+        """Return the memory of a slot as bytes, which stay mapped as long as the array exists."""
+        window = self.window(slot)
+        assert window is not None
+        mapping = self._by_slot[slot]
+        return np.frombuffer(mapping.pages, np.uint8, window.nbytes, window.address - mapping.address)
+
+    def part(self, slot: int, offset: int, nbytes: int) -> np.ndarray:
+        """Return some of a slot's memory, to be read; it stays mapped as long as the array is used."""
+        window = self.window(slot)
+        if window is None:
+            raise QnnError(Code.MEM_INVALID_HANDLE, "memory of the accelerator", "it is not registered")
+        place = window.part(offset, nbytes)
+        mapping = self._by_slot[slot]
+        array = np.frombuffer(mapping.pages, np.uint8, nbytes, place.address - mapping.address)
+        array.flags.writeable = False
+        return array
 
     def deregister(self, slot: int) -> None:
         """Remove a window, and the buffer with its last one; ignore unknown slots."""

@@ -37,8 +37,8 @@ def _span(seconds: float) -> _TimeSpan:
 class Page:
     """The page, its words by name (see `isthmus.engine.native.doorbell`), and the native calls that ring and wait.
 
-    The fast path rings with `call` itself, given `address`, a number, how long to spin, and `span`: the address of the
-    longest duration of a wait.
+    The fast path (`Queue.execute`) rings by `call` itself. Its arguments are `address`, the request's number, how long
+    to spin, and `span`: the address of the longest duration of a wait.
     """
 
     def __init__(self) -> None:

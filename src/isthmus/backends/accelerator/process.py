@@ -34,25 +34,16 @@ class Accelerator:
 
     If it is dropped without being closed, its process ends too, with a `ResourceWarning`.
 
-    Parameters
-    ----------
-    units
-        Maximum number of concurrent executions. By default one for each processor.
-    deadlines
-        How long to wait for it. By default the standard values, with ``ISTHMUS_TIMEOUT``.
-
-    Attributes
-    ----------
-    gate
-        The order in which its queues execute.
-    connection
-        The process and its channel.
+    - `units`: Maximum number of concurrent executions. By default one for each processor.
+    - `deadlines`: How long to wait for it. By default the standard values, with ``ISTHMUS_TIMEOUT``.
+    - `gate`: The order in which its queues execute.
+    - `connection`: The process and its channel.
     """
 
     @shielded(release=lambda accelerator: accelerator.close())
     def __init__(self, units: int | None = None, deadlines: Deadlines | None = None) -> None:
         self.deadlines = Deadlines.from_environment() if deadlines is None else deadlines
-        # The kernels that it has, each with its target.
+        # The kernels that were sent to the accelerator, each with its target.
         self._sent: set[tuple[str, str]] = set()
         target = host_target()
         self.connection = Connection()
@@ -139,10 +130,10 @@ class Accelerator:
     def register(self, windows: Sequence[tuple[int, int, int]]) -> Slots:
         """Make memory, given as (descriptor, offset, bytes), visible to the accelerator: all or none.
 
-        Returns the slots by which it knows the memory. A slot never refers to other memory later.
+        Returns the slots (numbers) by which the accelerator knows the memory; they are never reused for other memory.
         """
         for fd in {fd for fd, _, _ in windows}:
-            # Only this side can check: the other cannot read the names of files.
+            # Checked here, because the accelerator's process cannot read the names of files.
             shared_file(fd, "shared buffer")
         # A message has a limited number of descriptors.
         parts = [windows[first : first + MAX_DESCRIPTORS] for first in range(0, len(windows), MAX_DESCRIPTORS)]
@@ -150,7 +141,7 @@ class Accelerator:
         try:
             for part in parts:
                 spans = [list(span) for _, *span in part]
-                requests.append(request("register", [fd for fd, _, _ in part], "deregister", spans=spans))
+                requests.append(request("register", [fd for fd, _, _ in part], undo="deregister", spans=spans))
                 self.answer(requests[-1])
             return Slots(self.connection, [slot for done in requests if done.answer for slot in done.answer["slots"]])
         except Exception:
@@ -162,8 +153,8 @@ class Accelerator:
     def deregister(self, slots: Iterable[int]) -> None:
         """Remove memory from the accelerator. A process that has died has none.
 
-        Later executions that use it are refused. A running one keeps it until it ends; to know that it has ended, close
-        the queue or wait for its lock.
+        Later executions that use it are refused. A running execution keeps it until its end; to know that it has ended,
+        close its queue or wait for the queue's lock.
         """
         try:
             if slots and self.alive:
@@ -172,7 +163,7 @@ class Accelerator:
             if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
                 raise
         if isinstance(slots, Slots):
-            slots.ended()
+            slots.mark_ended()
 
     @shielded
     def provide(self, kernels: Iterable[str], target: Target) -> None:
@@ -183,7 +174,7 @@ class Accelerator:
         objects = loader.objects(missing, target)
         sizes = [[kernel, len(code)] for kernel, code in objects.items()]
         try:
-            content = reading.sealed("isthmus-kernels", lambda file: file.write(b"".join(objects.values())))
+            content = reading.write_sealed("isthmus-kernels", lambda file: file.write(b"".join(objects.values())))
         except OSError as problem:
             raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
         with content as descriptor:
@@ -191,7 +182,10 @@ class Accelerator:
         self._sent.update((kernel, target.name) for kernel in missing)
 
     def counts(self) -> dict[str, int]:
-        """Return the resources of the other side: descriptors, mappings, resident bytes, queues, graphs, memory."""
+        """Return the resources of the other side: descriptors, mappings, resident bytes, queues, graphs, memory.
+
+        "mapped_bytes" are what it has mapped for these.
+        """
         counted = self.call("counts")
         system = Path(f"/proc/{self.pid}")
         resident = int((system / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
@@ -201,6 +195,10 @@ class Accelerator:
             "resident_bytes": resident,
             **counted,
         }
+
+    def loaded(self) -> tuple[str, ...]:
+        """Return the names of the graphs that are loaded, as the other side has them."""
+        return tuple(self.call("loaded")["names"])
 
     # -- closing -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +230,7 @@ class Slots(list[int]):
         super().__init__(slots)
         self._ending = Finalizer(self, _forget, connection, list(self))
 
-    def ended(self) -> None:
+    def mark_ended(self) -> None:
         """Record that the slots are deregistered."""
         self._ending.forget()
 
@@ -244,7 +242,7 @@ def _forget(connection: Connection, slots: list[int]) -> None:
 
 
 def request(name: str, fds: Sequence[int] = (), undo: str = "", **arguments: Any) -> Request:
-    """Return a request for a call, with duplicates of the descriptors."""
+    """Return a request for a call, with duplicates of the descriptors; `undo` is the call that undoes it."""
     result = Request(name, arguments, undo)
     try:
         for fd in fds:

@@ -8,10 +8,14 @@ must not go on writing into memory that the client considers its own again.
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+
+import numpy as np
 
 from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import NORMAL, QueueLock
@@ -26,8 +30,13 @@ from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.engine.native.timed import CLOCK
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import Finalizer, warn_forgotten
+from isthmus.system import reading
+from isthmus.system.channel import MAX_DESCRIPTORS, refused_by_the_system
+from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
 from isthmus.system.shield import shielded
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _Result = TypeVar("_Result")
 _SPINS = doorbell.WORKING_SPINS
@@ -39,6 +48,25 @@ _STATUSES = {
     int(Code.MEM_INVALID_SHAPE): "it cannot run on memory that is too small",
 }
 """Status codes of failed executions, as `isthmus.engine.native.kernels.doorbell` returns them."""
+
+
+class LoadSlots(TypedDict, total=False):
+    """Registered memory for the graphs of a binary, by its slot; the accelerator's own for what is left out or None.
+
+    - `scratch`: For the scratch of all graphs; their state is the accelerator's own.
+    - `weights`: For their constants.
+    """
+
+    scratch: int | None
+    weights: int | None
+
+
+class SegmentPlace(NamedTuple):
+    """A segment in registered memory: its slot, the offset there, and its bytes."""
+
+    slot: int
+    offset: int
+    nbytes: int
 
 
 class Queue:
@@ -58,6 +86,8 @@ class Queue:
         self._number = 0
         # A control call that was interrupted: the accelerator may not have answered it yet.
         self._unsettled: Request | None = None
+        # The thread whose calls are made under the lock of an execution.
+        self._held_by = 0
         # The name of the target of each graph, by its number.
         self._targets: dict[int, str] = {}
         if not accelerator.alive:
@@ -80,6 +110,8 @@ class Queue:
 
     def under_lock(self, do: Callable[[], _Result], seconds: float | None = None) -> _Result:
         """Call a function, other than an execution, under this queue's lock."""
+        if self._held_by == threading.get_ident():
+            return do()
         lock = self.lock()
         try:
             try:
@@ -89,10 +121,21 @@ class Queue:
                 return do()
             finally:
                 lock.release()
-        except BaseException:
+        finally:
             # An interrupt may have come before the lock was released. Releasing it again is harmless.
             lock.release()
-            raise
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let calls of this thread be made under the lock that an execution of another thread, or its own, holds.
+
+        That execution waits for them. So a thread that a signal handler does not reach can load graphs for it.
+        """
+        self._held_by = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._held_by = 0
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
@@ -106,22 +149,13 @@ class Queue:
     ) -> None:
         """Run a graph once on registered memory; the caller holds this queue's lock.
 
-        Parameters
-        ----------
-        graph
-            The graph's number in the accelerator.
-        slots
-            The memory of each input, then each output. The same list object is taken to mean the same slots.
-        seconds
-            The time limit. By default the accelerator's deadline for executions.
-        copies_in, copies_out
-            Copies before and after the run.
+        - `graph`: The graph's number in the accelerator.
+        - `slots`: The memory of each input, then each output. The same list object is taken to mean the same slots.
+        - `seconds`: The time limit. By default the accelerator's deadline for executions.
+        - `copies_in`, `copies_out`: Copies before and after the run.
 
-        Raises
-        ------
-        QnnError
-            GRAPH_TIMED_OUT if it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is no
-            longer registered, COMMON_SYSTEM_COMMUNICATION if the accelerator has ended.
+        Raises GRAPH_TIMED_OUT if it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is
+        no longer registered, COMMON_SYSTEM_COMMUNICATION if the accelerator has ended.
         """
         last = self._last_request
         if last is None or last[0] != graph or last[1] is not slots:
@@ -216,7 +250,7 @@ class Queue:
             while self._response.value != number and self._connection.alive and patience.left() > 0:
                 page.wait(number)
         finally:
-            # Also if another interrupt ends the wait.
+            # Reached also if another interrupt ends the wait.
             if self._response.value != number and self._connection.alive:
                 self.accelerator.kill("an execution that was aborted did not end")
 
@@ -230,10 +264,20 @@ class Queue:
 
     # -- graphs --------------------------------------------------------------------------------------------------------
 
-    def load(self, binary: ContextBinary, pools: tuple[int, int] | None = None) -> dict[str, int]:
+    def load(
+        self,
+        binary: ContextBinary,
+        pools: tuple[int, int] | None = None,
+        apart: Mapping[str, np.ndarray] | None = None,
+        places: Mapping[str, SegmentPlace] | None = None,
+        **slots: Unpack[LoadSlots],
+    ) -> dict[str, int]:
         """Load the graphs of a binary and return the numbers to run them by.
 
-        `pools` are registered memory for scratch and state of its only graph; by default the accelerator's own.
+        - `pools`: Registered memory for scratch and state of its only graph; by default the accelerator's own.
+        - `apart`: The segments by name that the graphs share with others of this queue. What the accelerator has
+          already is not sent again.
+        - `places`: Where segments are that are in registered memory already; the others are sent.
         """
         programs = binary.contents.programs
         for name, program in programs.items():
@@ -249,15 +293,47 @@ class Queue:
                 rule = f"has {len(program.info.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
             self.accelerator.provide((*program.kernels, *SERVING), target)
-        load = lambda: self._control("load", [binary.fd], "unload", queue=self._id, pools=pools)  # noqa: E731
+
+        def load() -> dict[str, Any]:
+            self._send_segments(apart or {}, places or {})
+            return self._control("load", [binary.fd], "unload", queue=self._id, pools=pools, **slots)
+
         numbers = dict(zip(programs, self.under_lock(load)["graphs"], strict=True))
         self._targets.update((numbers[name], program.target) for name, program in programs.items())
         return numbers
+
+    def _send_segments(self, segments: Mapping[str, np.ndarray], places: Mapping[str, SegmentPlace]) -> None:
+        """Send the segments that the accelerator lacks, each in sealed memory that is freed with its last graph.
+
+        Those that have a place are not sent: the accelerator finds them there.
+        """
+        if not segments:
+            return
+        absent = self._control("absent", queue=self._id, names=list(segments))["names"]
+        placed = [name for name in absent if name in places]
+        if placed:
+            self._control("place", queue=self._id, names=placed, places=[list(places[name]) for name in placed])
+        lacking = [name for name in absent if name not in places]
+        for first in range(0, len(lacking), MAX_DESCRIPTORS):
+            names = lacking[first : first + MAX_DESCRIPTORS]
+            with ExitStack() as opened:
+                files = [opened.enter_context(_sealed(segments[name])) for name in names]
+                self._control("segments", [file.fileno() for file in files], queue=self._id, names=names)
 
     def unload(self, graph: int) -> None:
         """Unload a graph, after a running execution. The scratch that graphs share stays as large as it is."""
         self.under_lock(lambda: self._control("unload", graphs=[graph]))
         self._targets.pop(graph, None)
+
+    def save_state(self, graph: int, nbytes: int) -> FileDescriptor:
+        """Return memory with a graph's state of so many bytes, for `restore_state`; after a running execution."""
+        state = _room(nbytes)
+        self.under_lock(lambda: self._control("state", [state.fileno()], graph=graph, restore=False))
+        return state
+
+    def restore_state(self, graph: int, state: FileDescriptor) -> None:
+        """Give a graph a state that was saved."""
+        self.under_lock(lambda: self._control("state", [state.fileno()], graph=graph, restore=True))
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Make a graph use other scratch memory; the caller holds this queue's lock."""
@@ -267,7 +343,7 @@ class Queue:
         """Write the initial state into a graph's state memory; the caller holds this queue's lock."""
         self._control("reset", graph=graph)
 
-    def timed(
+    def execute_timed(
         self,
         graph: int,
         slots: Sequence[int],
@@ -356,7 +432,7 @@ class Queue:
                 self._open, self._last_request = False, None
                 self.accelerator.call("close", queue=self._id, seconds=seconds)
         except QnnError as problem:
-            # If the process is gone, nothing is left to close; and an earlier attempt may have been interrupted late.
+            # Nothing is left to close: the process is gone, or an interrupted earlier attempt has closed the queue.
             if problem.code not in (Code.COMMON_SYSTEM_COMMUNICATION, Code.CONTEXT_INVALID_HANDLE):
                 raise
 
@@ -384,6 +460,24 @@ class Queue:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _sealed(segment: np.ndarray) -> FileDescriptor:
+    """Return a descriptor of sealed memory with a segment."""
+    try:
+        return reading.write_sealed("isthmus-weights", lambda file: file.write(segment.data))
+    except OSError as problem:
+        raise refused_by_the_system(problem, "weights", "they cannot be kept in memory") from None
+
+
+def _room(nbytes: int) -> FileDescriptor:
+    """Return a descriptor of memory for a graph's state."""
+    try:
+        own = own_fd(os.memfd_create, "isthmus-state", os.MFD_CLOEXEC)
+        os.ftruncate(own.fileno(), nbytes)
+    except OSError as problem:
+        raise refused_by_the_system(problem, "state of a graph", "it cannot be kept in memory") from None
+    return own
 
 
 def _reclaim(connection: Connection, queue: int) -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Slots
-from isthmus.backends.accelerator.queue import Queue
+from isthmus.backends.accelerator.queue import LoadSlots, Queue, SegmentPlace
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.backends.seam.driver import Timings
 from isthmus.engine.native.program import Program
+from isthmus.engine.native.serialization import segment_name
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window
 from isthmus.memory.shareable import mapping_of
 from isthmus.system.shield import shielded
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Result = TypeVar("_Result")
 MAKER = "accelerator"
 """The backend named in a binary that goes straight to the accelerator and into no file."""
 _Shared = tuple[int, int, int]
@@ -26,15 +34,10 @@ _Shared = tuple[int, int, int]
 class RemoteIo:
     """Memory for every input and output of a graph, in the accelerator's terms.
 
-    Parameters
-    ----------
-    tensors, inputs
-        The inputs, then the outputs, and the number of inputs.
-    windows
-        The client's memory for them.
-    known
-        Slots of the memory that the accelerator can see, by the index of the tensor. It is used in place; the rest is
-        copied through `staging`, before and after an execution (`copies_in`, `copies_out`).
+    - `tensors`, `inputs`: The inputs, then the outputs, and the number of inputs.
+    - `windows`: The client's memory for them.
+    - `visible`: Slots of the memory that the accelerator can see, by the index of the tensor. It is used in place; the
+      rest is copied through `staging`, before and after an execution (`copies_in`, `copies_out`).
     """
 
     def __init__(
@@ -42,12 +45,12 @@ class RemoteIo:
         tensors: Sequence[TensorInfo],
         inputs: int,
         windows: Sequence[Window],
-        known: Mapping[int, int],
+        visible: Mapping[int, int],
         staging: SharedStaging,
     ) -> None:
-        copied = [index for index in range(len(tensors)) if index not in known]
+        copied = [index for index in range(len(tensors)) if index not in visible]
         staging.reserve(tensors, copied)
-        self.slots = [known[index] if index in known else staging[index][1] for index in range(len(tensors))]
+        self.slots = [visible[index] if index in visible else staging[index][1] for index in range(len(tensors))]
         moves = [(index, staging[index][0], windows[index].address, tensors[index].nbytes) for index in copied]
         self.copies_in = [(staged, client, nbytes) for index, staged, client, nbytes in moves if index < inputs]
         self.copies_out = [(client, staged, nbytes) for index, staged, client, nbytes in moves if index >= inputs]
@@ -81,8 +84,8 @@ class RemoteExecutor:
         ]
         self._scratch, self._state = (self._register(pool) for pool in pools)
         try:
-            with ContextBinary(to_bytes([program], MAKER), verify=False) as binary:
-                self._number = queue.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
+            own = _number(self._scratch), _number(self._state)
+            self._number = load_programs(queue, [program], True, own)[program.name]
         except Exception:
             self.close()
             raise
@@ -99,7 +102,7 @@ class RemoteExecutor:
         try:
             self._queue.under_lock(rebind)
         finally:
-            # The old memory after a success, the new one after a failure.
+            # After a success the old memory is deregistered, after a failure the new one.
             self._queue.accelerator.deregister(replaced if self._scratch is scratch else scratch)
 
     def bound(self, windows: Sequence[Window], copied: Collection[int] = ()) -> RemoteIo:
@@ -133,24 +136,21 @@ class RemoteExecutor:
 
     def run(self, seconds: float | None = None) -> None:
         """Run once, within a time limit."""
-        io = self._io
-        assert io is not None
-        try:
-            with self._lock:
-                self._queue.execute(self._number, io.slots, seconds, io.copies_in, io.copies_out)
-        except BaseException:
-            # An interrupt may have come before the lock was released.
-            self._lock.release()
-            raise
+        self._run_by(self._queue.execute, seconds)
 
     def run_timed(self, seconds: float | None = None) -> Timings:
         """Run once, within a time limit, and return the time of each step."""
+        return self._run_by(self._queue.execute_timed, seconds)
+
+    def _run_by(self, execute: Callable[..., _Result], seconds: float | None) -> _Result:
+        """Run once by a method of the queue, under the queue's lock."""
         io = self._io
         assert io is not None
         try:
             with self._lock:
-                return self._queue.timed(self._number, io.slots, seconds, io.copies_in, io.copies_out)
+                return execute(self._number, io.slots, seconds, io.copies_in, io.copies_out)
         except BaseException:
+            # An interrupt may have come before the lock was released.
             self._lock.release()
             raise
 
@@ -174,8 +174,52 @@ class RemoteExecutor:
         return self._queue.accelerator.register([] if pool is None else [pool])
 
 
+def load_programs(
+    queue: Queue,
+    programs: Sequence[Program],
+    shares: bool,
+    pools: tuple[int, int] | None = None,
+    **slots: Unpack[LoadSlots],
+) -> dict[str, int]:
+    """Load programs into a queue and return the numbers to run them by.
+
+    - `shares`: Whether graphs of the queue that were loaded so use equal segments together, also those loaded before.
+    - `pools`, `slots`: As for `Queue.load`.
+    """
+    # What goes into the client's memory is sent apart, so that nothing of it stays elsewhere.
+    is_apart = shares or slots.get("weights") is not None
+    apart = _segments(programs) if is_apart else {}
+    content = to_bytes(programs, MAKER, shares=shares, apart=is_apart)
+    with ContextBinary(content, verify=False, apart=apart) as binary:
+        return queue.load(binary, pools, apart, **slots)
+
+
+def load_placed(
+    queue: Queue,
+    programs: Sequence[Program],
+    place: Callable[[Mapping[str, np.ndarray]], Mapping[str, SegmentPlace]],
+    scratch: int | None = None,
+) -> dict[str, int]:
+    """Load programs whose segments are in memory that is registered already; equal ones are there once.
+
+    - `place`: Puts segments by name into that memory, and returns the places of those that it has put there. The others
+      are sent.
+    - `scratch`: As for `Queue.load`.
+    """
+    apart = _segments(programs)
+    places = place(apart)
+    content = to_bytes(programs, MAKER, apart=True)
+    with ContextBinary(content, verify=False, apart=apart) as binary:
+        return queue.load(binary, None, apart, places, scratch=scratch)
+
+
+def _segments(programs: Sequence[Program]) -> dict[str, np.ndarray]:
+    """Return the segments of programs by their names."""
+    return {segment_name(segment): segment for program in programs for segment in program.segments}
+
+
 def _number(slots: Slots) -> int:
-    """Return the slot of a pool as a call names it."""
+    """Return the slot of a pool, or `NOTHING` if there is no pool, as calls to the accelerator name it."""
     return slots[0] if slots else NOTHING
 
 

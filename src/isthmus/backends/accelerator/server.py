@@ -7,12 +7,13 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
-from isthmus.backends.accelerator.memory import ENTRY, Quiet, SharedMemory
+from isthmus.backends.accelerator.memory import ENTRY, PLACE, Quiet, SharedMemory, paged
 from isthmus.backends.seam import program_binary
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
@@ -43,6 +44,8 @@ class _Graph:
     sizes: np.ndarray
     # None if the client provides state and scratch.
     state: Buffer | None
+    # Whether its scratch is that of its queue.
+    is_in_queue: bool
     # What executes it while its steps are timed.
     timed: TimedExecutor | None = None
 
@@ -57,6 +60,9 @@ class _Queue:
     # Words in which native code records `entered` and `left`.
     block: np.ndarray = field(default_factory=lambda: np.zeros(doorbell.QUEUE_BYTES // 8, np.int64))
     graphs: list[_Graph] = field(default_factory=list)
+    # The segments that its graphs use, by name, and those that the next graphs to be loaded will use.
+    segments: WeakValueDictionary[str, np.ndarray] = field(default_factory=WeakValueDictionary)
+    arrived: list[np.ndarray] = field(default_factory=list)
     thread: threading.Thread | None = None
 
     @property
@@ -78,7 +84,7 @@ class _Service:
         self.serve, self.end = (ENTRY(code[f"doorbell:{name}"]) for name in ("serve", "end"))
         self.memory = SharedMemory(code["doorbell:publish"], quiet)
         self.rows = np.zeros((MAX_GRAPHS, doorbell.GRAPH_ROW // 8), np.int64)
-        # The addresses of all of these, for native code.
+        # The addresses of the code that runs graphs and of the tables, and the sizes of these, for native code.
         self.block = np.zeros(doorbell.SERVICE_BYTES // 8, np.int64)
         for word, value in (
             (doorbell.RUN, code["executor:run"]),
@@ -102,6 +108,8 @@ class AcceleratorServer:
         self._free_numbers = list(range(MAX_GRAPHS - 1, -1, -1))
         self._queues: dict[int, _Queue] = {}
         self._next_queue = 0
+        # The programs and segments that are mapped.
+        self._contents: WeakSet[mmap.mmap] = WeakSet()
         loader.use_only_what_is_given()
 
     def run(self) -> None:
@@ -210,39 +218,78 @@ class AcceleratorServer:
         self._queues[self._next_queue] = queue
         return {"queue": self._next_queue}
 
-    def do_load(self, fds: Sequence[int], queue: int, pools: list[int] | None = None) -> dict[str, Any]:
+    def do_absent(self, fds: Sequence[int], queue: int, names: list[str]) -> dict[str, Any]:
+        """Return those of the named segments that no graph of a queue uses; the others stay until graphs are loaded."""
+        target_queue = self._queue(queue)
+        target_queue.arrived = [segment for name in names if (segment := target_queue.segments.get(name)) is not None]
+        return {"names": [name for name in names if name not in target_queue.segments]}
+
+    def do_segments(self, fds: Sequence[int], queue: int, names: list[str]) -> None:
+        """Map segments, each a file, that graphs of a queue may share; they are unmapped with the last such graph."""
+        target_queue = self._queue(queue)
+        for fd, name in zip(fds, names, strict=True):
+            segment = np.frombuffer(self._content(fd), np.uint8)
+            target_queue.segments[name] = segment
+            target_queue.arrived.append(segment)
+
+    def do_place(self, fds: Sequence[int], queue: int, names: list[str], places: list[list[int]]) -> None:
+        """Take segments that graphs of a queue may share from registered memory, which they keep mapped."""
+        target_queue = self._queue(queue)
+        for name, (slot, offset, nbytes) in zip(names, places, strict=True):
+            segment = self._service.memory.part(slot, offset, nbytes)
+            target_queue.segments[name] = segment
+            target_queue.arrived.append(segment)
+
+    def do_load(
+        self,
+        fds: Sequence[int],
+        queue: int,
+        pools: list[int] | None = None,
+        scratch: int | None = None,
+        weights: int | None = None,
+    ) -> dict[str, Any]:
         """Load a binary into a queue and return the numbers of its graphs, in order.
 
         `pools` are the slots of the client's own scratch and state memory, for the only graph. By default graphs share
-        the queue's scratch, and each has its own state.
+        the queue's scratch, or the memory of the slot `scratch`, and each has its own state. Constants are copied into
+        the memory of the slot `weights`, if there is one.
         """
         target_queue = self._queue(queue)
+        # If no graph is loaded, nothing else keeps what was sent for it.
+        arrived, target_queue.arrived = target_queue.arrived, []
         # Sealed contents were checked by the client; others may have changed since and are checked here, in a copy.
-        graphs = program_binary.read_programs(_immutable(fds[0]), verify=not program_binary.is_sealed(fds[0]))
+        verify = not program_binary.is_sealed(fds[0])
+        graphs = program_binary.read_programs(self._content(fds[0]), verify, target_queue.segments)
+        if weights is not None:
+            graphs = _with_constants_in(self._service.memory.array(weights), graphs)
+        del arrived
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
-        nbytes = 0 if pools else max((program.scratch_bytes for program in graphs.values()), default=0)
-        scratch = target_queue.scratch
-        if scratch.nbytes < nbytes:
-            scratch = host(nbytes, program_binary.FORMAT.alignment)
+        is_in_queue = not pools and scratch is None
+        nbytes = max((program.scratch_bytes for program in graphs.values()), default=0) if is_in_queue else 0
+        common = target_queue.scratch
+        if common.nbytes < nbytes:
+            common = host(nbytes, program_binary.FORMAT.alignment)
+        window = common.window() if scratch is None else self._service.memory.window(scratch)
         loaded: list[_Graph] = []
         try:
             for program in graphs.values():
-                loaded.append(self._new_graph(program, scratch.window(), pools))
+                loaded.append(self._new_graph(program, window, pools, is_in_queue))
         except Exception:
             for incomplete in loaded:
                 self._forget(incomplete)
             raise
-        target_queue.scratch = scratch
+        target_queue.scratch = common
         for older in target_queue.graphs:
-            # The others have their own scratch.
-            if older.state is not None:
-                older.executor.bind_scratch(scratch.window())
+            if older.is_in_queue:
+                older.executor.bind_scratch(common.window())
         target_queue.graphs += loaded
         return {"graphs": [graph.number for graph in loaded]}
 
-    def _new_graph(self, program: Program, scratch: Window | None, pools: list[int] | None) -> _Graph:
-        """Load one graph: bind its program to memory, and add it to the table of graphs. `pools` as for `_load`."""
+    def _new_graph(
+        self, program: Program, scratch: Window | None, pools: list[int] | None, is_in_queue: bool
+    ) -> _Graph:
+        """Load one graph: bind its program to memory, and add it to the table of graphs. `pools` as for `do_load`."""
         state = None if pools else host(program.state_bytes, program.alignment)
         if pools:
             scratch = self._service.memory.window(pools[0])
@@ -251,7 +298,7 @@ class AcceleratorServer:
         # Inputs and outputs are bound by each request.
         executor = Executor(program, scratch, persistent, [None] * len(sizes))
         executor.reset()
-        loaded = _Graph(self._free_numbers.pop(), executor, sizes, state)
+        loaded = _Graph(self._free_numbers.pop(), executor, sizes, state, is_in_queue)
         self._graphs[loaded.number] = loaded
         self._service.rows[loaded.number] = executor.control, program.threads, len(sizes), sizes.ctypes.data
         return loaded
@@ -265,8 +312,10 @@ class AcceleratorServer:
         graph.executor.close()
 
     def do_unload(self, fds: Sequence[int], graphs: list[int]) -> None:
-        """Unload graphs that are not being executed."""
+        """Unload graphs that are not being executed; those that are unloaded already are passed over."""
         for number in graphs:
+            if number not in self._graphs:
+                continue
             graph = self._graph(number)
             for queue in self._queues.values():
                 if graph in queue.graphs:
@@ -276,6 +325,17 @@ class AcceleratorServer:
     def do_reset(self, fds: Sequence[int], graph: int) -> None:
         """Write the initial state into a graph's state memory."""
         self._graph(graph).executor.reset()
+
+    def do_state(self, fds: Sequence[int], graph: int, restore: bool) -> None:
+        """Write a graph's state into a file, or restore it from there; its state is the accelerator's own."""
+        state = self._graph(graph).state
+        if state is None or not state.nbytes:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"graph {graph} of the accelerator", "it has no state here")
+        with mmap.mmap(fds[0], state.nbytes) as file:
+            if restore:
+                state.array[:] = np.frombuffer(file[:], np.uint8)
+            else:
+                file[:] = state.array.tobytes()
 
     def do_rebind(self, fds: Sequence[int], graph: int, scratch: int) -> None:
         """Make a graph use the scratch memory at another slot."""
@@ -292,8 +352,8 @@ class AcceleratorServer:
     def do_times(self, fds: Sequence[int], graph: int) -> dict[str, Any]:
         """Stop timing a graph's executions.
 
-        Returns the label of each step and its microseconds ("times"), and for each turn of a step its number there with
-        begin and end in nanoseconds ("spans").
+        Returns the label of each step and its microseconds ("times"); and for each run of a step its index in "times",
+        with begin and end in nanoseconds ("spans").
         """
         timed = self._graph(graph)
         times = [] if timed.timed is None else timed.timed.times()
@@ -324,9 +384,30 @@ class AcceleratorServer:
         self._service.memory.release()
 
     def do_counts(self, fds: Sequence[int]) -> dict[str, Any]:
-        """Report the number of queues, graphs and registered windows."""
-        memory = 0 if self._started_service is None else len(self._started_service.memory)
-        return {"queues": len(self._queues), "graphs": len(self._graphs), "memory": memory}
+        """Report the number of queues, graphs and registered windows, and the bytes that are mapped for all of them."""
+        counts = {"queues": len(self._queues), "graphs": len(self._graphs)}
+        if self._started_service is None:
+            return {**counts, "memory": 0, "mapped_bytes": 0}
+        memory = self._service.memory
+        pools = [queue.scratch for queue in self._queues.values()]
+        pools += [graph.state for graph in self._graphs.values() if graph.state is not None]
+        own = (
+            self._service.rows.nbytes
+            + sum(paged(len(content)) for content in self._contents)
+            + sum(pool.nbytes for pool in pools)
+        )
+        return {**counts, "memory": len(memory), "mapped_bytes": memory.mapped_bytes + own}
+
+    def _content(self, fd: int) -> mmap.mmap | memoryview:
+        """Return a descriptor's contents as `_immutable` does, and count what is mapped."""
+        content = _immutable(fd)
+        if isinstance(content, mmap.mmap):
+            self._contents.add(content)
+        return content
+
+    def do_loaded(self, fds: Sequence[int]) -> dict[str, Any]:
+        """Report the names of all loaded graphs."""
+        return {"names": [graph.executor.program.name for graph in self._graphs.values()]}
 
     def _queue(self, number: int) -> _Queue:
         """Return the queue with a number, or refuse it."""
@@ -339,6 +420,29 @@ class AcceleratorServer:
         if number not in self._graphs:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {number} of the accelerator", "unknown graph")
         return self._graphs[number]
+
+
+def _with_constants_in(memory: np.ndarray, programs: dict[str, Program]) -> dict[str, Program]:
+    """Copy the constants of programs into memory, those that they share once; return the programs with these."""
+    copies: dict[tuple[int, int], np.ndarray] = {}
+    free = memory
+
+    def copy(array: np.ndarray) -> np.ndarray:
+        nonlocal free
+        key = array.ctypes.data, array.nbytes
+        if key not in copies:
+            if array.nbytes > free.nbytes:
+                rule = f"{memory.nbytes} bytes do not hold the constants"
+                raise QnnError(Code.MEM_INVALID_SHAPE, "weights buffer", rule)
+            copies[key] = free[: array.nbytes]
+            copies[key][...] = array
+            free = free[-(-array.nbytes // PLACE) * PLACE :]
+        return copies[key]
+
+    return {
+        name: replace(program, constants=copy(program.constants), segments=tuple(map(copy, program.segments)))
+        for name, program in programs.items()
+    }
 
 
 def _refusal(problem: Exception) -> QnnError:

@@ -40,7 +40,7 @@ class SharedStaging:
         windows = [(buffer.fd, offset, tensors[index].nbytes) for index, offset in zip(missing, offsets, strict=True)]
         try:
             slots = self.accelerator.register(windows)
-        except BaseException:
+        except Exception:
             buffer.close()
             raise
         self._buffers.append(buffer)

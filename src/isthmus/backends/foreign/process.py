@@ -31,20 +31,12 @@ _Process = TypeVar("_Process", bound="LibraryProcess")
 class LibraryProcess:
     """A running process for a library; a context manager.
 
-    Parameters
-    ----------
-    what
-        The library, for messages.
-    module
-        The module that the process runs: `isthmus.backends.foreign.serving.serve` with a server of its own.
-    seconds
-        How long a call may take.
-    passed
-        Names of variables of the environment that the library needs, besides those that every child gets.
-    hint
-        What to do after the process has ended.
-    max_bytes
-        The size of its largest answer.
+    - `what`: The library, for messages.
+    - `module`: The module that the process runs: `isthmus.backends.foreign.serving.serve` with a server of its own.
+    - `seconds`: How long a call may take.
+    - `passed`: Names of variables of the environment that the library needs, besides those that every child gets.
+    - `hint`: What to do after the process has ended.
+    - `max_bytes`: The size of its largest answer.
     """
 
     @shielded(release=lambda process: process.close())
@@ -112,17 +104,10 @@ class LibraryProcess:
 
         The process is killed if the caller is interrupted or the time is over: nothing else ends a call of the library.
 
-        Parameters
-        ----------
-        seconds
-            The time limit. By default that of the process.
-        tolerate
-            Return an answer with the library's error ("code", "function", "log") instead of raising it.
+        - `seconds`: The time limit. By default that of the process.
+        - `tolerate`: Return an answer with the library's error ("code", "function", "log") instead of raising it.
 
-        Raises
-        ------
-        QnnError
-            The library's own code if it refuses; COMMON_SYSTEM_COMMUNICATION if it ends its process.
+        Raises `QnnError`: the library's own code if it refuses; COMMON_SYSTEM_COMMUNICATION if it ends its process.
         """
         message = Message({"call": name, **arguments}, sections or {}, descriptors)
         answer = self._exchange(message, self._seconds if seconds is None else seconds)
@@ -133,8 +118,8 @@ class LibraryProcess:
     def call_by_number(self, number: int, stop: Callable[[], bool] | None = None) -> Message:
         """Have the process do what a number stands for, as fast as possible, and return its answer.
 
-        An execution is not shielded: the process is killed by an interrupt at any point, and if `stop`, which is asked
-        many times a second, returns that the call is to be given up.
+        Unlike `call`, this is not shielded: an interrupt at any point kills the process. So does `stop`, which is asked
+        many times a second, once it returns true.
         """
         return self._exchange(Message(number=number), self._seconds, stop)
 

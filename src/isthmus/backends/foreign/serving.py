@@ -30,7 +30,7 @@ class CallError(Exception):
 
 
 def enter(stage: mmap.mmap, function: str) -> None:
-    """Write the name of the function that is called next to the page that the parent reads."""
+    """Write the name of the function that is about to be called to the page that the parent reads."""
     text = function.encode("utf-8", "replace")[: len(stage) - 1]
     stage[: len(text) + 1] = text + b"\0"
 
@@ -38,7 +38,7 @@ def enter(stage: mmap.mmap, function: str) -> None:
 def _end_with_parent(end: socket.socket) -> None:
     """End this process when the other side closes its socket; the library may be inside a call for minutes."""
     poll = select.poll()
-    # No event is asked for: only a closed socket wakes it.
+    # No event is asked for: poll still reports a closed socket, and nothing else.
     poll.register(end, 0)
     while True:
         for _, event in poll.poll(_IDLE * 1000):
