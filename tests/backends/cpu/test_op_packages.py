@@ -218,9 +218,7 @@ def test_a_package_that_lies_crashes_or_hangs_is_refused_and_another_registered(
         assert (opened_since(before[0]), backend.get_supported_operations()) == ([], before[1])
 
 
-def test_a_library_that_is_none_a_second_registration_and_another_target_are_refused(
-    backend, library, tmp_path
-) -> None:
+def test_what_is_no_library_a_second_registration_and_another_target_are_refused(backend, library, tmp_path) -> None:
     text = tmp_path / "text.so"
     text.write_text("no library")
     for path, provider, target, code in (
@@ -249,7 +247,7 @@ def test_a_package_for_another_processor_is_refused_with_the_reason(library, nam
     assert caught.value.code is Code.COMMON_NOT_SUPPORTED
 
 
-def test_the_package_says_which_nodes_it_takes(backend) -> None:
+def test_the_package_itself_validates_its_nodes(backend) -> None:
     context = backend.create_context()
     x, y = (Tensor(n, k, FLOAT, (8,)) for n, k in (("x", qnn.TensorType.APP_WRITE), ("y", qnn.TensorType.APP_READ)))
     backend.validate_op_config("node", f"{PACKAGE}::Affine", [x], [y], AFFINE)
@@ -327,7 +325,7 @@ def test_an_interrupt_ends_an_execution_inside_a_package(backend) -> None:
 
 
 @pytest.mark.parametrize(("op", "words"), [("NullImpl", "answers a null pointer"), ("NoFunction", "has no function")])
-def test_an_implementation_that_is_none_is_refused_when_the_graph_is_finalized(backend, op, words) -> None:
+def test_a_null_or_incomplete_implementation_is_refused_when_the_graph_is_finalized(backend, op, words) -> None:
     context = backend.create_context()
     with pytest.raises(QnnError, match=words) as caught:
         in_the_middle(context, op).finalize()

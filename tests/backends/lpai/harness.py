@@ -20,7 +20,7 @@ OUT_OF_SCRATCH = {"lpai_graph": {"prepare": {"exclude_io": True}}}
 
 
 def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> qnn.Graph:
-    """A graph that adds its input to a state, starting from 1, and gives twice the sum."""
+    """A graph that adds its input to a state, starting from 1, and gives twice the sum: inputs of 1 give 4, then 6."""
     graph = context.create_graph(name)
     shape = (1, width)
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, shape)
@@ -38,7 +38,7 @@ def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> 
 
 
 def pools(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Buffer, Buffer]:
-    """Scratch and persistent memory as the graph wants them, not yet set."""
+    """Scratch and persistent memory of the sizes and alignment that the graph needs, not yet set."""
     if backend.get_property(lpai.SHARED_POOLS):
         sizes = [graph.get_property(size) for size in (lpai.SCRATCH_MEM_SIZE, lpai.PERSISTENT_MEM_SIZE)]
         scratch, persistent = (rpcmem.alloc(25, 1, max(nbytes, 128)) for nbytes in sizes)
@@ -51,7 +51,7 @@ def pools(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Buffer, Buffer]:
 
 
 def ddr(buffer: Any) -> lpai.Mem:
-    """A whole buffer as a pool."""
+    """The config value that makes a whole buffer a pool in DDR."""
     return lpai.Mem(lpai.MemType.DDR, buffer.nbytes, buffer)
 
 
@@ -74,7 +74,7 @@ def running(config: Any = None, log: Any = None) -> Iterator[qnn.Graph]:
 
 
 def count(graph: qnn.Graph, value: float) -> float:
-    """Feed a number through the graph's own IO memory."""
+    """Execute on a number in the graph's own IO memory, and return the result, which all elements must have."""
     graph.inputs["x"][...] = value
     graph.execute()
     result = graph.outputs["y"]

@@ -57,7 +57,7 @@ def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm) -> Non
 
 
 @pytest.mark.parametrize(("name", "room"), [("default", 0), ("page", 1 << 16)])
-def test_shared_memory_has_room_for_its_alignment_only_where_a_page_has_not(name, room, monkeypatch) -> None:
+def test_shared_memory_has_extra_room_only_for_an_alignment_above_the_page_size(name, room, monkeypatch) -> None:
     asked, share = [], rpcmem.share
     monkeypatch.setattr(rpcmem, "share", lambda nbytes: asked.append(nbytes) or share(nbytes))
     with qnn.Backend("lpai", CONFIGS[name]) as backend:
@@ -70,7 +70,7 @@ def test_shared_memory_has_room_for_its_alignment_only_where_a_page_has_not(name
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_all_of_it_ends_with_the_context(name, fresh_tcm) -> None:
+def test_all_memory_of_a_graph_ends_with_the_context(name, fresh_tcm) -> None:
     with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
         before = held()
         context = backend.create_context()
@@ -85,7 +85,7 @@ def test_all_of_it_ends_with_the_context(name, fresh_tcm) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_closing_it_gives_all_of_it_back_though_somebody_has_the_handles(name, fresh_tcm) -> None:
+def test_closing_memory_frees_it_while_the_graph_and_the_context_are_referenced(name, fresh_tcm) -> None:
     with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
         context = backend.create_context()
         graph = counter(context)
@@ -96,7 +96,7 @@ def test_closing_it_gives_all_of_it_back_though_somebody_has_the_handles(name, f
         assert not graph.alive
 
 
-def test_a_kind_that_lpai_has_not_is_refused() -> None:
+def test_a_kind_of_memory_that_lpai_does_not_have_is_refused() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         with pytest.raises(QnnError, match="backend 'lpai' has 'raw' and 'memhandle'"):

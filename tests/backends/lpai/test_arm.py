@@ -37,7 +37,7 @@ def test_state_lies_in_the_clients_persistent_memory(backend, graph) -> None:
     assert (persistent.view(np.float32, (1, WIDTH)) == 2).all()
     persistent.view(np.float32, (1, WIDTH))[:] = 10
     scratch.array[:] = 0xAA
-    assert count(graph, 1) == 22
+    assert count(graph, 1) == 22  # twice the sum of the state, which the client set to 10, and the input
     graph.reset()
     assert count(graph, 1) == 4
     assert graph.stats.copied_bytes == 0, "inputs and outputs lie in shared scratch"
@@ -172,7 +172,7 @@ def test_shared_memory_cannot_be_aligned_beyond_a_page() -> None:
 
 @pytest.fixture
 def silent():
-    """A graph whose execution has begun in another thread and does not end, and what that is answered."""
+    """A graph that another thread executes without end, and a list for the code that the execution is refused with."""
     with qnn.Backend("lpai", ARM) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)

@@ -61,7 +61,7 @@ def test_a_binary_runs_from_tcm(binary, fresh_tcm) -> None:
     assert pool.allocations == 0
 
 
-def test_io_that_was_planned_out_stays_out() -> None:
+def test_io_that_was_excluded_from_scratch_stays_excluded_in_a_restored_graph() -> None:
     with qnn.Backend("lpai", {"lpai_graph": {"prepare": {"exclude_io": True}}}) as backend:
         context = backend.create_context()
         ready(backend, counter(context))
@@ -94,7 +94,7 @@ def test_a_binary_for_stricter_alignment_is_refused(binary) -> None:
 
 
 def test_an_output_over_the_work_space_of_an_instruction_is_refused() -> None:
-    """A convolution keeps addresses there: what it writes over them it would go on with."""
+    """A convolution keeps addresses in its work space: an output there would overwrite them while it runs."""
     with qnn.Backend("lpai") as backend:
         context = backend.create_context()
         graph = context.create_graph("g")

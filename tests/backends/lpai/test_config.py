@@ -52,14 +52,14 @@ def test_a_dictionary_serves_as_well_as_a_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("config", [None, {}, [], {"lpai_graph": {}}])
-def test_what_is_not_said_has_its_default(config) -> None:
+def test_a_key_that_is_left_out_has_its_default(config) -> None:
     found = read(config, Log())
     assert (found.target_env, found.mem_type) == ("x86", lpai.MemType.DDR)
     assert found.performance == lpai.PerfCfg(1, 10, lpai.ClientType.REAL_TIME)
     assert not found.prepare.exclude_io
 
 
-def test_of_several_the_last_has_the_last_word(tmp_path) -> None:
+def test_of_several_configurations_the_last_decides(tmp_path) -> None:
     path = write(tmp_path / "a.conf", FULL)
     config = read([path, {"lpai_backend": {"target_env": "arm"}}], Log())
     assert (config.target_env, config.hw_ver) == ("arm", "v5")

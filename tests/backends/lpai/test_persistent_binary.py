@@ -1,9 +1,8 @@
 """A context binary that its client keeps is used where it is; any other is copied once."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from support.processes import context_copies
 
 from backends.lpai.harness import ready
 from isthmus import Code, QnnError, memory, qnn
@@ -11,7 +10,9 @@ from isthmus.graph import DataType, TensorType
 from isthmus.qnn import LogLevel, lpai
 
 KEPT = {"context_configs": {"is_persistent_binary": True}}
-WEIGHTS = np.arange(1000, 1064, dtype=np.float32).reshape(1, 64)
+FIRST = 100_001
+WEIGHTS = np.arange(FIRST, FIRST + 64, dtype=np.float32).reshape(1, 64)
+"""Numbers that need 32 bits: a binary has others in 16."""
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +30,14 @@ def content() -> bytes:
 
 @pytest.fixture
 def binary(content: bytes) -> np.ndarray:
-    """The same in memory of a client's."""
+    """The context binary in memory of a client."""
     held = memory.host(len(content), 64).array
     held[:] = np.frombuffer(content, np.uint8)
     return held
 
 
 def weights_in(binary: np.ndarray) -> np.ndarray:
-    """Where a binary has the weights; the first one may have changed."""
+    """The weights in the bytes of a binary; they are found even if the first of them was changed."""
     start = binary.tobytes().index(WEIGHTS[:, 1:].tobytes()) - 4
     return binary[start : start + WEIGHTS.nbytes].view(np.float32)
 
@@ -52,29 +53,26 @@ def result(backend: qnn.Backend, context: qnn.Context) -> float:
 
 @pytest.mark.parametrize("config", [KEPT, None])
 def test_a_binary_that_its_client_keeps_is_not_copied(binary, config) -> None:
-    def copies():
-        return Path("/proc/self/maps").read_text().count("isthmus-context")
-
-    before = copies()
+    before = context_copies()
     with qnn.Backend("lpai", config) as backend:
         assert backend.get_property(lpai.REQUIRE_PERSISTENT_BINARY) is (config is KEPT)
         context = backend.create_context_from_binary(binary.data)
-        assert copies() - before == (0 if config is KEPT else 1)
-        assert result(backend, context) == 1000
+        assert len(context_copies() - before) == (0 if config is KEPT else 1)
+        assert result(backend, context) == FIRST
         weights_in(binary)[0] = 7
         read_again = weights_in(np.frombuffer(context.get_binary(), np.uint8))
-        assert read_again[0] == (7 if config is KEPT else 1000)
+        assert read_again[0] == (7 if config is KEPT else FIRST)
 
 
 def test_a_kept_binary_is_checked_as_any_other(binary) -> None:
     with qnn.Backend("lpai", KEPT) as backend:
         weights_in(binary)[0] = 7
-        with pytest.raises(QnnError, match="checksum is wrong") as refusal:
+        with pytest.raises(QnnError, match="checksum of its arrays is wrong") as refusal:
             backend.create_context_from_binary(binary.data)
         assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_what_cannot_be_used_where_it_is_is_copied_and_said(content, tmp_path) -> None:
+def test_a_file_or_misaligned_memory_is_copied_and_that_is_logged(content, tmp_path) -> None:
     heard = []
     file = tmp_path / "plus.serialized.bin"
     file.write_bytes(content)
@@ -85,7 +83,7 @@ def test_what_cannot_be_used_where_it_is_is_copied_and_said(content, tmp_path) -
             context = backend.create_context_from_binary(source)
             file.write_bytes(bytes(len(content)))
             askew[:] = 0
-            assert result(backend, context) == 1000
+            assert result(backend, context) == FIRST
             file.write_bytes(content)
             askew[:] = np.frombuffer(content, np.uint8)
     reason = "it is a file, or memory that does not start at a multiple of 64"

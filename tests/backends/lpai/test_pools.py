@@ -29,11 +29,11 @@ def refused(code, match):
 
 
 def finish(graph, scratch, persistent):
-    """The right thing after all: it must work as if nothing had been refused."""
+    """Set both pools rightly after a refusal: the graph must work as if nothing had been refused."""
     graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
     graph.set_config(lpai.PERSISTENT_MEM, ddr(persistent))
     graph.finalize()
-    assert [count(graph, 1), count(graph, 1)] == [4, 6]
+    assert [count(graph, 1), count(graph, 1)] == [4, 6]  # twice the state, which begins at 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_persistent_memory_given_as_an_array_is_held_too(backend, graph) -> None
         other.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, 256, array))
 
 
-def test_graphs_of_one_context_may_share_scratch_but_not_of_two(backend) -> None:
+def test_graphs_of_one_context_may_share_scratch_and_graphs_of_two_may_not(backend) -> None:
     context = backend.create_context()
     one, two = counter(context, "one"), counter(context, "two")
     scratch, _ = ready(backend, one)
@@ -446,18 +446,19 @@ def test_several_options_are_set_all_or_none(backend, graph) -> None:
                 lpai.PERF_CFG: performance,
                 lpai.SCRATCH_MEM: ddr(scratch),
                 qnn.GraphConfig.PRIORITY: qnn.Priority.HIGH,
+                # Refused: this is the memory that the same call sets as scratch.
                 lpai.PERSISTENT_MEM: lpai.Mem(lpai.MemType.DDR, persistent.nbytes, scratch),
             }
         )
     assert graph.get_property(lpai.PERF_CFG) == lpai.PerfCfg()
     assert graph.get_property(lpai.SCRATCH_MEM) is None
     assert graph.get_property(qnn.GraphConfig.PRIORITY) is qnn.Priority.NORMAL
-    scratch.close()
+    scratch.close()  # would be refused if the failed call still held it
     scratch, _ = pools(backend, graph)
     graph.set_config({lpai.PERF_CFG: performance, lpai.SCRATCH_MEM: ddr(scratch), lpai.PERSISTENT_MEM: ddr(persistent)})
     assert graph.get_property(lpai.SCRATCH_MEM).addr is scratch
     graph.finalize()
-    assert count(graph, 1) == 4
+    assert count(graph, 1) == 4  # twice the sum of the state, 1, and the input
 
 
 def test_a_replacement_that_is_taken_back_leaves_the_first_scratch_in_force(backend, graph) -> None:
@@ -472,7 +473,7 @@ def test_a_replacement_that_is_taken_back_leaves_the_first_scratch_in_force(back
     assert count(graph, 1) == 4
 
 
-def test_options_of_one_call_see_each_other(backend, graph) -> None:
+def test_an_option_is_checked_against_the_other_options_of_the_same_call(backend, graph) -> None:
     inside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
     graph.set_config(lpai.PREPARE, lpai.Prepare(exclude_io=True))
     outside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
@@ -484,7 +485,7 @@ def test_options_of_one_call_see_each_other(backend, graph) -> None:
     assert graph.get_property(lpai.SCRATCH_MEM_SIZE) == outside < inside
 
 
-def test_reset_is_refused_before_finalize_and_takes_nothing(backend, graph) -> None:
+def test_reset_is_refused_before_finalize_and_takes_no_value(backend, graph) -> None:
     with refused(Code.GRAPH_NOT_FINALIZED, "graph 'counter'"):
         graph.set_config(lpai.RESET_STATE, None)
     with refused(Code.GRAPH_INVALID_ARGUMENT, "RESET_STATE takes None"):

@@ -22,10 +22,10 @@ def describe_pools(graph, config=None):
     return lpai_report.describe_pools(graph, read(config, Log()))
 
 
-def dense(width, inputs=1):
-    """Matrix products with `width` x `width` float weights, one for each input."""
+def dense(width, inputs=1, weight=0.1):
+    """Matrix products with `width` x `width` float weights of `weight`, one for each input."""
     graph = Graph("dense")
-    weights = graph.constant("w", np.ones((width, width), np.float32))
+    weights = graph.constant("w", np.full((width, width), weight, np.float32))
     for i in range(inputs):
         x = graph.create_tensor(f"x{i}", TensorType.APP_WRITE, DataType.FLOAT_32, (1, width))
         y = graph.create_tensor(f"y{i}", TensorType.APP_READ, DataType.FLOAT_32, (1, width))
@@ -91,6 +91,12 @@ def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(m
     assert ("mem_type=ddr makes this a remark" in text) is (mem_type is None)
     [limit] = report.to_json()["limits"]
     assert (limit["fits"], limit["applies"]) == (False, not fits)
+
+
+def test_weights_that_take_16_bits_in_a_binary_save_no_more_than_half_of_them() -> None:
+    fit = describe_pools(dense(800, weight=0.5), {"lpai_backend": {"tcm_size": 1 << 20}}).tcm
+    assert fit.binary_bytes < 800 * 800 * 3
+    assert "quantize the weights to 8 bits, which saves about 640,000 bytes" in fit.remedies
 
 
 def test_a_remedy_that_is_the_only_one_is_no_alternative() -> None:

@@ -18,7 +18,7 @@ def buffer():
 
 
 @pytest.mark.parametrize("address", [None, 0])
-def test_no_memory_is_enough_for_no_bytes_and_for_no_more(address) -> None:
+def test_a_null_address_is_a_pool_of_no_bytes_only(address) -> None:
     assert pool_window("scratch", Mem(LpaiMemType.DDR, 0, address), 0, ALIGNMENT) is None
     for size, required in ((8, 0), (0, 8), (8, 8)):
         with pytest.raises(QnnError, match="its address is null"):
@@ -38,7 +38,9 @@ def test_no_memory_is_enough_for_no_bytes_and_for_no_more(address) -> None:
         (LpaiMemType.DDR, 64, 0, 65, "has 64 bytes, 65 are needed"),
     ],
 )
-def test_memory_that_breaks_a_rule_is_refused_by_it(buffer, kind, size, offset, required, sentence) -> None:
+def test_memory_for_a_pool_that_breaks_a_rule_is_refused_with_that_rule(
+    buffer, kind, size, offset, required, sentence
+) -> None:
     with pytest.raises(QnnError, match=sentence):
         pool_window("scratch", Mem(kind, size, buffer.address + offset), required, ALIGNMENT)
 
@@ -69,7 +71,9 @@ def test_a_tensor_takes_the_first_bytes_of_its_buffer(buffer) -> None:
         (0, 101, 100, "neither the tensor's 100 nor a multiple of 8"),
     ],
 )
-def test_a_buffer_that_breaks_a_rule_is_refused_by_it(buffer, offset, size, nbytes, sentence) -> None:
+def test_a_buffer_for_a_tensor_that_breaks_a_rule_is_refused_with_that_rule(
+    buffer, offset, size, nbytes, sentence
+) -> None:
     with pytest.raises(QnnError, match=sentence):
         io_window("x", buffer.window().part(offset, size), nbytes, ALIGNMENT, None)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support import zoo
 from support.interruption import everywhere
+from support.waiting import run_in_threads
 
 from backends.lpai.harness import DIRECT, IN_TCM, count, counter, ddr, pools, ready
 from isthmus import Code, QnnError, memory, qnn
@@ -193,7 +194,7 @@ def picker(context, extra):
 
 
 def needed(extra):
-    """What a picker takes of TCM in all."""
+    """The bytes of TCM that a picker takes for its binary, input and output."""
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = picker(backend.create_context(), extra)
         return padded(len(graph.context.prepare_offline())) + padded(extra) + padded(256)
@@ -395,11 +396,7 @@ def test_of_many_threads_that_finalize_one_graph_one_does(fresh_pool) -> None:
             except QnnError as problem:
                 ends.append(problem.name)
 
-        threads = [threading.Thread(target=finalize) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(lambda _: finalize(), range(4))
         assert sorted(ends) == ["GRAPH_FINALIZED"] * 3 + ["finalized"]
         assert fresh_pool.allocations == 3
         assert count(graph, 1) == 4

@@ -75,8 +75,8 @@ REPORT_FUNCTION = ctypes.CFUNCTYPE(
 )
 """The function that a package reports messages by: a type, a format, and any arguments.
 
-C passes the arguments of a function with ``...`` in the registers in which one with named arguments finds them. Those
-that are not given have any value.
+C passes variable arguments (``...``) in the registers in which a function with named arguments finds them. Registers of
+arguments that are not given have any value.
 """
 PROFILE_FUNCTION = ctypes.CFUNCTYPE(None, c_uint32, c_double)
 

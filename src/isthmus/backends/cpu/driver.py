@@ -1,36 +1,28 @@
 """The CPU backend: a graph prepared for this machine's instruction set and run in the caller's process.
 
 Scratch and state belong to the backend. Inputs and outputs are the client's, at any address, or the backend's own if
-the client brings none. It has no custom options and registers no memory.
+the client brings none. It registers no memory.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION, packaged
+from isthmus.backends.cpu.config import KEYS, CpuConfig, read_config
 from isthmus.backends.cpu.op_package import TARGET, OpPackage, check_name
 from isthmus.backends.cpu.packaged import PackagedExecutor, PackagedGraph
-from isthmus.backends.seam import native, registry
-from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
-from isthmus.backends.seam.driver import (
-    BackendDriver,
-    DeviceDriver,
-    GraphDriver,
-    GraphsContext,
-    Memories,
-    NativeCall,
-    Traffic,
-    check_overlaps,
-    outline,
-)
+from isthmus.backends.seam import driver as seam
+from isthmus.backends.seam import native
+from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes, unshared
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.backends.seam.native import CompiledGraph
 from isthmus.backends.seam.runner import HostRunner, RunnerBinding, RunnerGraphDriver
+from isthmus.backends.seam.shared_segments import SharedSegments
 from isthmus.backends.seam.staging import InputStaging, overwritten, traffic
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.engine.native.program import Program
@@ -41,6 +33,7 @@ from isthmus.graph.operation import Call, Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Buffer, Window, host
+from isthmus.prepare import PlanOptions
 from isthmus.prepare.schedule import Pool
 
 # The capability keys of op packages: registration, validation, implementations.
@@ -49,17 +42,17 @@ _CAPABILITIES = frozenset((105, 402, 403))
 _IO_ALIGNMENT = 64
 
 
-class CpuBackend(BackendDriver):
+class CpuBackend(seam.BackendDriver):
     """The CPU backend, with the op packages that its client has registered."""
 
-    def __init__(self, config: None, log: Log) -> None:
-        self._log = log
+    def __init__(self, config: CpuConfig, log: Log) -> None:
+        self._config, self._log = config, log
         self._packages: dict[str, OpPackage] = {}
         self._package_operations: dict[str, Operation] = {}
         self.definitions = ChainMap(self._package_operations, OPERATIONS)
 
-    def create_context(self, device: DeviceDriver | None = None) -> CpuContext:
-        return CpuContext(self._packages)
+    def create_context(self, device: seam.DeviceDriver | None = None) -> CpuContext:
+        return CpuContext(self._packages, self._config)
 
     def supports(self, call: Call) -> str | None:
         # A package has said itself whether it takes a node.
@@ -86,19 +79,23 @@ class CpuBackend(BackendDriver):
             package.close()
 
 
-class CpuContext(GraphsContext["CpuGraphDriver"]):
+class CpuContext(seam.GraphsContext["CpuGraphDriver"]):
     """A context on the CPU."""
 
-    def __init__(self, packages: Mapping[str, OpPackage]) -> None:
+    def __init__(self, packages: Mapping[str, OpPackage], config: CpuConfig) -> None:
         super().__init__()
-        self._packages = packages
+        self._packages, self._config = packages, config
         self._scratch_owner: CpuGraphDriver | None = None
+        self._segments = SharedSegments()
         native.anticipate_graphs()
 
     def _new_graph(self, graph: Graph) -> CpuGraphDriver:
-        return CpuGraphDriver(graph, packages=self._packages, scratch_owner=self._scratch_owner)
+        driver = CpuGraphDriver(graph, packages=self._packages, scratch_owner=self._scratch_owner)
+        driver.winograd, driver.segments = self._config.winograd, self._segments
+        driver.weight_sharing = self._config.weight_sharing
+        return driver
 
-    def share_scratch(self, graph: GraphDriver) -> None:
+    def share_scratch(self, graph: seam.GraphDriver) -> None:
         assert isinstance(graph, CpuGraphDriver)
         graph.has_own_io = graph.finalized
         self._scratch_owner = graph
@@ -111,7 +108,7 @@ class CpuContext(GraphsContext["CpuGraphDriver"]):
         with ContextBinary(binary, "cpu") as content:
             restored = [native.restored_program(program) for program in content.contents.programs.values()]
         for prepared in restored:
-            self._graphs.append(CpuGraphDriver(outline(prepared.info), prepared))
+            self._graphs.append(CpuGraphDriver(seam.outline(prepared.info), prepared))
             self._graphs[-1].finalize()
         return list(self._graphs)
 
@@ -141,6 +138,9 @@ class CpuGraphDriver(RunnerGraphDriver[CompiledGraph | PackagedGraph, HostRunner
         self._packages = {} if packages is None else packages
         self._scratch_owner = scratch_owner
         self.has_own_io = scratch_owner is None
+        self.winograd, self.weight_sharing = True, False
+        self.segments: SharedSegments | None = None
+        """The segments of the context, which its programs share."""
         # All memory of the graph from `finalize` to `close`, and of that the memory for each input, then each output.
         self._buffers: list[Buffer] = []
         self._own_io: list[Window] = []
@@ -157,8 +157,15 @@ class CpuGraphDriver(RunnerGraphDriver[CompiledGraph | PackagedGraph, HostRunner
 
     def _prepare(self) -> CompiledGraph | PackagedGraph:
         if packaged.has_package_nodes(self.graph):
-            return packaged.prepare(self.graph, self._threads, self._scratch_limit)
-        return native.prepare(self.graph, self._threads, limit=self._scratch_limit)
+            return packaged.prepare(self.graph, self._threads, self._scratch_limit, self.winograd)
+        options = PlanOptions(winograd=self.winograd, is_uniform=self.weight_sharing)
+        prepared = native.prepare(self.graph, self._threads, limit=self._scratch_limit, options=options)
+        return prepared if self.segments is None else replace(prepared, program=self.segments.share(prepared.program))
+
+    def set_winograd(self, allowed: bool) -> seam.Change:
+        if self._prepared is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: its kernels are chosen")
+        return seam.Change.attribute(self, "winograd", allowed)
 
     def finalize(self) -> None:
         prepared = self.prepared()
@@ -170,6 +177,7 @@ class CpuGraphDriver(RunnerGraphDriver[CompiledGraph | PackagedGraph, HostRunner
             return
         program = prepared.program
         sizes = program.scratch_bytes, program.state_bytes
+        # A graph that uses the scratch of another one allocates none; below, `shared` is that scratch.
         owner = self._scratch_owner
         if owner is not None:
             sizes = 0, program.state_bytes
@@ -190,21 +198,21 @@ class CpuGraphDriver(RunnerGraphDriver[CompiledGraph | PackagedGraph, HostRunner
         self._buffers = [buffer for buffer in (scratch, state, *own) if buffer is not None]
         self.finalized = True
 
-    def bind(self, memories: Memories) -> CpuBinding:
+    def bind(self, memories: seam.Memories) -> CpuBinding:
         return CpuBinding(self, memories, self._counts)
 
     def place(self, index: int) -> Window | None:
         """Return the backend's own memory for an input or output; None unless the graph is finalized."""
         return self._own_io[index] if self._own_io else None
 
-    def native_call(self) -> NativeCall | None:
+    def native_call(self) -> seam.NativeCall | None:
         with self._lock:
             executor = self.executor()
             if not isinstance(executor, Executor):
                 return None
             # The foreign code stores other addresses in the executor.
             self.current_binding = None
-            return NativeCall(
+            return seam.NativeCall(
                 executor.entry, executor.control, executor.io_addresses, self.threads, executor, executor.check
             )
 
@@ -223,7 +231,7 @@ class CpuBinding(RunnerBinding):
         """Return the executor: with another one the binding must be rebuilt."""
         return self._graph.executor()
 
-    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+    def _bind(self) -> tuple[seam.Traffic, list[tuple[str, Window]]]:
         """Check the memory of each tensor, the backend's own where the client brings none, and keep it for a run."""
         graph, infos = self._graph, self._graph.info.tensors
         executor = graph.executor()
@@ -236,7 +244,7 @@ class CpuBinding(RunnerBinding):
             window.check(what, info.nbytes, code=Code.GRAPH_INVALID_TENSOR)
             windows.append(window.part(0, info.nbytes))
         inputs, kinds = len(graph.info.inputs), list[str | None](["raw"] * len(infos))
-        pairs = check_overlaps(graph.what, infos, inputs, windows)
+        pairs = seam.check_overlaps(graph.what, infos, inputs, windows)
         if isinstance(executor, PackagedExecutor):
             kinds = executor.kinds(windows)
             # A copy that is made anyway, of either tensor, keeps the input as it was.
@@ -250,25 +258,21 @@ class CpuBinding(RunnerBinding):
         return traffic(infos, inputs, kinds, copied), named
 
 
-def _read_config(config: Any, log: Log) -> None:
-    """Refuse any configuration."""
-    if config:
-        hint = f"These backends have one: {', '.join(each.name for each in registry.usable() if each.keys)}."
-        raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration", hint)
-
-
-def _plan(graph: Graph, config: None, request: PlanRequest) -> PlanReport:
-    return native.preparation(native.prepare(graph, request.threads, named(request.target), request.limit))
+def _plan(graph: Graph, config: CpuConfig, request: PlanRequest) -> PlanReport:
+    options = PlanOptions(winograd=config.winograd)
+    return native.preparation(native.prepare(graph, request.threads, named(request.target), request.limit, options))
 
 
 ENTRY = BackendEntry(
     name="cpu",
     library="libQnnCpu.so",
     driver=CpuBackend,
-    read_config=_read_config,
+    read_config=read_config,
+    keys=KEYS,
     io=IoPolicy(),
     prepare=_plan,
     inspect=inspect,
+    unshared=unshared,
     c=CFacet(BACKEND_ID, INTERFACE_VERSION, capabilities=_CAPABILITIES),
     delegate=DelegateFacet(number=101, threads=True),
     accepted=native.ACCEPTED,

@@ -23,7 +23,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 from isthmus.frontends.composed.serialization import write
 from isthmus.graph import DataType, Node, Quantization, Tensor, TensorType
 from isthmus.graph.operation import ISTHMUS, QTI, Call
-from isthmus.graph.package import PackageOperation, package_operation, qualified
+from isthmus.graph.package import PackageOperation, package_operation, qualify
 from isthmus.log import Log, LogLevel
 from isthmus.system import isolated
 from isthmus.system.lock import Lock
@@ -47,12 +47,9 @@ _CLOSING_SECONDS = 5.0
 class OpPackage:
     """A registered op package. If its process ends, the next use starts another.
 
-    Parameters
-    ----------
-    path, provider
-        The library, and the function that provides its interface: the package's `name` and those of its `operations`.
-    log
-        Where its messages go.
+    - `path`, `provider`: The library, and the function that provides its interface: the package's `name` and those of
+      its `operations`.
+    - `log`: Where its messages go.
     """
 
     @shielded(release=lambda package: package.close())
@@ -79,15 +76,12 @@ class OpPackage:
 
     def definitions(self) -> dict[str, PackageOperation]:
         """Return the definitions of its operations by their qualified names."""
-        return {qualified(self.name, op): package_operation(self.name, op, self.validate) for op in self.operations}
+        return {qualify(self.name, op): package_operation(self.name, op, self.validate) for op in self.operations}
 
     def process(self) -> LibraryProcess:
         """Return its process, after starting one if there is none; the caller holds the lock.
 
-        Raises
-        ------
-        QnnError
-            If the package cannot be loaded, or is no longer the one that was registered.
+        Raises `QnnError` if the package cannot be loaded, or is no longer the one that was registered.
         """
         if self._process is not None and self._process.alive:
             return self._process
@@ -126,8 +120,8 @@ class OpPackage:
             raise _nonsense(self.what) from None
         if messages:
             self._messages.extend(messages)
-            # The caller may hold a lock, and a callback may call anything.
-            # Where no thread can be started, the next report takes these messages along.
+            # In another thread, because the caller may hold a lock, and a log callback may call anything.
+            # If no thread can be started, the next report includes these messages.
             with suppress(RuntimeError):
                 _thread.start_new_thread(self._report, ())
         if refusal is not None:
@@ -150,7 +144,7 @@ class OpPackage:
 
     def validate(self, call: Call) -> None:
         """Refuse a call that the package does not take."""
-        op = call.op.removeprefix(qualified(self.name, ""))
+        op = call.op.removeprefix(qualify(self.name, ""))
         composer = _NodeComposer(self.name)
         node = composer.node(call.node, op, call.inputs, call.declared or (), call.params)
         content = _to_bytes(GraphEntry("validation", tuple(composer.tensors.values()), (node,)))
@@ -191,7 +185,7 @@ class PackageNodes:
         self._package, self._nodes, self._fd, self._nbytes = package, tuple(nodes), fd, nbytes
         composer = _NodeComposer(package.name, with_contents=False)
         entries = [
-            composer.node(node.name, node.op.removeprefix(qualified(package.name, "")), node.inputs, node.outputs,
+            composer.node(node.name, node.op.removeprefix(qualify(package.name, "")), node.inputs, node.outputs,
                           node.params)
             for node in nodes
         ]  # fmt: skip
@@ -273,7 +267,7 @@ class _NodeComposer:
         return NodeEntry(name, op, read, written, converted, package=self._package, kinds=kinds)
 
     def _fresh(self, tensor: Tensor, name: str) -> str:
-        """Record a name for a tensor that no other has: the next value of a state has the state's."""
+        """Record and return a name that no other tensor has; a state and its next value, for example, share a name."""
         while name in self.places:
             name += "'"
         self.places[name] = tensor

@@ -16,18 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.cpu.c import (
-    OP_IMPL_FUNCTION,
-    PROFILE_FUNCTION,
-    REPORT_FUNCTION,
-    REPORT_INTEGERS,
-    CpuGlobalInfrastructure,
-    CpuNode,
-    CpuOpImpl,
-    CpuParam,
-    CpuParamType,
-    CpuTensor,
-)
+from isthmus.backends.cpu import c
 from isthmus.backends.foreign.serving import CallError, enter, serve
 from isthmus.cabi import LOG_CALLBACK
 from isthmus.cabi.client import BadPointer, pointer, read, text
@@ -87,16 +76,16 @@ class PackageServer:
         self._handle: tuple[c_uint64, ...] = ()
         """The handle that functions of version 2.0 take first."""
         self._callback = LOG_CALLBACK(self._log)
-        self._infrastructure = CpuGlobalInfrastructure(
-            REPORT_FUNCTION(self._report), PROFILE_FUNCTION(lambda kind, milliseconds: None)
+        self._infrastructure = c.CpuGlobalInfrastructure(
+            c.REPORT_FUNCTION(self._report), c.PROFILE_FUNCTION(lambda kind, milliseconds: None)
         )
         self._implementations: dict[int, Implementation] = {}
         self._count = 0
 
     def answer(self, message: Message) -> Message:
-        """Do what a request asks for: a number stands for the execution of an implementation.
+        """Do what a request asks for; a request that is a number asks to execute the implementation of that number.
 
-        The answer to that is 0 if there is nothing to say. Others have the package's messages too.
+        The answer to a number is 0 if there is nothing to report. Other answers have the package's messages too.
         """
         try:
             if not message.header:
@@ -122,7 +111,7 @@ class PackageServer:
         return Message({**answer, "messages": messages})
 
     def _report_refusal(self, call: str) -> None:
-        """Say that a call of the system was refused; if the package ends its process for that, the stage says it."""
+        """Log that a system call was refused, also on the stage: the package may end its process because of it."""
         self._say(_WARNING, f"it called {call}, {REFUSED}".encode())
         enter(self._stage, f"{self._function()}, after it called {call}, {REFUSED}")
 
@@ -138,12 +127,12 @@ class PackageServer:
 
     def _report(self, kind: int, line: bytes | None, *arguments: Any) -> None:
         """Keep a message; its format's arguments are integers, then doubles."""
-        integers, doubles = arguments[:REPORT_INTEGERS], arguments[REPORT_INTEGERS:]
-        content = formatted((line or b"").decode(errors="replace"), integers, doubles)
+        integers, doubles = arguments[: c.REPORT_INTEGERS], arguments[c.REPORT_INTEGERS :]
+        content = format_message((line or b"").decode(errors="replace"), integers, doubles)
         self._say(_LEVELS.get(kind, _INFO), content.encode(errors="replace")[:_MAX_LINE])
 
     def _say(self, level: int, line: bytes) -> None:
-        """Keep a message for the next answer, unless it has enough of them."""
+        """Keep a message for the next answer, unless that has `MAX_LINES` already."""
         if len(self.messages) < MAX_LINES:
             self.messages.append((level, line.decode(errors="replace").strip()))
 
@@ -260,18 +249,18 @@ class PackageServer:
             raise
         return {"implementations": made}
 
-    def _implement(self, node: NodeEntry, described: CpuNode, keeps: Keeps) -> int:
+    def _implement(self, node: NodeEntry, described: c.CpuNode, keeps: Keeps) -> int:
         """Let the package implement a node, and return the implementation's number; `keeps` is the node's memory."""
         found = c_void_p()
         of = f" of node '{node.name}' ({node.type})"
         self._call("createOpImpl", *self._handle, None, ctypes.addressof(described), byref(found), of=of)
         if not found.value:
             raise QnnError(Code.GRAPH_FINALIZE_FAILED, "", f"createOpImpl{of} answers a null pointer")
-        made = read(found.value, CpuOpImpl)
+        made = read(found.value, c.CpuOpImpl)
         if not made.opImplFn:
             raise QnnError(Code.GRAPH_FINALIZE_FAILED, "", f"the implementation{of} has no function")
         self._count += 1
-        what, function = f"the implementation{of}", OP_IMPL_FUNCTION(made.opImplFn)
+        what, function = f"the implementation{of}", c.OP_IMPL_FUNCTION(made.opImplFn)
         self._implementations[self._count] = Implementation(
             what, found.value, function, made.userData, (described, keeps)
         )
@@ -301,15 +290,16 @@ class PackageServer:
                 self._code(name, *self._handle)
 
 
-def formatted(text_format: str, integers: Sequence[int], doubles: Sequence[float]) -> str:
+def format_message(text_format: str, integers: Sequence[int], doubles: Sequence[float]) -> str:
     """Return a text as C's printf makes it of a format; what cannot be converted stays as it is.
 
-    >>> formatted("%d of %5.1f%%, %lu", [2**64 - 1, 2**40], [2.25])
+    >>> format_message("%d of %5.1f%%, %lu", [2**64 - 1, 2**40], [2.25])
     '-1 of   2.2%, 1099511627776'
     """
     remaining_integers, remaining_doubles = iter(integers), iter(doubles)
 
     def convert(match: re.Match[str]) -> str:
+        """Return the text of a conversion, or the conversion itself if no argument is left or the next does not fit."""
         flags, length, kind = match.groups()
         try:
             if kind == "%":
@@ -334,13 +324,13 @@ def formatted(text_format: str, integers: Sequence[int], doubles: Sequence[float
 
 def _cpu_node(
     node: NodeEntry, tensors: Mapping[str, ComposedTensor], base: int, offsets: Mapping[str, int], keeps: Keeps
-) -> CpuNode:
+) -> c.CpuNode:
     """Build a node as the CPU backend shows it; its tensors are at `offsets` from `base`."""
 
-    def cpu_tensor(entry: ComposedTensor) -> CpuTensor:
+    def cpu_tensor(entry: ComposedTensor) -> c.CpuTensor:
         structure = write_tensor(entry, keeps, version=1)
         dims = (c_uint32 * max(1, len(entry.dims)))(*entry.dims)
-        made = CpuTensor(0, entry.dtype, len(entry.dims), dims, dims, base + offsets[entry.name])
+        made = c.CpuTensor(0, entry.dtype, len(entry.dims), dims, dims, base + offsets[entry.name])
         made.quantizeParams = structure.v1.quantizeParams
         keeps.extend((dims, made))
         return made
@@ -351,26 +341,26 @@ def _cpu_node(
         keeps.extend((array, items))
         return array
 
-    made: dict[str, CpuTensor] = {}
+    made: dict[str, c.CpuTensor] = {}
     for name in (*node.inputs, *node.outputs):
         if name not in made and tensors[name].type != TensorType.NULL:
             made[name] = cpu_tensor(tensors[name])
     params = []
     for name, value in node.params.items():
-        param = CpuParam(CpuParamType.SCALAR, name.encode())
+        param = c.CpuParam(c.CpuParamType.SCALAR, name.encode())
         if isinstance(value, ComposedTensor):
-            param.type, param.tensorParam = CpuParamType.TENSOR, ctypes.pointer(cpu_tensor(value))
+            param.type, param.tensorParam = c.CpuParamType.TENSOR, ctypes.pointer(cpu_tensor(value))
         elif isinstance(value, str):
-            param.type, param.string = CpuParamType.STRING, value.encode()
+            param.type, param.string = c.CpuParamType.STRING, value.encode()
         else:
             param.scalarParam = float(value)
         params.append(param)
     inputs, outputs = ([made.get(name) for name in side] for side in (node.inputs, node.outputs))
-    return CpuNode(
+    return c.CpuNode(
         node.name.encode(), node.package.encode(), node.type.encode(),
-        len(params), pointers(CpuParam, params),
-        len(inputs), pointers(CpuTensor, inputs),
-        len(outputs), pointers(CpuTensor, outputs),
+        len(params), pointers(c.CpuParam, params),
+        len(inputs), pointers(c.CpuTensor, inputs),
+        len(outputs), pointers(c.CpuTensor, outputs),
     )  # fmt: skip
 
 

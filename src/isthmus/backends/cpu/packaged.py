@@ -26,7 +26,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemoryNeeds, Node, Tensor, TensorInfo, TensorType
 from isthmus.graph.package import PackageOperation
 from isthmus.memory import Buffer, Window, host, rpcmem
-from isthmus.prepare import Plan
+from isthmus.prepare import Plan, PlanOptions
 from isthmus.prepare.schedule import Pool
 from isthmus.prepare.tiling import ScratchLimit
 
@@ -104,7 +104,7 @@ def _is_packaged(graph: Graph, node: Node) -> bool:
     return isinstance(graph.operations[node.op], PackageOperation)
 
 
-def prepare(graph: Graph, threads: int, limit: ScratchLimit | None) -> PackagedGraph:
+def prepare(graph: Graph, threads: int, limit: ScratchLimit | None, winograd: bool) -> PackagedGraph:
     """Divide a complete graph into parts, and compile those for the engine."""
     parts: list[NativePart | Node] = []
     pending = list(graph.nodes)
@@ -112,12 +112,13 @@ def prepare(graph: Graph, threads: int, limit: ScratchLimit | None) -> PackagedG
         for packaged in (False, True):
             chosen, pending = _ready(graph, pending, packaged)
             if chosen:
-                parts += chosen if packaged else [_native_part(graph, chosen, threads, limit)]
+                parts += chosen if packaged else [_native_part(graph, chosen, (threads, limit, winograd))]
     return PackagedGraph(graph, tuple(parts), native.checked_threads(threads))
 
 
 def _ready(graph: Graph, nodes: Sequence[Node], packaged: bool) -> tuple[list[Node], list[Node]]:
-    """Return the nodes of one kind that need none of the other kind, and all others. Nodes are in order."""
+    """Divide `nodes`, which are in order: those of one kind that can run before all of the other kind, and the rest."""
+    # `packaged` is the kind: nodes of op packages, or of the engine.
     chosen: list[Node] = []
     others: list[Node] = []
     missing: set[Tensor] = set()
@@ -130,13 +131,13 @@ def _ready(graph: Graph, nodes: Sequence[Node], packaged: bool) -> tuple[list[No
     return chosen, others
 
 
-def _native_part(graph: Graph, nodes: Sequence[Node], threads: int, limit: ScratchLimit | None) -> NativePart:
-    """Compile some nodes of a graph as a graph of their own."""
+def _native_part(graph: Graph, nodes: Sequence[Node], settings: tuple[int, ScratchLimit | None, bool]) -> NativePart:
+    """Compile some nodes of a graph as a graph of their own; `settings` are those of `prepare`."""
     part = Graph(graph.name)
     part.numerics = graph.numerics
     inside = set(nodes)
-    wanted = {tensor for node in graph.nodes if node not in inside for tensor in node.inputs if tensor is not None}
-    wanted |= {*graph.outputs, *graph.state_updates.values()}
+    needed = {tensor for node in graph.nodes if node not in inside for tensor in node.inputs if tensor is not None}
+    needed |= {*graph.outputs, *graph.state_updates.values()}
     copies: dict[Tensor, Tensor] = {}
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
@@ -154,13 +155,15 @@ def _native_part(graph: Graph, nodes: Sequence[Node], threads: int, limit: Scrat
                 copy(tensor, TensorType.STATIC if tensor.is_static else TensorType.APP_WRITE)
                 inputs += [] if tensor.is_static else [tensor]
         for tensor in node.outputs:
-            copy(tensor, TensorType.APP_READ if tensor in wanted else TensorType.NATIVE)
-            outputs += [tensor] if tensor in wanted else []
+            copy(tensor, TensorType.APP_READ if tensor in needed else TensorType.NATIVE)
+            outputs += [tensor] if tensor in needed else []
         params = {name: value for name, value in node.params.items() if value is not None}
         operands = [None if tensor is None else copies[tensor] for tensor in node.inputs]
         part.add_node(part.fresh_node(node.name), node.op, operands, [copies[each] for each in node.outputs], params)
     part.finalize()
-    return NativePart(native.prepare(part, threads, limit=limit), tuple(inputs), tuple(outputs))
+    threads, limit, winograd = settings
+    prepared = native.prepare(part, threads, limit=limit, options=PlanOptions(winograd=winograd))
+    return NativePart(prepared, tuple(inputs), tuple(outputs))
 
 
 class PackagedExecutor:
@@ -244,7 +247,7 @@ class PackagedExecutor:
         return [None if self._is_copied(index, window) else "raw" for index, window in enumerate(windows)]
 
     def check_unshared(self, pairs: Iterable[tuple[int, int]], windows: Sequence[Window]) -> None:
-        """Refuse an output in the backend's own memory for an input that a package uses: it is needed there.
+        """Refuse an output in the backend's own memory of an input that a package uses: the package reads it there.
 
         `pairs` are inputs and outputs, by number, that are the same memory.
         """
@@ -287,7 +290,7 @@ class PackagedExecutor:
         return word.value != 1
 
     def _run_parts(self, word: ctypes.c_int64 | None, run: Callable[[Executor], bool]) -> bool:
-        """Run all parts, those of the engine by `run`, until one of these answers False; return whether none did."""
+        """Run all parts, those of the engine by `run`, until `run` returns False; return whether it never did."""
         count = len(self._graph.inputs)
         for index, window in self._copied.items():
             if index < count:

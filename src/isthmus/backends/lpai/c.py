@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from ctypes import c_uint8, c_uint32
+from dataclasses import fields
 from enum import IntEnum
 from typing import Any
 
@@ -16,7 +17,7 @@ from isthmus.backends.lpai.options import (
     LpaiHwVersion,
     LpaiTarget,
 )
-from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
+from isthmus.backends.seam.facets import CFacet, LogFunction, option_of, show_number
 from isthmus.cabi.client import checked, pointer, read, text, write, write_number
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
@@ -28,7 +29,7 @@ def _memory(address: int) -> options.MemInfo:
     return options.MemInfo(structure.fd, structure.offset)
 
 
-# The values of structures as configuration files have them. What is missing is not simulated.
+# The words of configuration files for numbers in C structures. Numbers without a word are not simulated.
 _TARGETS: dict[IntEnum, str] = {LpaiTarget.X86: "x86", LpaiTarget.ARM: "arm", LpaiTarget.ADSP: "adsp"}
 _VERSIONS: dict[IntEnum, str] = {
     LpaiHwVersion.V4: "v4", LpaiHwVersion.V5: "v5", LpaiHwVersion.V5_1: "v5.1", LpaiHwVersion.V6: "v6",
@@ -37,10 +38,10 @@ _VERSIONS: dict[IntEnum, str] = {
 
 
 def _backend(address: int, log: LogFunction) -> dict[str, Any]:
-    """Read a custom config of the backend; return the configuration that says the same."""
+    """Read a custom config of the backend; return it in the form of a configuration file."""
     config = read(address, headers.CUSTOM.ctype)
     option_of(LpaiBackendOption, config.option, "LPAI backend", Code.BACKEND_INVALID_CONFIG)
-    info = read(config.config or 0, headers.HW_INFO.ctype)
+    info = read(config.config, headers.HW_INFO.ctype)
     settings = {"target_env": _word(info.lpaiTarget, _TARGETS, "target")}
     if info.hwVersion == LpaiHwVersion.NA:
         log(LogLevel.INFO, "LPAI backend option HW_INFO names no hardware version: it stays as configured")
@@ -51,9 +52,9 @@ def _backend(address: int, log: LogFunction) -> dict[str, Any]:
 
 def _word(number: int, words: Mapping[IntEnum, str], noun: str) -> str:
     """Return the word of a configuration file for a number, or refuse it."""
-    word = next((word for known, word in words.items() if known == number), None)
+    word = next((word for each, word in words.items() if each == number), None)
     if word is None:
-        rule = f"must be one of {', '.join(f'{known.name} {int(known)}' for known in words)}"
+        rule = f"must be one of {', '.join(f'{each.name} {int(each)}' for each in words)}"
         raise QnnError(Code.BACKEND_INVALID_CONFIG, f"{noun} {number} of the LPAI backend", rule)
     return word
 
@@ -66,16 +67,22 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     if option is LpaiGraphOption.RESET_STATE:
         return {option: None}
     if option is LpaiGraphOption.PREPARE:
-        prepare = read(config.config or 0, headers.PREPARE.ctype)
-        cores = text(prepare.enableCoreSelection or 0)
+        prepare = read(config.config, headers.PREPARE.ctype)
+        cores = text(prepare.enableCoreSelection)
         said = f"enablePerLayer = {prepare.enablePerLayer}" + ("" if cores is None else f", cores '{cores}'")
         log(LogLevel.INFO, f"LPAI graph option PREPARE, {said}: accepted, but without effect here")
         return {}
-    structure, row = read(config.config or 0, headers.STRUCTURES[option].ctype), GRAPH_STRUCTURES[option]
+    structure, row = read(config.config, headers.STRUCTURES[option].ctype), GRAPH_STRUCTURES[option]
     # ctypes has None for an address of 0.
-    value = row.kind(*(getattr(structure, name) or 0 for name, _ in structure._fields_))
+    numbers = {name: getattr(structure, name) or 0 for name, _ in structure._fields_}
+    value = row.kind(*numbers.values())
     if not row.effective:
-        log(LogLevel.INFO, f"LPAI graph option {option.name} = {value}: accepted, but without effect here")
+        kinds = (type(each.default) for each in fields(row.kind))
+        said = ", ".join(
+            f"{name} {show_number(kind, number) if issubclass(kind, IntEnum) else number}"
+            for kind, (name, number) in zip(kinds, numbers.items(), strict=True)
+        )
+        log(LogLevel.INFO, f"LPAI graph option {option.name} = {said}: accepted, but without effect here")
     return {option: value}
 
 
@@ -84,9 +91,9 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     config = read(address, headers.CUSTOM.ctype)
     option = option_of(LpaiContextOption, config.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
     if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
-        return {option: read(config.config or 0, c_uint32).value}
+        return {option: read(config.config, c_uint32).value}
     # The value of ENABLE_ISLAND is the name of a graph.
-    graph_name = text(config.config or 0)
+    graph_name = text(config.config)
     if graph_name is not None:
         log(LogLevel.INFO, f"graph '{graph_name}' is to run in an island: so do all of its context")
     return {option: True}

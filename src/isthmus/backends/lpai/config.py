@@ -13,18 +13,7 @@ from isthmus.backends.lpai.options import (
     PerfCfg,
     Prepare,
 )
-from isthmus.backends.seam.config import (
-    ConfigError,
-    Key,
-    Settings,
-    Table,
-    byte_size,
-    keys_of,
-    power_of_two,
-    settings,
-    shown,
-    word,
-)
+from isthmus.backends.seam import config as keys
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 from isthmus.memory.tcm import POOL_BYTES
@@ -52,26 +41,20 @@ _MAX_ALIGNMENT = 1 << 16
 class LpaiConfig:
     """A complete configuration.
 
-    Parameters
-    ----------
-    target_env
-        Where the model runs: "x86" (simulation), "arm" or "adsp" (direct mode).
-    hw_ver
-        The hardware version, which determines the alignment.
-    alignment
-        The required alignment of pools and IO.
-    prepare, performance, affinity
-        The initial configs of each graph.
-    tcm_size
-        The size of TCM in bytes; None if the configuration does not state it, and it is that of QNN's documents.
-    mem_type
-        The memory type of IO buffers and the model binary; UNDEFINED if the configuration named an unknown type.
-    states_mem_type
-        Whether the configuration names the memory type; if not, it is the default, and plans are judged for TCM too.
-    is_persistent_binary
-        Whether the client keeps the memory of a context binary until its context is freed: then it is not copied.
-    source
-        Where the configuration comes from, for messages.
+    - `target_env`: Where the model runs: "x86" (simulation), "arm" or "adsp" (direct mode).
+    - `hw_ver`: The hardware version, which determines the alignment.
+    - `alignment`: The required alignment of pools and IO.
+    - `prepare`, `performance`, `affinity`: The initial configs of each graph.
+    - `tcm_size`: The size of TCM in bytes; None if the configuration does not state it (`tcm_bytes` is then the size in
+      QNN's documents).
+    - `mem_type`: The memory type of IO buffers and the model binary; UNDEFINED if the configuration named an unknown
+      type.
+    - `states_mem_type`: Whether the configuration names the memory type; if not, it is the default, and plans are
+      judged for TCM too.
+    - `is_persistent_binary`: Whether the client keeps the memory of a context binary until its context is freed: then
+      it is not copied.
+    - `source`: Where the configuration comes from, for messages.
+    - `contexts`: What the tools' own file says of contexts.
     """
 
     target_env: str = "x86"
@@ -85,6 +68,7 @@ class LpaiConfig:
     states_mem_type: bool = False
     is_persistent_binary: bool = False
     source: str = "configuration"
+    contexts: keys.ContextSettings = field(default_factory=keys.ContextSettings)
 
     @property
     def tcm_bytes(self) -> int:
@@ -100,12 +84,10 @@ class LpaiConfig:
 def read(config: Any, log: Log) -> LpaiConfig:
     """Check and merge configurations; later ones override earlier ones.
 
-    Examples
-    --------
     >>> read({"lpai_graph": {"execute": {"fps": 30}}}, Log()).performance.fps
     30
     """
-    merged = settings(config, config_keys(log))
+    merged = keys.settings(config, config_keys(log))
     merged.log_unused(log)
     extensions = merged.values.get("shared_library_path")
     if extensions is not None and not os.path.exists(extensions):
@@ -119,42 +101,43 @@ def read(config: Any, log: Log) -> LpaiConfig:
         affinity=CoreAffinity(**merged.of(CoreAffinity)),
         states_mem_type="mem_type" in merged.values,
         source=merged.source,
+        contexts=keys.ContextSettings.of(merged),
         **merged.only("target_env", "tcm_size", "mem_type", "is_persistent_binary"),
     )
 
 
-def config_keys(log: Log) -> Table:
-    """Return the table of configuration keys; `log` is for what is accepted but invalid."""
+def config_keys(log: Log) -> keys.Table:
+    """Return the table of configuration keys; `log` gets a line for a value that is invalid but not refused here."""
 
     def mem_type(value: Any) -> LpaiMemType:
         """Map a name to a memory type. An unknown one is logged and becomes UNDEFINED, which the allocator refuses
         later.
         """
-        known = MEM_TYPES.get(value) if isinstance(value, str) else None
-        if known is None:
+        kind = MEM_TYPES.get(value) if isinstance(value, str) else None
+        if kind is None:
             log(LogLevel.ERROR, "Invalid memory type")
-        return known or LpaiMemType.UNDEFINED
+        return kind or LpaiMemType.UNDEFINED
 
     return {
         "lpai_backend": {
-            "target_env": Key("target_env", word(*TARGET_ENVIRONMENTS)),
-            "enable_hw_ver": Key("hw_ver", word(*HARDWARE)),
-            "start_addr_alignment": Key("start_addr_alignment", power_of_two(_MAX_ALIGNMENT)),
-            "size_alignment": Key("size_alignment", power_of_two(_MAX_ALIGNMENT)),
-            "tcm_size": Key("tcm_size", byte_size(POOL_BYTES)),
+            "target_env": keys.Key("target_env", keys.word(*TARGET_ENVIRONMENTS)),
+            "enable_hw_ver": keys.Key("hw_ver", keys.word(*HARDWARE)),
+            "start_addr_alignment": keys.Key("start_addr_alignment", keys.power_of_two(_MAX_ALIGNMENT)),
+            "size_alignment": keys.Key("size_alignment", keys.power_of_two(_MAX_ALIGNMENT)),
+            "tcm_size": keys.Key("tcm_size", keys.byte_size(POOL_BYTES)),
         },
         "lpai_graph": {
-            "prepare": {**keys_of(Prepare), "slower": Key("slower", _slower)},
+            "prepare": {**keys.keys_of(Prepare), "slower": keys.Key("slower", _slower)},
             "execute": {
-                **keys_of(PerfCfg),
-                **keys_of(CoreAffinity),
-                "mem_type": Key("mem_type", mem_type, allowed=f"one of {', '.join(map(repr, MEM_TYPES))}"),
+                **keys.keys_of(PerfCfg),
+                **keys.keys_of(CoreAffinity),
+                "mem_type": keys.Key("mem_type", mem_type, allowed=f"one of {', '.join(map(repr, MEM_TYPES))}"),
             },
         },
     }
 
 
-def _limit(merged: Settings) -> ScratchLimit | None:
+def _limit(merged: keys.Settings) -> ScratchLimit | None:
     """Combine the two settings of the limit on scratch; refuse a slowdown without a limit."""
     try:
         return ScratchLimit.if_any(merged.values.get("scratch_limit"), merged.values.get("slower"))
@@ -164,11 +147,8 @@ def _limit(merged: Settings) -> ScratchLimit | None:
 
 
 def _slower(value: Any) -> float:
-    """Check the slowdown that a limit on scratch may cost, by itself: any limit will do for that."""
-    try:
-        cost = ScratchLimit.of("least", value).slower
-    except QnnError as problem:
-        raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
+    """Check the slowdown that a limit on scratch may cost; "least" stands in for the limit, which is another key."""
+    cost: float | None = keys.checked_by(lambda slower: ScratchLimit.of("least", slower).slower)(value)
     if cost is None:
-        raise ConfigError("must be a number")
+        raise keys.ConfigError("must be a number")
     return cost

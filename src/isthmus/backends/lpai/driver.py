@@ -10,48 +10,40 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
-from isthmus.backends.accelerator import AcceleratorDevice, Queue
+from isthmus.backends.accelerator.device import AcceleratorDevice
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.lpai.config import LpaiConfig, config_keys, read
 from isthmus.backends.lpai.graph import LpaiGraphDriver, RemoteRunner
-from isthmus.backends.lpai.io import LpaiIo
 from isthmus.backends.lpai.memory import SharedBuffers, plan_pools
 from isthmus.backends.lpai.model import Allocator, ModelBinary, unknown_mem_type
-from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType
+from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType, Mem, MemInfo
 from isthmus.backends.lpai.report import describe_pools
+from isthmus.backends.seam import driver as seam
 from isthmus.backends.seam import native
-from isthmus.backends.seam.binary import BinaryContents, ContextBinary, in_place, inspect, to_bytes
+from isthmus.backends.seam.binary import BinaryContents, ContextBinary, in_place, inspect, to_bytes, unshared
 from isthmus.backends.seam.binary import read as read_binary
-from isthmus.backends.seam.driver import (
-    BackendDriver,
-    Change,
-    DeviceDriver,
-    GraphsContext,
-    MemDescriptor,
-    Registration,
-    Source,
-    outline,
-)
-from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
+from isthmus.backends.seam.entry import BackendEntry, IoMemory, IoPolicy, PlanReport, PlanRequest, register_custom
 from isthmus.backends.seam.execution_lock import FairLock
 from isthmus.backends.seam.facets import DelegateFacet
 from isthmus.backends.seam.planned import FORMAT
 from isthmus.backends.seam.runner import HostRunner
+from isthmus.backends.seam.shared_segments import SharedSegments
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph
+from isthmus.graph import Graph, TensorInfo, TensorMemType
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
-from isthmus.memory import Window
+from isthmus.memory import Buffer, Window, host, rpcmem
 from isthmus.memory.integers import is_int
 
 
-class LpaiBackend(BackendDriver):
+class LpaiBackend(seam.BackendDriver):
     """The backend, created with a configuration."""
 
     properties = LpaiBackendProperty
@@ -59,6 +51,7 @@ class LpaiBackend(BackendDriver):
 
     def __init__(self, config: LpaiConfig, log: Log) -> None:
         self.config, self.log = config, log
+        self.contexts = config.contexts
         self.device = AcceleratorDevice("LPAI backend", Code.BACKEND_INVALID_HANDLE, log)
         """The process that simulates the core in the "arm" environment."""
         if self.remote and config.alignment.start_addr_alignment > mmap.PAGESIZE:
@@ -96,11 +89,11 @@ class LpaiBackend(BackendDriver):
         }
         return answers[LpaiBackendProperty(option)]
 
-    def create_context(self, device: DeviceDriver | None = None) -> LpaiContext:
+    def create_context(self, device: seam.DeviceDriver | None = None) -> LpaiContext:
         return LpaiContext(self)
 
 
-class LpaiContext(GraphsContext[LpaiGraphDriver]):
+class LpaiContext(seam.GraphsContext[LpaiGraphDriver]):
     """A context: its graphs execute one after the other, in the order of requests, and may share scratch.
 
     - `lock`: The execution lock of all its graphs.
@@ -119,6 +112,8 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
             LpaiContextOption.ENABLE_ISLAND: False,
         }
         self._shared = SharedBuffers(backend.remote)
+        self.segments = SharedSegments()
+        """The segments that its programs share."""
         self._opening = threading.Lock()
         self._queue: Queue | None = None
         self._closed = False
@@ -146,13 +141,13 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
     def get_config(self, option: IntEnum) -> Any:
         return self._settings[LpaiContextOption(option)]
 
-    def set_config(self, option: IntEnum, value: Any) -> Change:
+    def set_config(self, option: IntEnum, value: Any) -> seam.Change:
         checks = {
             LpaiContextOption.MODEL_BUFFER_MEM_TYPE: self._checked_mem_type,
             LpaiContextOption.ENABLE_ISLAND: _check_island,
         }
         key = LpaiContextOption(option)
-        return Change.entry(self._settings, key, checks[key](value))
+        return seam.Change.entry(self._settings, key, checks[key](value))
 
     def _checked_mem_type(self, value: Any) -> LpaiMemType:
         """Check a memory type for IO and model binaries. UNDEFINED is accepted here, and refused at an allocation."""
@@ -170,7 +165,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
     def get_binary(self) -> bytes:
         return to_bytes([graph.prepared() for graph in self._graphs], "lpai")
 
-    def restore(self, binary: Source) -> Sequence[LpaiGraphDriver]:
+    def restore(self, binary: seam.Source) -> Sequence[LpaiGraphDriver]:
         """Create drivers for all graphs of a context binary. They share its bytes, and need pools before they can be
         finalized.
         """
@@ -179,15 +174,15 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         graphs = contents.planned.values()
         for planned in graphs:
             native.check_plan(planned, 1, start, io_in_scratch=True)
-        programs = [native.lowered(planned) for planned in graphs]
+        programs = [self.segments.share(native.lowered(planned)) for planned in graphs]
         model = ModelBinary(content, "model binary of the context")
         self._graphs += [
-            LpaiGraphDriver(self, outline(planned.info), planned, program, model)
+            LpaiGraphDriver(self, seam.outline(planned.info), planned, program, model)
             for planned, program in zip(graphs, programs, strict=True)
         ]
         return list(self._graphs)
 
-    def _open(self, binary: Source) -> tuple[memoryview, BinaryContents]:
+    def _open(self, binary: seam.Source) -> tuple[memoryview, BinaryContents]:
         """Read a context binary in the client's memory, or in a copy; return its bytes and its contents."""
         if self.backend.keeps_binaries:
             view = in_place(binary)
@@ -198,7 +193,7 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         with ContextBinary(binary, "lpai") as opened:
             return opened.content, opened.contents
 
-    def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
+    def register(self, descriptors: Sequence[seam.MemDescriptor]) -> Sequence[seam.Registration]:
         return self._shared.register(descriptors)
 
     def executor(
@@ -236,6 +231,56 @@ class LpaiContext(GraphsContext[LpaiGraphDriver]):
         self._shared.close()
 
 
+class LpaiIo(IoPolicy):
+    """Memory for a graph whose user brings none: both pools, and IO that is not planned into scratch or TCM."""
+
+    kinds: ClassVar[Mapping[str, TensorMemType]] = {"raw": TensorMemType.RAW, "memhandle": TensorMemType.MEMHANDLE}
+
+    def pools(self, graph: seam.GraphDriver) -> list[Buffer]:
+        """Allocate scratch and persistent memory of the required sizes, and set them."""
+        assert isinstance(graph, LpaiGraphDriver)
+        buffers = []
+        for pool in graph.pools:
+            nbytes = graph.required_bytes(pool)
+            if nbytes:
+                # The core of the "arm" environment sees shared memory only.
+                shared = graph.context.remote
+                buffer = rpcmem.share(nbytes) if shared else host(nbytes, graph.alignment.start_addr_alignment)
+                graph.set_config(pool.option, Mem(LpaiMemType.DDR, nbytes, buffer)).keep()
+                buffers.append(buffer)
+        return buffers
+
+    def io(self, graph: seam.GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
+        """Provide buffers of a kind, by default only for inputs and outputs without a planned place; all or none."""
+        assert isinstance(graph, LpaiGraphDriver)
+        if graph.context.mem_type is LpaiMemType.TCM and kind == "memhandle":
+            rule = "TCM, where the model binary is, has no file descriptor to register it by"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"memory handles for {graph.what}", rule, 'Take io "raw".')
+        return super().io(graph, kind, tensors)
+
+    def _allocate(
+        self, graph: seam.GraphDriver, info: TensorInfo, kind: str | None
+    ) -> tuple[Buffer, seam.TensorMemory]:
+        """Allocate a shared buffer for a tensor, or a raw one, in DDR or TCM as configured."""
+        assert isinstance(graph, LpaiGraphDriver)
+        # The accelerator sees only shared memory; other memory would be copied.
+        if kind == "memhandle" or (kind is None and graph.context.remote):
+            return _register(graph, info)
+        buffer = graph.allocator.allocate(f"buffer of tensor '{info.name}' of {graph.what}", info.nbytes)
+        return buffer, seam.TensorMemory(buffer.window())
+
+
+def _register(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, seam.TensorMemory]:
+    """Allocate a shared buffer for a tensor and register it."""
+    start = graph.alignment.start_addr_alignment
+    # Shared memory is page-aligned; a larger alignment needs extra room.
+    room = start if start > mmap.PAGESIZE else 0
+    buffer = rpcmem.share(graph.alignment.padded(info.nbytes) + room)
+    custom = MemInfo(rpcmem.to_fd(buffer), -buffer.address % start)
+    [memory] = register_custom(graph.context, [info], [custom])
+    return buffer, memory
+
+
 def _check_island(value: Any) -> bool:
     """Check the option that graphs run in an island (a low-power mode). It has no effect here."""
     if not isinstance(value, bool):
@@ -265,6 +310,7 @@ ENTRY = BackendEntry(
     io=LpaiIo(),
     prepare=_prepare,
     inspect=inspect,
+    unshared=unshared,
     c="isthmus.backends.lpai.c:FACET",
     delegate=DelegateFacet(number=100, takes_client_memory=False),
     modes={"adsp": {"lpai_backend": {"target_env": "adsp"}}},

@@ -19,18 +19,9 @@ from isthmus.backends.lpai.options import (
     Mem,
     Prepare,
 )
+from isthmus.backends.seam import driver as seam
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
-from isthmus.backends.seam.driver import (
-    Change,
-    GraphDriver,
-    GraphStats,
-    Memories,
-    TensorMemory,
-    Timings,
-    Traffic,
-    check_overlaps,
-)
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.backends.seam.runner import HostRunner, RunnerBinding, RunnerGraphDriver
@@ -76,7 +67,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         self._program = program
         self._model_binary = model_binary
         config = context.backend.config
-        # Settings that a config sets with one structure each; pools are apart.
+        # The values of options that are set by one structure each; pools are in `_scratch` and `_persistent`.
         self._settings: dict[IntEnum, Any] = {
             **{option: row.kind() for option, row in GRAPH_STRUCTURES.items()},
             LpaiGraphOption.PERF_CFG: config.performance,
@@ -123,20 +114,20 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         limit: ScratchLimit | None = self._settings[LpaiGraphOption.PREPARE].scratch_limit
         return limit
 
-    def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
+    def set_scratch_limit(self, limit: ScratchLimit | None) -> seam.Change:
         return self._set_prepare(replace(self._settings[LpaiGraphOption.PREPARE], scratch_limit=limit))
 
-    def set_threads(self, threads: int) -> Change:
+    def set_threads(self, threads: int) -> seam.Change:
         # Not as `NativeGraphDriver` does: LPAI runs a graph on one thread.
-        return GraphDriver.set_threads(self, threads)
+        return seam.GraphDriver.set_threads(self, threads)
 
     # -- properties and configs ----------------------------------------------------------------------------------------
 
     def get_property(self, option: IntEnum) -> Any:
         if option is GraphProperty.SCRATCH_MEM_SIZE:
-            return self.required(self._scratch)
+            return self.required_bytes(self._scratch)
         if option is GraphProperty.PERSISTENT_MEM_SIZE:
-            return self.required(self._persistent)
+            return self.required_bytes(self._persistent)
         if option is GraphProperty.IO_OFFSETS:
             return self.prepared().io_offsets
         return super().get_property(option)
@@ -146,7 +137,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         pools: dict[IntEnum, Any] = {pool.option: pool.present.memory for pool in self.pools}
         return {**self._settings, **pools, LpaiGraphOption.RESET_STATE: None}[option]
 
-    def set_config(self, option: IntEnum, value: Any) -> Change:
+    def set_config(self, option: IntEnum, value: Any) -> seam.Change:
         if option is LpaiGraphOption.RESET_STATE:
             return self._set_reset(value)
         is_prepare = option is LpaiGraphOption.PREPARE
@@ -157,29 +148,29 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         for pool in self.pools:
             if pool.option is option:
                 return self._set_pool(pool, value)
-        return self._set_prepare(value) if is_prepare else Change.entry(self._settings, option, value)
+        return self._set_prepare(value) if is_prepare else seam.Change.entry(self._settings, option, value)
 
-    def _set_prepare(self, value: Prepare) -> Change:
+    def _set_prepare(self, value: Prepare) -> seam.Change:
         """Set the options of preparation; a graph that is compiled but not finalized will be compiled again."""
         if self.finalized:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared and finalized")
         if self._restored:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, "it came prepared out of a context binary")
-        change, prepared = Change.entry(self._settings, LpaiGraphOption.PREPARE, value), self._prepared
+        change, prepared = seam.Change.entry(self._settings, LpaiGraphOption.PREPARE, value), self._prepared
         self._prepared = None
 
         def undo() -> None:
             change.undo()
             self._prepared = prepared
 
-        return Change(undo=undo)
+        return seam.Change(undo=undo)
 
-    def _set_reset(self, value: Any) -> Change:
+    def _set_reset(self, value: Any) -> seam.Change:
         """Check a request to reset the state; it is reset when all configs that are set with it are accepted."""
         if value is not None:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, f"RESET_STATE takes None, got {value!r}")
         self.executor()
-        return Change(keep=self.reset)
+        return seam.Change(keep=self.reset)
 
     # -- pools ---------------------------------------------------------------------------------------------------------
 
@@ -188,7 +179,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
         """Its scratch and its persistent memory."""
         return self._scratch, self._persistent
 
-    def required(self, pool: GraphPool) -> int:
+    def required_bytes(self, pool: GraphPool) -> int:
         """Return the required size of a pool in bytes."""
         needs = self.prepared().schedule
         nbytes = self.alignment.padded(needs.scratch_bytes if pool is self._scratch else needs.state_bytes)
@@ -197,9 +188,9 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, self.what, rule)
         return nbytes
 
-    def _set_pool(self, pool: GraphPool, memory: Mem) -> Change:
+    def _set_pool(self, pool: GraphPool, memory: Mem) -> seam.Change:
         """Set a pool of the graph, after a running execution; the previous memory is held until the change is final."""
-        required = self.required(pool)
+        required_bytes = self.required_bytes(pool)
         with self._lock:
             if pool is self._persistent and self.finalized:
                 raise QnnError(
@@ -209,7 +200,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
                     "It is the graph's until the context is freed.",
                 )
             before = pool.present
-            taken = pool.take(memory, required, self.alignment)
+            taken = pool.take(memory, required_bytes, self.alignment)
             try:
                 if self._executor is not None:
                     # The graph is finalized, so the pool is scratch.
@@ -217,9 +208,9 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             except Exception:
                 taken.release()
                 raise
-            # Bindings know where inputs and outputs are in scratch. This comes first, since an interrupt may come in
-            # between.
-            holds.changed()
+            # Bindings know where inputs and outputs are in scratch, so they must check again. They are told before the
+            # pool changes, since an interrupt may come in between.
+            holds.record_change()
             pool.present = taken
 
         def undo() -> None:
@@ -227,15 +218,15 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
                 if pool.present is taken:
                     if self._executor is not None:
                         self._bring(before)
-                    holds.changed()
+                    holds.record_change()
                     pool.present = before
                 else:
-                    # Another call has replaced the memory since. That one counts, so both earlier ones are released.
+                    # Another call has replaced the memory since, and its memory stays; both earlier ones are released.
                     before.release()
                 taken.release()
-                holds.changed()
+                holds.record_change()
 
-        return Change(before.release, undo)
+        return seam.Change(before.release, undo)
 
     def renew_runner(self) -> None:
         """Ensure that the executor has the scratch that is set; it has another if setting it was interrupted."""
@@ -251,14 +242,14 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
 
     def _pool_window(self, pool: GraphPool) -> Window | None:
         """Return the window of a pool, checked again against what the graph needs now."""
-        required, present = self.required(pool), pool.present
-        if present.window is None and required == 0:
+        required_bytes, present = self.required_bytes(pool), pool.present
+        if present.window is None and required_bytes == 0:
             return None
-        hint = f"Call set_config({pool.option.name}, Mem(MemType.DDR, {required}, buffer)) before finalize()."
+        hint = f"Call set_config({pool.option.name}, Mem(MemType.DDR, {required_bytes}, buffer)) before finalize()."
         if present.window is None:
             raise QnnError(Code.GRAPH_FINALIZE_FAILED, self.what, f"its {pool.name} is not set", hint)
-        if present.window.nbytes < required:
-            rule = f"its {pool.name} has {present.window.nbytes} bytes, {required} are needed"
+        if present.window.nbytes < required_bytes:
+            rule = f"its {pool.name} has {present.window.nbytes} bytes, {required_bytes} are needed"
             raise QnnError(Code.GRAPH_FINALIZE_FAILED, self.what, rule, hint)
         return present.window
 
@@ -274,7 +265,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             model = self.allocator.place(planned.info, self._binary_to_place, self.what, with_io=not self._exclude_io)
             executor: HostRunner | RemoteRunner | None = None
             try:
-                program, self._program = self._program or native.lowered(planned), None
+                program, self._program = self._program or self.context.segments.share(native.lowered(planned)), None
                 executor = self.context.executor(program, scratch, persistent)
                 executor.reset()
             except Exception:
@@ -304,10 +295,10 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             return None
         return scratch.part(offsets[index], self.info.tensors[index].nbytes)
 
-    def bind(self, memories: Memories) -> LpaiBinding:
+    def bind(self, memories: seam.Memories) -> LpaiBinding:
         return LpaiBinding(self, memories, self._counts)
 
-    def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
+    def check_io(self, index: int, memory: seam.TensorMemory | None) -> tuple[Window, str]:
         """Return the memory of an input or output, checked, and its kind: "tcm", "scratch", "raw" or "shared".
 
         - `memory`: The client's memory. By default the place that was planned for the tensor, which the client may also
@@ -330,8 +321,8 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             return window, own_kind
         return window, "raw" if memory.registration is None else "shared"
 
-    def stats(self) -> GraphStats:
-        """Return the statistics so far; staging is that of the runner, or its copies of inputs."""
+    def stats(self) -> seam.GraphStats:
+        """Return the statistics so far; staging is what copies of inputs and the runner have reserved now."""
         executor = self._executor
         staging = self.staging.nbytes + (0 if executor is None else executor.staging_bytes)
         return replace(super().stats(), staging_execute_bytes=staging)
@@ -342,7 +333,7 @@ class LpaiGraphDriver(RunnerGraphDriver[PlannedGraph, "HostRunner | RemoteRunner
             self._model.close()
             self._model = None
         if self._model_binary is not None:
-            # An interrupt may have lost the model that had it.
+            # An interrupt may have lost the model that would have released it.
             self._model_binary.release(self.graph.name)
         for pool in self.pools:
             pool.release()
@@ -359,7 +350,7 @@ class RemoteRunner(RemoteExecutor):
         with limit.watched(self.abort):
             self.run(limit.left)
 
-    def measure(self, limit: ExecutionDeadline | None, what: str) -> Timings:
+    def measure(self, limit: ExecutionDeadline | None, what: str) -> seam.Timings:
         """Run once, within a deadline if there is one, and return the time of each step."""
         if limit is None:
             return self.run_timed()
@@ -374,15 +365,15 @@ class LpaiBinding(RunnerBinding):
     judges_pools = True
     _graph: LpaiGraphDriver
 
-    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+    def _bind(self) -> tuple[seam.Traffic, list[tuple[str, Window]]]:
         """Check the memory of each input and output, and prepare it for the runner."""
         graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
         executor = graph.executor()
-        places = [graph.checked_io(index, memory) for index, memory in enumerate(self.memories)]
+        places = [graph.check_io(index, memory) for index, memory in enumerate(self.memories)]
         windows = [window for window, _ in places]
         # Within scratch, the plan decides which tensors may overlap.
         outside = [None if kind == "scratch" else window for window, kind in places]
-        pairs = check_overlaps(graph.what, infos, inputs, outside)
+        pairs = seam.check_overlaps(graph.what, infos, inputs, outside)
         copied = first = overwritten(pairs, graph.prepared().shareable_io)
         io: BoundIo | RemoteIo
         if isinstance(executor, RemoteRunner):

@@ -18,6 +18,7 @@ from isthmus.graph import Graph
 from isthmus.memory import SharedFd, Window, holds, tcm, window
 from isthmus.memory.integers import is_int
 from isthmus.memory.shareable import mapped_window, shared_file
+from isthmus.prepare import PlanOptions
 from isthmus.prepare.tiling import ScratchLimit
 
 _IN_DDR = "Only IO buffers and the model binary can be in TCM."
@@ -112,8 +113,8 @@ def plan_pools(
 
     The sizes in its description and in its plan are those of the pools, so a limit on scratch limits the pool.
     """
-    start, size = alignment.start_addr_alignment, alignment.size_alignment
-    return plan(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit, size_alignment=size)
+    options = PlanOptions(io_in_scratch=io_in_scratch, size_alignment=alignment.size_alignment)
+    return plan(graph, alignment=alignment.start_addr_alignment, limit=limit, options=options)
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,8 @@ class SharedBuffers(RegistrationTable[TableEntry]):
         fd = int(info.fd) if is_int(info.fd) else info.fd
         file = shared_file(fd, what)
         key = file.identity, int(info.offset)
-        for known in self._found(key):
-            rule = f"offset {info.offset} of this buffer is registered as {known.name}"
+        for other in self._find(key):
+            rule = f"offset {info.offset} of this buffer is registered as {other.name}"
             raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, "Deregister it first.")
         part = mapped_window(SharedFd(fd, int(info.offset), descriptor.nbytes), what, untouched=self._remote, file=file)
         entry = TableEntry(next(self._numbers), descriptor, part, self._forget, [key])

@@ -1,8 +1,8 @@
 """The model binary and its IO in the configured memory type: DDR, or TCM in direct mode.
 
-The model binary is a whole context binary, header included. For a context created from a binary it is that one, for all
-its graphs. For a composed graph it is a binary of this graph alone. What this machine executes is made of it in private
-memory.
+The model binary is a whole context binary, header included. For all graphs of a context created from a binary, it is
+that binary; for a composed graph, a binary of this graph alone. This machine executes code that is made of it, in
+private memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from isthmus.memory import Buffer, Window, holds, host, tcm
 
 
 def start_alignment(alignment: BufferAlignmentReq) -> int:
-    """Return the alignment of buffers that the backend allocates: model binaries are read where they are."""
+    """Return the alignment of the backend's buffers; it suits model binaries too, which are read in place."""
     return max(alignment.start_addr_alignment, FORMAT.alignment)
 
 
@@ -136,11 +136,8 @@ class Allocator:
     def allocate(self, what: str, nbytes: int) -> Buffer:
         """Allocate a buffer of at least this size. There is no fallback from TCM to DDR.
 
-        Raises
-        ------
-        QnnError
-            COMMON_PLATFORM_NOT_SUPPORTED if there is no TCM, COMMON_MEM_ALLOC if the type is unknown or the pool has
-            too little left.
+        Raises COMMON_PLATFORM_NOT_SUPPORTED if there is no TCM, COMMON_MEM_ALLOC if the type is unknown or the pool has
+        too little left.
         """
         start = start_alignment(self.alignment)
         if self.mem_type is LpaiMemType.DDR:

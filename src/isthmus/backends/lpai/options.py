@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from isthmus.backends.seam.config import ConfigError, choice, number, setting, shown, truth
+from isthmus.backends.seam.config import ConfigError, checked_by, choice, number, setting, truth
 from isthmus.backends.seam.driver import member
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
@@ -133,14 +133,9 @@ class BufferAlignmentReq:
 class Mem:
     """Memory that the client gives to a graph (QnnLpaiGraph_Mem_t).
 
-    Parameters
-    ----------
-    mem_type
-        Scratch and persistent memory are always DDR.
-    size
-        Size in bytes.
-    addr
-        A buffer, an array or a bare address. A Python object is kept alive.
+    - `mem_type`: Scratch and persistent memory are always DDR.
+    - `size`: Size in bytes.
+    - `addr`: A buffer, an array or a bare address. A Python object is kept alive.
     """
 
     mem_type: LpaiMemType = LpaiMemType.DDR
@@ -156,26 +151,13 @@ def _core(value: Any) -> int:
     return mask
 
 
-def _scratch_limit(value: Any) -> ScratchLimit:
-    """Check a limit on scratch."""
-    try:
-        return ScratchLimit.of(value)
-    except QnnError as problem:
-        raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
-
-
 @dataclass(frozen=True)
 class PerfCfg:
     """The required rate and speed of a graph (QnnLpaiGraph_PerfCfg_t). Accepted and reported; it has no effect here.
 
-    Parameters
-    ----------
-    fps
-        Executions per second.
-    ftrt_ratio
-        QNN's factor "faster than real time".
-    client_type
-        Whether the client is a real-time one.
+    - `fps`: Executions per second.
+    - `ftrt_ratio`: QNN's factor "faster than real time".
+    - `client_type`: Whether the client is a real-time one.
     """
 
     fps: int = setting(1, number(1, UINT32_MAX))
@@ -192,12 +174,8 @@ class PerfCfg:
 class CoreAffinity:
     """The core that a graph prefers or requires (QnnLpaiGraph_CoreAffinity_t). It has no effect here.
 
-    Parameters
-    ----------
-    affinity
-        Whether the graph prefers the core (SOFT) or requires it (HARD).
-    core_selection
-        The core as a set bit; 0 means any core.
+    - `affinity`: Whether the graph prefers the core (SOFT) or requires it (HARD).
+    - `core_selection`: The core as a set bit; 0 means any core.
     """
 
     affinity: Affinity = setting(Affinity.SOFT, choice({each.name.lower(): each for each in Affinity}))
@@ -219,19 +197,15 @@ class CoreAffinity:
 class Prepare:
     """Options of preparation (QnnLpaiGraph_CustomConfigPrepare_t).
 
-    Parameters
-    ----------
-    enable_batchnorm_fold
-        Accepted and reported; preparation always folds.
-    exclude_io
-        Plan inputs and outputs outside scratch: the client provides their memory.
-    scratch_limit
-        The limit on scratch: parts that do not fit as a whole are computed in tiles. This project's own option.
+    - `enable_batchnorm_fold`: Accepted and reported; preparation always folds.
+    - `exclude_io`: Plan inputs and outputs outside scratch: the client provides their memory.
+    - `scratch_limit`: The limit on scratch: parts that do not fit as a whole are computed in tiles. This project's own
+      option.
     """
 
     enable_batchnorm_fold: bool = setting(False, truth)
     exclude_io: bool = setting(False, truth)
-    scratch_limit: ScratchLimit | None = setting(None, _scratch_limit)
+    scratch_limit: ScratchLimit | None = setting(None, checked_by(ScratchLimit.of))
 
     def __post_init__(self) -> None:
         for name in ("enable_batchnorm_fold", "exclude_io"):

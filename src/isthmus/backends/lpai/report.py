@@ -20,6 +20,7 @@ from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.errors import counted
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS
+from isthmus.prepare.tensor_entries import stored_bytes
 
 # How a verdict on TCM begins, by whether the model is judged by it, and whether everything fits.
 _VERDICTS = {
@@ -93,7 +94,7 @@ class PoolReport:
     - `mem_type`: The memory type of IO and the model binary: "ddr" or "tcm".
     - `states_mem_type`, `states_tcm_size`: Whether the configuration names the type, and the size of TCM; if not, they
       are the defaults.
-    - `scratch`, `persistent`, `io`: The bytes of the three pools; those of IO as buffers of the client.
+    - `scratch`, `persistent`, `io`: The bytes of the three pools; IO is counted as buffers of the client.
     - `io_in_scratch`: Whether scratch has room for IO.
     - `tcm`: What IO and the model binary take in TCM, or would take there.
     """
@@ -142,13 +143,19 @@ class PoolReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
         tcm = self.tcm
+        pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "spare": tcm.spare}}
+        return {**pools, "fits": self.fits, "ddr_bytes": self.ddr_bytes, "limits": list(self.limits)}
+
+    @property
+    def limits(self) -> tuple[dict[str, Any], ...]:
+        """The limit of TCM."""
+        tcm = self.tcm
         limit = {
             "name": "TCM: binary and IO", "bytes": tcm.bytes, "limit": 0 if tcm.hw_ver else tcm.pool_bytes,
             "fits": tcm.fits, "applies": self.judges_tcm, "stated": self.in_tcm or self.states_tcm_size,
             "binary_bytes": tcm.binary_bytes, "note": self._verdict, "remedies": list(tcm.remedies),
         }  # fmt: skip
-        pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "spare": tcm.spare}}
-        return {**pools, "fits": self.fits, "ddr_bytes": self.ddr_bytes, "limits": [limit]}
+        return (limit,)
 
     @property
     def _verdict(self) -> str:
@@ -180,7 +187,6 @@ class PoolReport:
 def describe_pools(graph: Graph, config: LpaiConfig, prepared: PlannedGraph | None = None) -> PoolReport:
     """Return what a complete graph needs on LPAI with a configuration.
 
-    - `graph`: A finalized graph.
     - `prepared`: The graph planned with that configuration, if the caller has it.
     """
     alignment, inside, limit = config.alignment, config.io_in_scratch, config.prepare.scratch_limit
@@ -226,10 +232,10 @@ def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiCo
     if fit.fits:
         return fit
     used = {tensor.name: tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
-    weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
+    weights = [tensor for tensor in used.values() if tensor.is_static and tensor.dtype.is_float]
+    saved = sum(stored_bytes(tensor) - tensor.elements for tensor in weights)
     # Preparation drops constants that fold away; no more can be saved than there is.
-    float_weights = min(weights, prepared.info.memory.constant_bytes)
-    remedies = _remedies(fit, float_weights)
+    remedies = _remedies(fit, min(saved, prepared.info.memory.constant_bytes * 3 // 4))
     if config.mem_type is LpaiMemType.TCM:
         remedies.append('set mem_type to "ddr"')
     elif not config.states_mem_type:
@@ -238,8 +244,8 @@ def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiCo
     return replace(fit, remedies=tuple(remedies))
 
 
-def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
-    """Return changes that help a graph to fit TCM; `float_weights` is their size in bytes."""
+def _remedies(fit: TcmFit, saved: int) -> list[str]:
+    """Return changes that help a graph to fit TCM; 8-bit weights would make its binary `saved` bytes smaller."""
     remedies = []
     over = -fit.spare
     if fit.hw_ver:
@@ -247,8 +253,6 @@ def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
     if fit.buffers > MAX_ALLOCATIONS:
         remedies.append(f"have at most {MAX_ALLOCATIONS - 1} inputs and outputs")
     if over > 0:
-        # From 32 bits to 8.
-        saved = float_weights * 3 // 4
         if saved >= over:
             remedies.append(f"quantize the weights to 8 bits, which saves about {counted(saved, 'byte')}")
         if fit.io_bytes > over:
