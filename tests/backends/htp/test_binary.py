@@ -11,18 +11,12 @@ from support import tiny
 from support.processes import descriptors, least_growth, opened_since
 
 from backends.htp.harness import DIMS, NBYTES, counter, doubler
-from isthmus import Code, QnnError, qnn
+from isthmus import Code, QnnError
 from isthmus.backends.seam import binary, native
 from isthmus.frontends import load
 from isthmus.graph import TensorMemType
 from isthmus.prepare import Place
 from isthmus.qnn import ClientTensor
-
-
-@pytest.fixture(scope="module")
-def backend():
-    with qnn.Backend("htp") as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +158,7 @@ def test_a_graph_with_addresses_out_of_range_is_refused_and_others_still_run(bac
         assert run(context.retrieve("double"), 2) == 4
 
 
-def test_programs_are_no_binary_for_it(backend, tmp_path) -> None:
+def test_a_binary_with_a_program_instead_of_a_schedule_is_refused(backend, tmp_path) -> None:
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx"))).program
     with pytest.raises(QnnError, match="graph 'gate' is not a schedule") as refusal:
         backend.create_context_from_binary(binary.to_bytes([program], "htp"))

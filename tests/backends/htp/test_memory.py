@@ -8,22 +8,10 @@ import pytest
 from support.processes import descriptors, least_growth, opened_since
 
 from backends.htp.harness import DIMS, FLOAT, NBYTES, Doubler, alloc, doubler, ion, shared
-from isthmus import Code, QnnError, qnn
+from isthmus import Code, QnnError
 from isthmus.graph import DataType, TensorMemType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
-
-
-@pytest.fixture(scope="module")
-def backend():
-    with qnn.Backend("htp") as made:
-        yield made
-
-
-@pytest.fixture
-def context(backend):
-    with backend.create_context() as made:
-        yield made
 
 
 def refused(code, words=""):
@@ -213,7 +201,7 @@ def odd_descriptors(tmp_path):
         os.close(fd)
 
 
-def test_descriptors_of_anything_else_are_refused(context, odd_descriptors) -> None:
+def test_descriptors_of_what_is_no_shared_memory_are_refused(context, odd_descriptors) -> None:
     good = alloc()
     for fd in odd_descriptors:
         with refused(Code.MEM_INVALID_ARGUMENT, "descriptor"):

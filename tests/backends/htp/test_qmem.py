@@ -11,18 +11,6 @@ from isthmus.qnn import ClientTensor
 RAW, MEMHANDLE = TensorMemType.RAW, TensorMemType.MEMHANDLE
 
 
-@pytest.fixture(scope="module")
-def backend():
-    with qnn.Backend("htp") as made:
-        yield made
-
-
-@pytest.fixture
-def context(backend):
-    with backend.create_context() as made:
-        yield made
-
-
 def tensors(context, kinds):
     """Memory of these kinds for x and y, and arrays to look at it."""
     made, arrays = [], []
@@ -46,7 +34,9 @@ def tensors(context, kinds):
         (MEMHANDLE, MEMHANDLE, 0, 0, 0),
     ],
 )
-def test_the_four_rows_of_the_table(context, prepared, executed, at_prepare, at_execute, copied) -> None:
+def test_staging_and_copies_are_those_of_the_documents_table(
+    context, prepared, executed, at_prepare, at_execute, copied
+) -> None:
     graph = doubler(context, prepared=(prepared, prepared))
     stats = graph.stats
     assert (stats.staging_prepare_bytes, stats.staging_execute_bytes) == (at_prepare, 0)
@@ -136,7 +126,7 @@ def test_state_stays_in_the_accelerator_until_it_is_reset(context) -> None:
     assert [step(one), step(two)] == [2, 3]
 
 
-def test_graphs_of_one_context_with_different_scratch_share_it(context) -> None:
+def test_graphs_of_one_context_with_scratch_of_different_sizes_all_compute_right(context) -> None:
     graphs = [doubler(context, f"g{n}", dims=(1, 2 ** (n + 3))) for n in range(5)]
     for graph in (*graphs, *reversed(graphs)):
         info = graph.input_tensors[0]

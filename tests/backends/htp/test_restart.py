@@ -16,18 +16,13 @@ from support.waiting import PATIENCE, eventually, main_in
 
 from backends.htp.harness import DIMS, Doubler, alloc, counter, doubler, ion, kill
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.accelerator import Accelerator, Deadlines
 from isthmus.backends.accelerator.connection import Request
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, htp
 
 GONE = Code.COMMON_SYSTEM_COMMUNICATION
-
-
-@pytest.fixture(scope="module")
-def backend():
-    with qnn.Backend("htp") as made:
-        yield made
 
 
 def wait_for_death(context):
@@ -108,7 +103,7 @@ def test_freeing_a_dead_context_lets_its_buffers_go(backend) -> None:
 
 @pytest.mark.parametrize("freed", [True, False])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_whoever_was_told_of_a_death_is_not_kept_by_what_has_died(backend, freed) -> None:
+def test_the_error_that_reports_a_death_keeps_no_binding_alive(backend, freed) -> None:
     def meet_it():
         context = backend.create_context()
         graph = counter(context)
@@ -133,7 +128,7 @@ def test_whoever_was_told_of_a_death_is_not_kept_by_what_has_died(backend, freed
 
 
 def test_pending_asynchronous_executions_all_answer(backend) -> None:
-    context = backend.create_context()
+    context = qnn.Context(backend, queue_depth=20)
     graph = doubler(context)
     x = [ClientTensor("x", np.ones(DIMS, np.float32))]
     y = [ClientTensor("y", np.zeros(DIMS, np.float32))]
@@ -179,7 +174,7 @@ def test_each_thread_recovers_by_itself(backend) -> None:
         thread.start()
 
     def all_run_again():
-        # One that ended before the kill may be counted after it.
+        # A run that ended before the kill may be counted after it, so each thread must run twice.
         enough = [count + 2 for count in runs]
         return eventually(lambda: wrong or all(map(operator.ge, runs, enough)))
 
@@ -298,7 +293,7 @@ PARTS = 12
 
 
 @pytest.mark.parametrize("part", only((0,), range(PARTS)))
-def test_killed_at_every_step_of_a_program_it_recovers(backend, part) -> None:
+def test_a_program_recovers_from_an_accelerator_killed_at_any_step(backend, part) -> None:
     for step in range(part, steps_of_the_program(backend), PARTS):
         check_killed_at(backend, step)
 
@@ -328,7 +323,7 @@ def test_an_accelerator_that_has_died_unnoticed_is_replaced(name, monkeypatch) -
     config = {"lpai_backend": {"target_env": "arm"}} if name == "lpai" else None
     with qnn.Backend(name, config) as backend, Accelerator() as dead:
         dead.kill("test")
-        # As it is in the moment between its death and the notice of it.
+        # As in the moment after its death, before anybody has noticed it.
         dead.connection.alive = True
         source = backend.driver.device
         fresh, answers = source.accelerator, [dead]

@@ -80,7 +80,7 @@ ACCEPTED: list[tuple[str, list[Spec], Spec, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("op", "inputs", "output", "params"), ACCEPTED, ids=[each[0] for each in ACCEPTED])
-def test_what_it_accepts_validates_and_operations_of_our_own_do(
+def test_what_the_vendors_library_accepts_validates_and_operations_of_our_own_do(
     op: str, inputs: list[Spec], output: Spec, params: dict[str, Any]
 ) -> None:
     assert refusal("htp", op, inputs, output, **params) is None

@@ -137,12 +137,6 @@ def test_a_client_that_copies_memory_it_has_no_access_to_ends() -> None:
 # -- what this process allocates, and what the accelerator has registered ----------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def backend():
-    with qnn.Backend("htp") as made:
-        yield made
-
-
 def registered(context: qnn.Context) -> int:
     """How many windows of memory the accelerator has."""
     return context.driver.queue.accelerator.counts()["memory"]

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from isthmus.graph.acceptance import code_of, in_order, principal_index, type_of
-from isthmus.graph.datatypes import DataType
+from isthmus.graph.datatypes import DataType, TensorType
 from isthmus.graph.operation import Call, names_of
 from isthmus.graph.ops import OPERATIONS
 
 Types = frozenset[DataType]
+_WEIGHTS = DataType.SFIXED_POINT_8
 _ARROW = "->"
 
 
@@ -33,7 +34,7 @@ class DatatypeSet:
     max_rank: int = 0
 
     @classmethod
-    def named(cls, inputs: Iterable[str], outputs: Iterable[str]) -> DatatypeSet:
+    def of_names(cls, inputs: Iterable[str], outputs: Iterable[str]) -> DatatypeSet:
         """Return a set from QNN's names, one for each tensor."""
         first, last = (tuple(frozenset({DataType[name]}) for name in side) for side in (inputs, outputs))
         return cls(first, last)
@@ -64,17 +65,17 @@ class DatatypeSet:
 
     @classmethod
     def merge(cls, sets: Iterable[DatatypeSet]) -> tuple[DatatypeSet, ...]:
-        """Return fewer sets that allow the same: two that differ in one tensor only become one."""
-        kept: list[DatatypeSet] = []
+        """Return fewer sets that allow the same: two sets that differ in only one tensor become one."""
+        merged: list[DatatypeSet] = []
         for each in sets:
-            while (other := next((known for known in kept if each._join(known)), None)) is not None:
-                kept.remove(other)
+            while (other := next((candidate for candidate in merged if each._join(candidate)), None)) is not None:
+                merged.remove(other)
                 each = each._join(other) or each
-            kept.append(each)
-        return tuple(sorted(kept, key=str))
+            merged.append(each)
+        return tuple(sorted(merged, key=str))
 
     def _join(self, other: DatatypeSet) -> DatatypeSet | None:
-        """Return the set that allows what both allow, if they differ in at most one tensor; None if in more."""
+        """Return the set that allows what either allows, if they differ in at most one tensor; None if in more."""
         both = (*zip(self.inputs, other.inputs, strict=False), *zip(self.outputs, other.outputs, strict=False))
         alike = len(self.inputs) == len(other.inputs) and len(self.outputs) == len(other.outputs)
         if not alike or self.max_rank != other.max_rank or sum(one != two for one, two in both) > 1:
@@ -121,13 +122,26 @@ class VendorRule:
             for index, tensor in enumerate(tensors):
                 types = [each.types(side, index) for each in left]
                 if tensor is None or (most is None and not any(types)):
-                    # Left out, or one of any number of tensors: the sets have the first of them.
+                    # An absent operand, or a further one of any number of tensors: sets have only the first of these.
                     continue
                 if not any(tensor.dtype in each for each in types):
-                    known = names_of(in_order(frozenset[DataType]().union(*types)))
-                    return f"HTP does not take {side}[{index}] {tensor.dtype.name} here; it takes {known or 'none'}"
+                    allowed = names_of(in_order(frozenset[DataType]().union(*types)))
+                    return f"HTP does not take {side}[{index}] {tensor.dtype.name} here; it takes {allowed or 'none'}"
                 left = tuple(each for each in left if tensor.dtype in each.types(side, index))
+        return _refused_weights(call)
+
+
+def _refused_weights(call: Call) -> str | None:
+    """Return why the vendor's library refuses fixed-point weights of a product of 16-bit floats, or None."""
+    x, weights = (*call.inputs, None, None)[:2]
+    if x is None or weights is None or x.dtype is not DataType.FLOAT_16 or weights.dtype is not _WEIGHTS:
         return None
+    encoding = weights.quantization
+    if weights.type is not TensorType.STATIC or encoding is None or encoding.axis is None or encoding.block:
+        return "HTP takes fixed-point weights of FLOAT_16 only as constants with a scale for each index of an axis"
+    if call.op == "Conv2d" and tuple(weights.dims[:2]) != (1, 1):
+        return "HTP takes fixed-point weights of FLOAT_16 only in convolutions of one element"
+    return None
 
 
 def parse(text: str) -> dict[str, VendorRule]:

@@ -6,21 +6,27 @@ offset with its own handle. A registration is all or nothing; a handle belongs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakMethod
 
-from isthmus.backends.accelerator import Queue, Slots
+from isthmus.backends.accelerator.process import Slots
+from isthmus.backends.accelerator.queue import Queue
+from isthmus.backends.htp import client_buffers
 from isthmus.backends.htp.options import HtpDescriptor, HtpMemType, Reregistration
+from isthmus.backends.htp.process_domains import DomainUse
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor
 from isthmus.backends.seam.registration import RegistrationTable, TableEntry
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, window
+from isthmus.memory.holds import Hold
 from isthmus.memory.identity import Identity
 from isthmus.memory.integers import is_int
 from isthmus.memory.shareable import mapped_window, shared_file
 
 _MAX_OFFSET = (1 << 64) - 1
-# The place of a tensor that has a buffer to itself; the place of others is their offset.
+# The place of a tensor that has a buffer to itself; the place of a tensor in a buffer of several is its offset.
 _WHOLE = -1
 
 
@@ -69,6 +75,29 @@ class HtpRegistration(TableEntry):
         """The slots that were registered together with it; those still registered are deregistered when they are
         collected.
         """
+        self.is_charged = False
+        """Whether its buffer is charged to a process domain because of it."""
+
+    @property
+    def client_fd(self) -> int:
+        """The descriptor that the client has named."""
+        custom = self.descriptor.custom
+        return custom.fd if isinstance(custom, HtpDescriptor) else self.descriptor.fd
+
+
+class ContextBuffer(HtpRegistration):
+    """A buffer of the client's for the context itself. The table finds it by its type.
+
+    - `claim`: What keeps other contexts and tensors out of it.
+    """
+
+    def __init__(
+        self, number: int, descriptor: MemDescriptor, window: Window, forget: Callable[[Any], None], claim: Hold
+    ) -> None:
+        super().__init__(number, descriptor, SharedPart(window, True), forget)
+        self.kind: HtpMemType = descriptor.custom.type
+        self.keys = (self.kind,)
+        self.claim = claim
 
 
 class HtpMemory(RegistrationTable[HtpRegistration]):
@@ -76,15 +105,58 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
 
     - `queue`: The queue of the accelerator that needs to see it.
     - `policy`: What to do about a location that is already registered.
+    - `use`: What the context has in the process domains of its chip.
+    - `least_bytes`: Returns how large a buffer of a type must be that the context itself uses, or says why it takes
+      none; its first argument names the descriptor.
     """
 
-    def __init__(self, queue: Queue, policy: Reregistration) -> None:
+    def __init__(
+        self, queue: Queue, policy: Reregistration, use: DomainUse, least_bytes: WeakMethod[Callable[..., int]]
+    ) -> None:
         super().__init__()
-        self._queue = queue
+        self._queue, self._use, self._least_bytes = queue, use, least_bytes
         self.policy = policy
+        # The buffers that its graphs work in, whatever the client deregisters; None before the graphs are loaded.
+        self._in_use: dict[HtpMemType, ContextBuffer] | None = None
+
+    def take_buffers(self) -> Mapping[HtpMemType, ContextBuffer]:
+        """Return the buffers that the client has registered for the context, by type; it registers no more of them."""
+        with self._lock:
+            entries = [each for each in self._entries if isinstance(each, ContextBuffer) and each.is_open]
+            self._in_use = {each.kind: each for each in entries}
+            return self._in_use
+
+    def return_buffers(self) -> None:
+        """Take back `take_buffers`: no graph works in the buffers."""
+        with self._lock:
+            buffers, self._in_use = self._in_use or {}, None
+        self._end_buffers([each for each in buffers.values() if not each.is_open])
+
+    def has_buffers(self) -> bool:
+        """Return whether the client has registered buffers for the context."""
+        with self._lock:
+            return any(isinstance(each, ContextBuffer) and each.is_open for each in self._entries)
+
+    def _context_buffer(self, what: str, descriptor: MemDescriptor) -> ContextBuffer:
+        """Check the descriptor of a buffer for the context and make an entry for it, which claims the memory."""
+        kind = descriptor.custom.type
+        if self._in_use is not None:
+            rule = f"a {kind.name} must be registered before the context is finalized"
+            raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule)
+        least_bytes = self._least_bytes()
+        assert least_bytes is not None, "the context is gone"
+        least = least_bytes(what, kind)
+        for other in self._find(kind):
+            rule, hint = f"the context has a {kind.name}: {other.name}", "Deregister it first."
+            raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, hint)
+        window = client_buffers.window_of(what, descriptor.custom, least)
+        claim = client_buffers.claim_buffer(what, kind, window, self._queue.accelerator)
+        return ContextBuffer(next(self._numbers), descriptor, window, self._forget, claim)
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
         """Check a descriptor and make an entry for it, which holds the memory but has no slot yet."""
+        if not descriptor.is_tensor:
+            return self._context_buffer(what, descriptor)
         part = part_of_buffer(what, descriptor)
         self._check_new(what, descriptor, part)
         entry = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
@@ -93,6 +165,10 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
 
     def _share(self, entries: Sequence[HtpRegistration]) -> None:
         """Register new entries in the accelerator, all or none, and store their slots."""
+        # What is in a buffer of the context is charged anyway, wherever it is.
+        for entry in (each for each in entries if not isinstance(each, ContextBuffer)):
+            self._use.add_buffer(entry.part.identity, entry.part.window.buffer.nbytes, entry.client_fd)
+            entry.is_charged = True
         slots = self._queue.accelerator.register([entry.part.shared for entry in entries])
         for entry, slot in zip(entries, slots, strict=True):
             entry.slot, entry.slots = slot, slots
@@ -100,34 +176,52 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
     def _check_new(self, what: str, descriptor: MemDescriptor, part: SharedPart) -> None:
         """Refuse memory that is registered already, unless the policy allows it with another shape.
 
-        A tensor with a buffer to itself conflicts with everything in it; any other conflicts with that kind of tensor,
-        and with one at the same offset.
+        A tensor that has its buffer to itself conflicts with every tensor in the buffer. Tensors that share a buffer
+        conflict if they are at the same offset.
         """
         identity = part.identity
         rivals = (identity,) if part.whole else ((identity, _WHOLE), (identity, part.place))
-        for known in self._found(*rivals):
-            other_shape = (known.descriptor.dims, known.descriptor.dtype) != (descriptor.dims, descriptor.dtype)
+        for other in self._find(*rivals):
+            other_shape = (other.descriptor.dims, other.descriptor.dtype) != (descriptor.dims, descriptor.dtype)
             if other_shape and self.policy is Reregistration.OTHER_SHAPE:
                 continue
-            place = "this buffer" if known.part.whole else f"offset {known.window.offset} of this buffer"
+            place = "this buffer" if other.part.whole else f"offset {other.window.offset} of this buffer"
             raise QnnError(
                 Code.MEM_ALREADY_REGISTERED,
                 what,
-                f"{place} is registered as {known.descriptor.mem_type.name} {known.name}",
+                f"{place} is registered as {other.descriptor.mem_type.name} {other.name}",
                 "Deregister it first, or use that handle.",
             )
 
     def close(self) -> None:
         """Deregister all memory, from the accelerator in one call; safe to call again."""
         with self._lock:
-            known = list(self._known)
-        self._withdraw(known)
+            entries = list(self._entries)
+            buffers, self._in_use = list((self._in_use or {}).values()), None
+        self._withdraw([*entries, *buffers])
         super().close()
+        self._end_buffers(buffers)
 
     def _forget(self, registration: HtpRegistration) -> None:
-        """Deregister the memory from the accelerator, after a running execution."""
+        """Deregister memory, after a running execution; the accelerator keeps what the context's graphs work in."""
+        if isinstance(registration, ContextBuffer):
+            super()._forget(registration)
+            with self._lock:
+                is_free = registration not in (self._in_use or {}).values()
+            self._end_buffers([registration] * is_free)
+            return
         self._withdraw([registration])
         super()._forget(registration)
+        with self._lock:
+            if registration.is_charged:
+                registration.is_charged = False
+                self._use.remove_buffer(registration.part.identity)
+
+    def _end_buffers(self, buffers: Sequence[ContextBuffer]) -> None:
+        """Give buffers that the context does not use back to the client; safe to call again."""
+        self._withdraw(buffers)
+        for each in buffers:
+            each.claim.release()
 
     def _withdraw(self, registrations: Sequence[HtpRegistration]) -> None:
         """Deregister memory from the accelerator that is registered there; a process that has died has none."""
@@ -164,8 +258,8 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
         raise QnnError(
             Code.MEM_UNSUPPORTED_MEMTYPE,
             what,
-            f"custom memory of type {getattr(custom.type, 'name', custom.type)} cannot be registered from the host",
-            "SHARED_BUFFER can.",
+            f"custom memory of type {getattr(custom.type, 'name', custom.type)} is for no tensor from the host",
+            "SHARED_BUFFER is.",
         )
     for name, value in (("offset", custom.offset), ("size", custom.size)):
         if not is_int(value) or not 0 <= value <= _MAX_OFFSET:
