@@ -72,7 +72,7 @@ def test_the_backend_works_in_the_clients_context() -> None:
         computes(backend)
     with gpu({"gpu": {"context": context.int_ptr}}) as backend:
         computes(backend)
-    # It is still the client's.
+    # The client can still use its context.
     cl.Buffer(context, cl.mem_flags.READ_WRITE, 64)
 
 
@@ -199,7 +199,7 @@ def test_a_wrong_value_is_refused_with_its_key(config) -> None:
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the engine was asked for."""
+    """The options with which the backend called the engine."""
     record = {}
 
     def noted(graph, traits, precision, fuse, optimize_memory):

@@ -61,7 +61,7 @@ def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch) -
             binding.execute()
             np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
             assert len(pins(binding)) == 2
-            # All but what shares a page with something else.
+            # Only the ends that share a page with other memory are copied.
             assert sum(nbytes for _, _, nbytes in binding._driver._copies_in) < 2 * PAGE
             assert counted.live_bytes <= reserved + 4 * PAGE
         assert not pins(binding)
@@ -69,7 +69,7 @@ def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch) -
 
 def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch) -> None:
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
-    monkeypatch.setattr(gpu_staging, "pin_pages", lambda *arguments: None)
+    monkeypatch.setattr(gpu_staging.buffers, "pin_pages", lambda *arguments: None)
     with gpu() as backend:
         graph = doubled(backend.create_context())
         x, y = values(), np.zeros_like(values())
@@ -78,7 +78,7 @@ def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch) ->
 
 
 def apart(array):
-    """The same, neither begun nor ended by a page."""
+    """A copy of the array that neither begins nor ends at the edge of a page."""
     around = np.zeros(array.nbytes + 2 * PAGE, np.uint8)
     at = -around.ctypes.data % PAGE + 64
     moved = around[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -87,7 +87,7 @@ def apart(array):
 
 
 def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch) -> None:
-    """The first has the ends of its pages copied; of the second, which is not pinned, all goes through staging."""
+    """Only the ends of the first binding's arrays are staged; all of the second's are, as they cannot be pinned."""
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     with gpu() as backend:
         graph = doubled(backend.create_context())
@@ -95,7 +95,7 @@ def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch) ->
         one = raw(graph, *first)
         staged = [side.staging for side in one._driver._sides]
         addresses = [buffer.address for buffer in staged]
-        monkeypatch.setattr(gpu_staging, "pin_pages", lambda *arguments: None)
+        monkeypatch.setattr(gpu_staging.buffers, "pin_pages", lambda *arguments: None)
         other = raw(graph, *second)
         for binding, (x, y) in ((one, first), (other, second), (one, first)):
             y[...] = 0

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from support.opencl_device import DEVICE, ROUNDS, Gate
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, run_in_threads
 
 from backends.gpu.harness import (
     DIMS,
@@ -431,15 +431,11 @@ def test_executions_from_many_threads_do_not_mix_their_results() -> None:
             except BaseException as problem:
                 problems.append(problem)
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        run_in_threads(work, range(4))
         assert not problems
 
 
-def test_asynchronous_executions_are_those_of_every_backend() -> None:
+def test_asynchronous_executions_can_be_awaited_as_on_every_backend() -> None:
     with gpu() as backend:
         context = backend.create_context()
         array = values()

@@ -60,13 +60,18 @@ def test_the_first_buffer_decides_the_context(queue, finalized_first) -> None:
         assert references(buffers[0].int_ptr) == 1
 
 
+def executed_binding(context: qnn.Context) -> tuple[qnn.Graph, qnn.Binding, np.ndarray, np.ndarray]:
+    """Return a graph, a binding of it that was executed once, and the arrays of its input and output."""
+    graph, x, y = doubled(context), values(), np.zeros(DIMS, np.float32)
+    binding = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+    binding.execute()
+    return graph, binding, x, y
+
+
 def test_bindings_that_were_made_before_go_on(queue) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
-        graph = doubled(context)
-        x, y = values(), np.zeros(DIMS, np.float32)
-        raw = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-        raw.execute()
+        graph, raw, x, y = executed_binding(context)
         buffers = made(queue), made(queue)
         computes_in(queue, graph, buffers, registered(context, *buffers))
         y[...] = 0
@@ -78,10 +83,7 @@ def test_bindings_that_were_made_before_go_on(queue) -> None:
 def test_a_registration_that_is_refused_leaves_bindings_right(queue) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
-        graph = doubled(context)
-        x, y = values(), np.zeros(DIMS, np.float32)
-        raw = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-        raw.execute()
+        _, raw, x, y = executed_binding(context)
         small = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES - 1)
         with pytest.raises(QnnError, match="the tensor needs"):
             registered(context, small)
@@ -102,7 +104,7 @@ def test_a_context_stays_with_the_buffers_that_it_has(queue) -> None:
                 registered(context, *wrong)
             assert refused.value.code is Code.MEM_INVALID_ARGUMENT
         computes_in(queue, graph, buffers, handles)
-        # Without any it is free again.
+        # Without registered buffers the context may move again.
         context.mem_deregister(handles)
         buffers = made(other), made(other)
         computes_in(other, graph, buffers, registered(context, *buffers))
@@ -165,7 +167,7 @@ def test_a_move_that_fails_changes_nothing(queue, monkeypatch) -> None:
 
 ELSEWHERE = (
     "/gpu/test_", "harness", "/gpu/graph", "/gpu/bin", "/gpu/staging", "/gpu/program", "/gpu/memory", "/gpu/buffers",
-    "/gpu/io", "/gpu/options", "/gpu/config", "/gpu/prepare", "/gpu/runtime/", "/gpu/compile/", "/mixed_precision/",
+    "/gpu/options", "/gpu/config", "/gpu/prepare", "/gpu/runtime/", "/gpu/compile/", "/mixed_precision/",
     "/seam/", "/qnn/", "/memory/", "/graph/", "/prepare/", "/compiled/", "/pyopencl/", "interrupts.py", "lock.py",
     "numpy", "weakref", "threading", "dataclasses", "<string>", "enum.py", "contextlib",
 )  # fmt: skip
@@ -192,7 +194,7 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue) -> None:
                 np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6, err_msg=where)
 
         def objects(where=""):
-            """How many there are in both contexts, at the end in the first of them."""
+            """Move until the context is the first one; return how many objects of OpenCL both contexts have."""
             deed()
             if context.driver.opencl.handle != queue.context.int_ptr:
                 deed()
@@ -237,6 +239,6 @@ def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeyp
         assert list(context.graphs) == ["second"]
 
 
-def test_a_context_without_that_setting_stays(queue) -> None:
+def test_a_context_that_was_not_told_to_follow_stays(queue) -> None:
     with gpu() as backend, pytest.raises(QnnError, match="belongs to another context"):
         registered(backend.create_context(), made(queue))

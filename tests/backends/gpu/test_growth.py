@@ -115,7 +115,7 @@ def cycling(*ways: str) -> Iterator[Callable[[], object]]:
 
 @contextmanager
 def counted(backend: Any) -> Iterator[None]:
-    """What memory there is on the device, and how many objects, is the same after the rounds as before."""
+    """Check that as much memory and as many objects are on the device after the rounds as before."""
     with memory.statistics("opencl") as statistics:
         before = statistics.live_bytes, opencl_context(backend).reference_count
         yield

@@ -51,7 +51,7 @@ def unharmed(backend, deed, most, more=lambda: ()):
 
 
 def surely(end):
-    """To end something again after an interrupt ends it."""
+    """End something, and once more if an interrupt came in between, which is then raised."""
     try:
         end()
     except Interrupt:
@@ -60,7 +60,7 @@ def surely(end):
 
 
 @pytest.mark.parametrize("io", ["memhandle", long("raw")])
-def test_a_graph_from_its_creation_to_its_end(backend, io) -> None:
+def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, io) -> None:
     def deed():
         made, context = None, backend.create_context()
         try:
@@ -74,7 +74,7 @@ def test_a_graph_from_its_creation_to_its_end(backend, io) -> None:
     unharmed(backend, deed, most=24)
 
 
-def test_a_registration_and_what_it_keeps(backend) -> None:
+def test_a_registration_may_be_interrupted_anywhere(backend) -> None:
     context = backend.create_context()
     given = [buffer(backend), buffer(backend)]
 
@@ -91,7 +91,7 @@ def test_a_registration_and_what_it_keeps(backend) -> None:
 
 
 @pytest.mark.parametrize("how", ["plain", "enqueued", "profiled"])
-def test_an_execution(backend, how) -> None:
+def test_an_execution_may_be_interrupted_anywhere(backend, how) -> None:
     context = backend.create_context()
     graph, given = doubled(context), [buffer(backend), buffer(backend)]
     binding = bound(graph, *context.mem_register([descriptor(one) for one in given]))

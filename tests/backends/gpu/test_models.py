@@ -63,7 +63,7 @@ def answers(key: str, backend: str, **more: Any) -> list[dict[str, np.ndarray]]:
 
 @cache
 def expected(key: str) -> list[dict[str, np.ndarray]]:
-    """What it answers on the CPU."""
+    """The answers of the CPU backend."""
     return answers(key, "cpu")
 
 

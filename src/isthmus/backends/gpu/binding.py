@@ -18,18 +18,9 @@ from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.event import ClEvent
 from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.staging import HostSide, Stage
+from isthmus.backends.seam import driver as seam
 from isthmus.backends.seam.binding import BindingBase
-from isthmus.backends.seam.driver import (
-    ON_DEVICE,
-    Memories,
-    OperationTime,
-    TensorMemory,
-    TimeSpan,
-    Timings,
-    Traffic,
-    check_overlaps,
-)
-from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline, abort_error
 from isthmus.backends.seam.staging import Copy, require_memory, traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
@@ -47,13 +38,13 @@ _VECTOR = 16
 class GpuBinding(BindingBase):
     """Memory for a graph on an OpenCL device: registered buffers are used in place, raw memory is transferred."""
 
-    def __init__(self, graph: GpuGraphDriver, memories: Memories) -> None:
+    def __init__(self, graph: GpuGraphDriver, memories: seam.Memories) -> None:
         self._graph = graph
         self._commands: Commands | None = None
         # Buffers that are the device's during an execution and the host's between executions.
         self._shared: list[HostSharedBuffer] = []
-        self._copies_in: list[Copy] = []
         # Copies between the client's memory and ours, before and after an execution: target, source, bytes.
+        self._copies_in: list[Copy] = []
         self._copies_out: list[Copy] = []
         # The host memory of transferred tensors, which is kept as long as commands use it.
         self._sides: list[HostSide] = []
@@ -67,7 +58,7 @@ class GpuBinding(BindingBase):
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
-    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+    def _bind(self) -> tuple[seam.Traffic, list[tuple[str, Window]]]:
         """Check all memory and create the commands; return the traffic, and each tensor's name with its memory."""
         graph, (loaded, staging) = self._graph, self._graph.ready()
         infos, inputs = graph.info.tensors, len(graph.info.inputs)
@@ -79,7 +70,7 @@ class GpuBinding(BindingBase):
         self._check_one_tensor_each(infos, memories)
         raw = [index for index, memory in enumerate(memories) if memory.registration is None]
         # Raw inputs are transferred before the kernels run and raw outputs after them, so they may be the same memory.
-        for source, goal in check_overlaps(graph.what, infos, inputs, windows):
+        for source, goal in seam.check_overlaps(graph.what, infos, inputs, windows):
             if source not in raw or inputs + goal not in raw:
                 what = f"tensor '{infos[inputs + goal].name}' of {self._what}"
                 rule = f"its buffer overlaps that of tensor '{infos[source].name}'"
@@ -155,9 +146,9 @@ class GpuBinding(BindingBase):
         return IoPlace(stage.handle), stage.before(side, label, is_input), stage.after(side, label, is_input)
 
     def _check_memory(
-        self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
-    ) -> TensorMemory:
-        """Return the memory of a tensor (inputs first), if there is some and kernels can use it as they must."""
+        self, index: int, info: TensorInfo, memory: seam.TensorMemory | None, loaded: DeviceProgram
+    ) -> seam.TensorMemory:
+        """Return the memory of tensor `index` (inputs come first); refuse memory that kernels cannot use as needed."""
         what, code = f"tensor '{info.name}' of {self._what}", Code.GRAPH_INVALID_TENSOR
         memory = require_memory(self._what, info, memory, "the GPU")
         if not isinstance(memory.registration, GpuRegistration):
@@ -176,7 +167,7 @@ class GpuBinding(BindingBase):
             raise QnnError(code, what, rule)
         return memory
 
-    def _check_one_tensor_each(self, infos: Sequence[TensorInfo], memories: Sequence[TensorMemory]) -> None:
+    def _check_one_tensor_each(self, infos: Sequence[TensorInfo], memories: Sequence[seam.TensorMemory]) -> None:
         """Refuse a memory handle that two tensors use."""
         seen: dict[int, str] = {}
         for info, memory in zip(infos, memories, strict=True):
@@ -202,11 +193,11 @@ class GpuBinding(BindingBase):
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
         # No command is timed, so there are no times to return.
-        self._timed_within(limit, lambda ordered, limits: (ordered.run_within(limits), None))
+        self._run_commands_within(limit, lambda ordered, limits: (ordered.run_within(limits), None))
 
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> seam.Timings:
         """Execute within a deadline, if there is one, and return when kernels, copies and waiting ran."""
-        between = list[int]()  # the times after the copies before an execution, and before those after it
+        between = list[int]()  # when the copies of inputs had ended, and when the copies of outputs began
 
         def timed(ordered: Commands, limits: RunLimits) -> tuple[int, CommandTimes]:
             between.append(clock.now())
@@ -214,17 +205,17 @@ class GpuBinding(BindingBase):
             between.append(clock.now())
             return result
 
-        def run() -> Timings:
+        def run() -> seam.Timings:
             if limit is not None:
                 limit.check(self._what)
             begin = clock.now()
-            times: CommandTimes = self._timed_within(limit, timed)
+            times: CommandTimes = self._run_commands_within(limit, timed)
             copies = ((self._copies_in, begin, between[0]), (self._copies_out, between[1], clock.now()))
             return _timings(times, [(first, last) for some, first, last in copies if some])
 
         return self._run_under_lock(run)
 
-    def _timed_within(
+    def _run_commands_within(
         self, limit: ExecutionDeadline | None, run: Callable[[Commands, RunLimits], tuple[int, Any]]
     ) -> Any:
         """Run the commands by `run`, which returns an `Outcome` and a result, until they end or the deadline passes."""
@@ -239,7 +230,7 @@ class GpuBinding(BindingBase):
             if limit is not None and outcome == Outcome.TIMED_OUT:
                 raise limit.timed_out(self._what)
             if outcome == Outcome.STOPPED:
-                raise aborted(self._what)
+                raise abort_error(self._what)
             return result
 
         return self._run(run_to_the_end)
@@ -249,13 +240,13 @@ class GpuBinding(BindingBase):
 
         def run() -> ClEvent:
             assert self._commands is not None
-            # The host must copy or map such memory when the execution has ended, and nothing here waits for that.
+            # The host must copy raw memory or map shared memory after the execution, whose end nothing here awaits.
             if self._raw or self._shared:
                 which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
                 rule = "it is in host memory, which is copied or mapped after the execution"
                 hint = "wait_for requires registered OpenCL buffers."
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
-            return self._commands.enqueue(event.checked(wait_for, self._commands.context, self._what))
+            return self._commands.enqueue(event.event_handles(wait_for, self._commands.context, self._what))
 
         return self._run_under_lock(run)
 
@@ -284,16 +275,16 @@ class GpuBinding(BindingBase):
             raise
 
 
-def _timings(times: CommandTimes, copies: Sequence[tuple[int, int]]) -> Timings:
+def _timings(times: CommandTimes, copies: Sequence[tuple[int, int]]) -> seam.Timings:
     """Return the times of an execution: its commands, and the host's copies before and after them."""
     launches = [each for each in times.commands if each.command.kind is commands.CommandKind.LAUNCH]
     others = [each for each in times.commands if each.command.kind is not commands.CommandKind.LAUNCH]
     transfers = [(each.begin, each.end) for each in others]
     phases = [("copy", *copy) for copy in (*copies, *transfers)] + [("wait", times.begin, times.end)]
-    return Timings(
-        [OperationTime(each.command.label, (each.end - each.begin) / 1e3) for each in launches],
+    return seam.Timings(
+        [seam.OperationTime(each.command.label, (each.end - each.begin) / 1e3) for each in launches],
         times.preparation / 1e3,
-        [TimeSpan(each.command.label, each.begin * 1e-9, each.end * 1e-9) for each in launches],
-        ON_DEVICE,
-        [TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in phases],
+        [seam.TimeSpan(each.command.label, each.begin * 1e-9, each.end * 1e-9) for each in launches],
+        seam.ON_DEVICE,
+        [seam.TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in phases],
     )

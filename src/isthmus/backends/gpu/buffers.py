@@ -71,7 +71,7 @@ class OpenClBuffer(Buffer):
         """Close the buffer even if it is in use; the reference is released when this object is collected."""
         with holds.lock:
             self._closed = True
-            holds.changed()
+            holds.record_change()
         # These are the callbacks of `when_gone`.
         for ending in self._endings:
             ending.run()
@@ -135,7 +135,6 @@ def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
 class _OpenClRequest(AllocationRequest):
     """A request for memory of a context.
 
-    - `flags`: OpenCL's MEM_* flags.
     - `shared`: Whether the device is to work in host memory.
     """
 
@@ -229,7 +228,7 @@ class PinnedBuffer(Buffer):
 def pinned_buffer(context: ClContext, nbytes: int) -> PinnedBuffer:
     """Allocate host memory whose transfers run at the speed of the bus."""
     inner, cell = device_buffer(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
-    # Drivers do not free memory while it is mapped. The cell has its address as soon as it is.
+    # Drivers do not free memory while it is mapped. The cell gets the address as soon as the memory is mapped.
     Finalizer(inner, _unmap, context, inner._owned, cell)
     return PinnedBuffer(inner, map_buffer(context, inner.handle, nbytes, inner.what, cell))
 
@@ -260,11 +259,8 @@ def pin_pages(context: ClContext, address: int, nbytes: int) -> Owned | None:
 def adopt_buffer(context: ClContext, source: Any, what: str) -> OpenClBuffer:
     """Wrap a client's buffer, given as a pyopencl object or as its handle.
 
-    Raises
-    ------
-    QnnError
-        MEM_INVALID_ARGUMENT if it is not an OpenCL buffer or belongs to another context; MEM_INVALID_HANDLE if it was
-        released.
+    Raises MEM_INVALID_ARGUMENT if it is not an OpenCL buffer or belongs to another context; MEM_INVALID_HANDLE if it
+    was released.
     """
     facts = _facts(source, what)
     if facts.context != context.handle:

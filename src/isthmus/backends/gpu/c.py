@@ -9,8 +9,8 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.gpu import BACKEND_ID, INTERFACE_VERSION, headers, options
-from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuBackendOption, GpuContextOption, GpuMemType
-from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
+from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuBackendOption, GpuContextOption, GpuMemType, PerfHint
+from isthmus.backends.seam.facets import CFacet, LogFunction, option_of, show_number
 from isthmus.cabi.client import read, text
 from isthmus.errors import Code
 from isthmus.log import LogLevel
@@ -25,12 +25,12 @@ class GpuMemInfo(ctypes.Structure):
 def _memory(address: int) -> options.GpuMemInfo:
     """Convert the structure at an address; a type that QNN does not define stays a number, and is refused later."""
     structure = read(address, GpuMemInfo)
-    kind = next((known for known in GpuMemType if known == structure.memType), structure.memType)
+    kind = next((each for each in GpuMemType if each == structure.memType), structure.memType)
     return options.GpuMemInfo(kind, structure.buffer)
 
 
 def _backend(address: int, log: LogFunction) -> dict[str, Any]:
-    """Read and log a custom config of the backend; return the configuration that says the same: none."""
+    """Read and log a custom config of the backend; return no settings, because none of these options has an effect."""
     config = read(address, headers.BACKEND_CONFIG.ctype)
     option = option_of(GpuBackendOption, config.option, "GPU backend", Code.BACKEND_INVALID_CONFIG)
     log(LogLevel.INFO, f"GPU backend option {option.name}: accepted, but without effect here")
@@ -41,7 +41,7 @@ def _backend(address: int, log: LogFunction) -> dict[str, Any]:
 _CONTEXT_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
     GpuContextOption.PERF_HINT: lambda c: c.perfHint,
     GpuContextOption.USE_GL_BUFFERS: lambda c: c.useGLBuffers,
-    GpuContextOption.KERNEL_REPO_DIR: lambda c: text(c.kernelRepoDir or 0),
+    GpuContextOption.KERNEL_REPO_DIR: lambda c: text(c.kernelRepoDir),
     GpuContextOption.INVALIDATE_KERNEL_REPO: lambda c: c.invalidateKernelRepo,
 }
 
@@ -52,7 +52,8 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     option = option_of(GpuContextOption, config.option, "GPU context", Code.CONTEXT_INVALID_CONFIG)
     value = _CONTEXT_VALUES[option](config)
     if option is GpuContextOption.PERF_HINT:
-        log(LogLevel.INFO, f"GPU context option PERF_HINT = {value}: accepted, but without effect here")
+        hint = show_number(PerfHint, value)
+        log(LogLevel.INFO, f"GPU context option PERF_HINT = {hint}: accepted, but without effect here")
     return {option: value}
 
 

@@ -13,58 +13,52 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from isthmus.backends.gpu import binary as gpu_binary
-from isthmus.backends.gpu import delegate
-from isthmus.backends.gpu.accepted import ACCEPTED
-from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl
+from isthmus.backends.gpu import delegate, options
+from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl, pinned_buffer, shared_buffer
 from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.config import KEYS, GpuConfig, read_config
+from isthmus.backends.gpu.constants import SharedConstants
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
-from isthmus.backends.gpu.io import GpuIo
 from isthmus.backends.gpu.memory import GpuMemory, GpuRegistration
-from isthmus.backends.gpu.options import GpuBackendProperty, GpuContextOption, PerfHint, perf_hint, truth
 from isthmus.backends.gpu.prepare import preparation, traits
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import choose
 from isthmus.backends.gpu.runtime.library import REMEDY
 from isthmus.backends.gpu.runtime.program import Repository
-from isthmus.backends.seam.driver import (
-    BackendDriver,
-    Change,
-    DeviceDriver,
-    GraphDriver,
-    GraphsContext,
-    MemDescriptor,
-    Source,
-    outline,
-)
-from isthmus.backends.seam.entry import BackendEntry
+from isthmus.backends.seam import driver as seam
+from isthmus.backends.seam.entry import BackendEntry, IoMemory, IoPolicy, register_custom
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph
+from isthmus.graph import Graph, TensorInfo, TensorMemType
+from isthmus.graph.acceptance import Acceptance, load
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel, deferred
-from isthmus.memory import adopt, holds
+from isthmus.memory import Buffer, adopt, holds
 from isthmus.system.interrupts import Finalizer
 from isthmus.system.lock import Lock
 
+ACCEPTED = Acceptance(load(__file__, "accepted.txt"))
+"""What the backend accepts. A test compares it with the answers of the OpenCL engine's lowerings."""
 
-class GpuBackend(BackendDriver):
+
+class GpuBackend(seam.BackendDriver):
     """The backend, on the device that its configuration names or on the best one available."""
 
-    properties = GpuBackendProperty
+    properties = options.GpuBackendProperty
     refuses_op_packages = "its packages are kernels for the vendor's own GPU driver, which this machine lacks"
 
     def __init__(self, config: GpuConfig, log: Log) -> None:
         self.config, self.log = config, log
+        self.contexts = config.contexts
         self._lock = Lock()
         self._opencl = self._open()
         # The list of adopters would otherwise keep the backend alive.
@@ -108,11 +102,11 @@ class GpuBackend(BackendDriver):
             raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, REMEDY) from None
         opencl = self.opencl()
         opencl.check("backend 'gpu'")
-        if option is GpuBackendProperty.CL_CONTEXT:
+        if option is options.GpuBackendProperty.CL_CONTEXT:
             return pyopencl.Context.from_int_ptr(opencl.handle, retain=True)
-        if option is GpuBackendProperty.CL_QUEUE:
+        if option is options.GpuBackendProperty.CL_QUEUE:
             return pyopencl.CommandQueue.from_int_ptr(opencl.queue, retain=True)
-        assert option is GpuBackendProperty.CL_DEVICE
+        assert option is options.GpuBackendProperty.CL_DEVICE
         return pyopencl.Device.from_int_ptr(opencl.device.handle, retain=True)
 
     def supports(self, call: Call) -> str | None:
@@ -121,7 +115,7 @@ class GpuBackend(BackendDriver):
     def operations(self) -> Collection[str]:
         return ACCEPTED.types
 
-    def create_context(self, device: DeviceDriver | None = None) -> GpuContext:
+    def create_context(self, device: seam.DeviceDriver | None = None) -> GpuContext:
         opencl = self.opencl()
         opencl.check("GPU context")
         return GpuContext(self.config, opencl)
@@ -131,7 +125,7 @@ class GpuBackend(BackendDriver):
         self._opencl.close()
 
 
-class GpuContext(GraphsContext[GpuGraphDriver]):
+class GpuContext(seam.GraphsContext[GpuGraphDriver]):
     """A context: graphs and registered buffers of one OpenCL context.
 
     If the configuration says `follow_client`, it moves to the OpenCL context of the first registered buffer: its graphs
@@ -140,7 +134,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
     - `opencl`: The OpenCL context to begin with.
     """
 
-    configs = GpuContextOption
+    configs = options.GpuContextOption
 
     def __init__(self, config: GpuConfig, opencl: ClContext) -> None:
         super().__init__()
@@ -156,40 +150,41 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
-        self._perf_hint = PerfHint.HIGH
+        self._perf_hint = options.PerfHint.HIGH
         self.memory = GpuMemory(opencl)
+        self.constants = SharedConstants()
         self.scratch_owner: GpuGraphDriver | None = None
         """The graph whose scratch others use, if graphs share scratch."""
 
     def get_config(self, option: IntEnum) -> Any:
-        if option is GpuContextOption.PERF_HINT:
+        if option is options.GpuContextOption.PERF_HINT:
             return self._perf_hint
-        if option is GpuContextOption.USE_GL_BUFFERS:
+        if option is options.GpuContextOption.USE_GL_BUFFERS:
             return False
-        if option is GpuContextOption.KERNEL_REPO_DIR:
+        if option is options.GpuContextOption.KERNEL_REPO_DIR:
             return str(self.repository.folder.path)
         return not self.repository.is_valid
 
-    def set_config(self, option: IntEnum, value: Any) -> Change:
+    def set_config(self, option: IntEnum, value: Any) -> seam.Change:
         """Set the folder for built kernels, whether they are built again, or a hint; the result can undo it."""
         before, was_valid, hint = self.repository, self.repository.is_valid, self._perf_hint
-        if option is GpuContextOption.PERF_HINT:
-            self._perf_hint = perf_hint(option, value, Code.CONTEXT_INVALID_CONFIG)
-        elif option is GpuContextOption.USE_GL_BUFFERS:
-            if truth(option, value, Code.CONTEXT_INVALID_CONFIG):
+        if option is options.GpuContextOption.PERF_HINT:
+            self._perf_hint = options.perf_hint(option, value, Code.CONTEXT_INVALID_CONFIG)
+        elif option is options.GpuContextOption.USE_GL_BUFFERS:
+            if options.truth(option, value, Code.CONTEXT_INVALID_CONFIG):
                 rule = "OpenGL buffers cannot be used here"
                 raise QnnError(Code.CONTEXT_INVALID_CONFIG, "USE_GL_BUFFERS = True", rule)
-        elif option is GpuContextOption.KERNEL_REPO_DIR:
+        elif option is options.GpuContextOption.KERNEL_REPO_DIR:
             self.repository = _repository(value)
             self.repository.is_valid = was_valid
         else:
-            self.repository.is_valid = not truth(option, value, Code.CONTEXT_INVALID_CONFIG)
+            self.repository.is_valid = not options.truth(option, value, Code.CONTEXT_INVALID_CONFIG)
 
         def undo() -> None:
             self.repository, self._perf_hint = before, hint
             before.is_valid = was_valid
 
-        return Change(undo=undo)
+        return seam.Change(undo=undo)
 
     def create_graph(self, graph: Graph) -> GpuGraphDriver:
         with self.moving:
@@ -203,11 +198,11 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
         with self.moving:
             super().drop_graph(graph)
 
-    def share_scratch(self, graph: GraphDriver) -> None:
+    def share_scratch(self, graph: seam.GraphDriver) -> None:
         assert isinstance(graph, GpuGraphDriver)
         self.scratch_owner = graph
 
-    def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
+    def register(self, descriptors: Sequence[seam.MemDescriptor]) -> Sequence[GpuRegistration]:
         """Register all buffers or none; if the context follows the client, it first moves to their OpenCL context."""
         with self.moving:
             if self.config.follow_client:
@@ -218,7 +213,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
             self.opencl.check("memory registration")
             return self.memory.register(descriptors)
 
-    def _follow(self, descriptors: Sequence[MemDescriptor]) -> None:
+    def _follow(self, descriptors: Sequence[seam.MemDescriptor]) -> None:
         """Move to the OpenCL context of the client's buffers, with all graphs, or change nothing.
 
         Registered buffers must stay usable, so the context does not move away from them, nor from the state of graphs.
@@ -235,7 +230,7 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
         graphs, sides = tuple(self._graphs), list[DeviceSide]()
         try:
             for graph in graphs:
-                sides.append(graph.made_on(target))
+                sides.append(graph.create_on(target))
             _under_locks([graph for graph in graphs if graph.has_state], partial(self._switch, graphs, sides, target))
         finally:
             if self.opencl is not target:
@@ -264,10 +259,10 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
     def _release_left(self) -> None:
         """Release what the context had before it moved; calls that are interrupted are made again.
 
-        Bindings notice this and are bound again before they run; until then they run in the previous OpenCL context.
+        Bindings notice the move and are bound again before they run; until then they use the previous OpenCL context.
         """
         if self._releases:
-            holds.changed()
+            holds.record_change()
             for release in self._releases:
                 release()
             self._releases = ()
@@ -275,12 +270,12 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
     def get_binary(self) -> bytes:
         return gpu_binary.to_bytes([graph.program for graph in list(self._graphs)])
 
-    def restore(self, binary: Source) -> Sequence[GpuGraphDriver]:
+    def restore(self, binary: seam.Source) -> Sequence[GpuGraphDriver]:
         """Create all graphs of a context binary, finalized, or none."""
         with self.moving:
             self.opencl.check("context binary")
             programs = gpu_binary.programs(binary, traits(self.opencl.device))
-            graphs = [GpuGraphDriver(self, outline(program.info), program) for program in programs]
+            graphs = [GpuGraphDriver(self, seam.outline(program.info), program) for program in programs]
             try:
                 for graph in graphs:
                     graph.finalize()
@@ -299,6 +294,29 @@ class GpuContext(GraphsContext[GpuGraphDriver]):
             self._followed.close()
 
 
+class GpuIo(IoPolicy):
+    """Memory for graphs whose user provides none: registered buffers or raw memory, whichever suits the device better.
+
+    For a device that works in host memory, they are registered buffers there, which are handed back to the host after
+    each execution; nothing is copied. For a device with its own memory, they are pinned host memory, transferred at the
+    speed of the bus.
+    """
+
+    kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
+
+    def io(self, graph: seam.GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
+        """Allocate memory; `kind` is a key of `kinds`, or None for what suits the device."""
+        assert isinstance(graph, GpuGraphDriver)
+        context, infos = graph.context.opencl, graph.info.tensors if tensors is None else tensors
+        buffers: list[Buffer] = []
+        if kind == "raw" or (kind is None and not context.device.unified):
+            buffers += [pinned_buffer(context, max(info.nbytes, 1)) for info in infos]
+            return IoMemory([seam.TensorMemory(buffer.window()) for buffer in buffers], buffers)
+        buffers += [shared_buffer(context, max(info.nbytes, 1)) for info in infos]
+        customs = [options.GpuMemInfo(options.GpuMemType.OPENCL, buffer) for buffer in buffers]
+        return IoMemory(register_custom(graph.context, infos, customs), buffers)
+
+
 def _under_locks(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
     """Call `do` while none of `graphs` executes: one execution lock is taken by each recursive call."""
     if graphs:
@@ -311,7 +329,7 @@ def _repository(path: Any) -> Repository:
     """Return the repository in a folder that the client names, which must be usable."""
     if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"kernel repository {path!r}", "must be the path of a folder")
-    setting = f"{GpuContextOption.KERNEL_REPO_DIR.name} (kernel_repo_path)"
+    setting = f"{options.GpuContextOption.KERNEL_REPO_DIR.name} (kernel_repo_path)"
     repository = Repository(Folder(Path(path).absolute(), setting), is_required=True)
     repository.check()
     return repository
@@ -325,6 +343,7 @@ ENTRY = BackendEntry(
     io=GpuIo(),
     prepare=preparation,
     inspect=gpu_binary.inspect,
+    unshared=gpu_binary.unshared,
     c="isthmus.backends.gpu.c:FACET",
     delegate=delegate.FACET,
     accepted=ACCEPTED,

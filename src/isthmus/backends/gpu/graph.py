@@ -49,7 +49,6 @@ class DeviceSide:
 class GpuGraphDriver(GraphDriver):
     """A graph on an OpenCL device, with its own scratch, constants and state there.
 
-    - `context`: The context that the graph is in.
     - `graph`: The graph, which a client may still be composing.
     - `program`: Its program if it comes from a context binary; then `graph` has inputs and outputs only.
     """
@@ -74,22 +73,17 @@ class GpuGraphDriver(GraphDriver):
         self._lock = ExecutionLock()
         self.counts = ExecutionCounts(self._lock)
 
-    @property
-    def what(self) -> str:
-        """The graph's name in messages."""
-        return f"graph '{self.graph.name}'"
-
     # -- preparation ---------------------------------------------------------------------------------------------------
 
     def get_config(self, option: IntEnum) -> Any:
         return self.options[GpuGraphOption(option)]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        known = GpuGraphOption(option)
+        graph_option = GpuGraphOption(option)
         if self.side.program is not None:
-            raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
-        checked = GRAPH_OPTIONS[known].check(known, value, Code.GRAPH_INVALID_ARGUMENT)
-        return Change.entry(self.options, known, checked)
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {graph_option.name} is fixed")
+        checked = GRAPH_OPTIONS[graph_option].check(graph_option, value, Code.GRAPH_INVALID_ARGUMENT)
+        return Change.entry(self.options, graph_option, checked)
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
         gpu_prepare.refuse_limit(self.graph, limit)
@@ -142,8 +136,9 @@ class GpuGraphDriver(GraphDriver):
         if shared is not None and shared.context is not opencl:
             shared = None
         loaded = DeviceProgram(
-            opencl, program, self.context.repository, self.context.config.patience, self.what, shared
-        )
+            opencl, program, self.context.repository, self.context.config.patience, self.what, self.context.constants,
+            shared,
+        )  # fmt: skip
         try:
             infos = program.info.tensors
             raw = [index for index, info in enumerate(infos) if info.mem_type is TensorMemType.RAW]
@@ -167,7 +162,7 @@ class GpuGraphDriver(GraphDriver):
         side = self.side
         return side.loaded is not None and bool(side.loaded.program.state_bytes)
 
-    def made_on(self, opencl: ClContext) -> DeviceSide:
+    def create_on(self, opencl: ClContext) -> DeviceSide:
         """Create what the graph has on its device in another OpenCL context, as far as it is prepared and loaded.
 
         Nothing of the graph changes. It is prepared again if the other context is on another device.

@@ -21,7 +21,6 @@ from isthmus.memory.integers import is_int
 class GpuRegistration(TableEntry):
     """One registered OpenCL buffer for tensors.
 
-    - `number`: The number of its handle.
     - `buffer`: The buffer; the registration closes it.
     - `forget`: Takes the registration out of its table.
     """
@@ -32,7 +31,7 @@ class GpuRegistration(TableEntry):
         super().__init__(number, descriptor, buffer.window(0, descriptor.nbytes), forget)
         self.buffer = buffer
         self.shared: HostSharedBuffer | None = None
-        """The host memory that is handed to the device for each execution, if the buffer is such memory."""
+        """The buffer, if it is our own host memory, which is handed to the device for each execution; else None."""
 
     def _release(self) -> None:
         super()._release()
@@ -54,11 +53,11 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
         self._context = context
 
     def foreign(self, descriptors: Sequence[MemDescriptor]) -> int | None:
-        """Return the other OpenCL context that all these buffers belong to, if there is one and nothing is
-        registered.
+        """Return the OpenCL context that all these buffers belong to, if it is another one and nothing is registered
+        here; else None.
         """
         with self._lock:
-            if self._known:
+            if self._entries:
                 return None
         owners = set()
         for index, descriptor in enumerate(descriptors):
@@ -77,7 +76,7 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
             raise
         registration = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)
         if isinstance(source, HostSharedBuffer):
-            # One of our own, whose memory the host can see: the client's window is of that memory.
+            # A buffer that we allocated in host memory: the registration's window is that memory.
             registration.shared, registration.window = source, source.window(0, descriptor.nbytes)
         return registration
 
@@ -86,13 +85,13 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
         if buffer.nbytes < descriptor.nbytes:
             rule = f"its OpenCL buffer has {buffer.nbytes} bytes, the tensor needs {descriptor.nbytes}"
             raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-        for known in self._known:
-            if known.buffer.handle == buffer.handle:
-                rule = f"its OpenCL buffer is registered as {known.name}"
+        for other in self._entries:
+            if other.buffer.handle == buffer.handle:
+                rule = f"its OpenCL buffer is registered as {other.name}"
                 hint = "One buffer has one handle: deregister that, or use it."
                 raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, hint)
-            if holds.overlap(known.buffer.window(), buffer.window()):
-                rule = f"its OpenCL buffer shares memory with the one that is registered as {known.name}"
+            if holds.overlap(other.buffer.window(), buffer.window()):
+                rule = f"its OpenCL buffer shares memory with the one that is registered as {other.name}"
                 raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, "Give each tensor memory of its own.")
 
 
@@ -100,14 +99,14 @@ def _named_buffer(what: str, descriptor: MemDescriptor) -> object:
     """Return the buffer that a descriptor names, if it is of a kind that the GPU backend accepts."""
     if descriptor.mem_type is not DescriptorType.CUSTOM:
         rule = f"the GPU backend does not register {descriptor.mem_type.name} memory"
-        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, "CUSTOM memory with an OpenCL buffer it does.")
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, "Register CUSTOM memory with an OpenCL buffer.")
     custom = descriptor.custom
     if not isinstance(custom, GpuMemInfo):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a GpuMemInfo, is {custom!r}")
     if not is_int(custom.mem_type) or custom.mem_type != GpuMemType.OPENCL:
         kind = getattr(custom.mem_type, "name", repr(custom.mem_type))
         rule = f"custom memory of type {kind} cannot be registered"
-        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, f"OPENCL {int(GpuMemType.OPENCL)} can.")
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, f"Only OPENCL ({int(GpuMemType.OPENCL)}) can.")
     if custom.buffer is None:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "its custom structure names no OpenCL buffer")
     return custom.buffer

@@ -23,12 +23,8 @@ class GpuMemType(IntEnum):
 class GpuMemInfo:
     """The client's own memory for a tensor (QnnGpu_MemInfoCustom_t).
 
-    Parameters
-    ----------
-    mem_type
-        The type of `buffer`; only OPENCL is supported.
-    buffer
-        An OpenCL buffer: a pyopencl object, or the ``cl_mem`` as a number.
+    - `mem_type`: The type of `buffer`; only OPENCL is supported.
+    - `buffer`: An OpenCL buffer: a pyopencl object, or the ``cl_mem`` as a number.
     """
 
     mem_type: GpuMemType = GpuMemType.UNDEFINED

@@ -40,10 +40,7 @@ def prepare(graph: Graph, device: ClDevice, options: Mapping[GpuGraphOption, Any
 
     `options` has values of the client's graph options; an option without a value has its default.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED, naming every node that the engine cannot execute.
+    Raises COMMON_NOT_SUPPORTED, naming every node that the engine cannot execute.
     """
     return lower.prepare(
         graph,
@@ -70,7 +67,9 @@ class GpuReport:
     device: ClDevice
     program: KernelProgram
     fits: bool = True
-    """Always: the size of the device's memory is not compared."""
+    """Always true: the program is not compared with the size of the device's memory."""
+    limits: tuple[dict[str, Any], ...] = ()
+    """None, for the same reason."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""

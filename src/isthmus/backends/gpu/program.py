@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.gpu.buffers import OpenClBuffer, device_buffer
-from isthmus.backends.gpu.compile.program import Argument, BufferRef, KernelPool, KernelProgram, Launch, Local
+from isthmus.backends.gpu.compile.program import Argument, BufferRef, KernelPool, KernelProgram, Launch
+from isthmus.backends.gpu.constants import DeviceConstants, SharedConstants
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.context import ClContext
@@ -36,9 +37,10 @@ class DeviceProgram:
     """A program that a device can run.
 
     - `context`: The OpenCL context to load it into.
-    - `program`: The program, which was lowered for such a device.
+    - `program`: The program, which was lowered for the context's device.
     - `repository`: The repository of built kernels.
     - `patience`: Seconds that the device may take for one operation.
+    - `constants`: The large constants of the graphs that share them with it.
     - `shared`: A program whose scratch, which is large enough, is used instead of its own.
     """
 
@@ -49,18 +51,19 @@ class DeviceProgram:
         repository: Repository,
         patience: float,
         what: str,
+        constants: SharedConstants,
         shared: DeviceProgram | None = None,
     ) -> None:
         self.context, self.program, self.patience, self.what = context, program, patience, what
         # Memory for each pool that is not empty; inputs and outputs get theirs from a binding.
         self._pools: dict[KernelPool, OpenClBuffer] = {}
         self._shared = shared
+        self._constants: DeviceConstants | None = None
         try:
             sources = [(unit.source, unit.options) for unit in program.units]
             # The built OpenCL programs, in the order of the program's units.
             self._units = build_each(context, sources, repository, what)
             for pool, nbytes in (
-                (KernelPool.CONSTANTS, program.constant_bytes),
                 (KernelPool.SCRATCH, program.scratch_bytes),
                 (KernelPool.STATE, program.state_bytes),
             ):
@@ -69,11 +72,9 @@ class DeviceProgram:
                 elif nbytes:
                     self._pools[pool] = device_buffer(context, nbytes)
             # The commands are kept, because state is written again at each reset; constants are written once.
-            self._reset = self._filling(KernelPool.STATE, program.state_initial() if program.state_bytes else None)
-            constants = np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8)
-            fill = self._filling(KernelPool.CONSTANTS, constants)
-            if fill is not None:
-                fill.run()
+            state = self._pools.get(KernelPool.STATE)
+            self._reset = None if state is None else self._filling(state, program.state_initial(), "state")
+            self._constants = DeviceConstants(context, program, constants, self._write_constants)
             self.reset()
         except MemoryError:
             self.close()
@@ -111,6 +112,8 @@ class DeviceProgram:
 
     def close(self) -> None:
         """Release everything; safe to call again."""
+        if self._constants is not None:
+            self._constants.close()
         for pool, buffer in self._pools.items():
             if self._shared is None or pool is not KernelPool.SCRATCH:
                 buffer.close()
@@ -118,35 +121,31 @@ class DeviceProgram:
         for unit in getattr(self, "_units", ()):
             unit.close()
 
-    def _filling(self, pool: KernelPool, content: np.ndarray | None) -> Commands | None:
-        """Return commands that write contents to a pool; None if there are none, or if the pool is empty."""
-        if content is None or pool not in self._pools:
-            return None
-        write = commands.write(self._pools[pool].handle, 0, content.nbytes, content.ctypes.data, pool.name.lower())
+    def _filling(self, buffer: OpenClBuffer, content: np.ndarray, label: str) -> Commands:
+        """Return commands that write contents to a buffer."""
+        write = commands.write(buffer.handle, 0, content.nbytes, content.ctypes.data, label)
         return Commands(self.context, [write], self.what, self.patience, may_record=False, keeps=content)
+
+    def _write_constants(self, buffer: OpenClBuffer, content: np.ndarray) -> None:
+        """Write constants to a buffer."""
+        self._filling(buffer, content, "constants").run()
 
     def _set_arguments(self, object_: Owned, launch: Launch, io: Sequence[IoPlace]) -> None:
         """Set the arguments of a kernel object for a launch; an argument of a launch is one or two of a kernel."""
         opencl, what = library(), f"kernel '{launch.kernel}' of {self.what}"
         index = 0
         for argument in launch.arguments:
-            for size, value in self._values(argument, io):
-                place = None if value is None else ctypes.byref(value)
-                opencl.call(what, "clSetKernelArg", object_.handle, index, size, place)
+            for value in self._values(argument, io):
+                place = ctypes.byref(value)
+                opencl.call(what, "clSetKernelArg", object_.handle, index, ctypes.sizeof(value), place)
                 index += 1
 
-    def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData[Any] | None]]:
-        """Return the bytes and the value (None for local memory) of each kernel argument of a launch's argument."""
-        if isinstance(argument, Local):
-            return [(argument.nbytes, None)]
+    def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[ctypes._SimpleCData[Any]]:
+        """Return the values of the one or two kernel arguments that one argument of a launch stands for."""
         if isinstance(argument, BufferRef):
             handle, offset = self._place(argument, io)
-            return [(8, ctypes.c_void_p(handle)), (8, ctypes.c_int64(offset))]
-        if isinstance(argument, np.float32):
-            return [(4, ctypes.c_float(float(argument)))]
-        if isinstance(argument, np.int64):
-            return [(8, ctypes.c_int64(int(argument)))]
-        return [(4, ctypes.c_int32(int(argument)))]
+            return [ctypes.c_void_p(handle), ctypes.c_int64(offset)]
+        return [np.ctypeslib.as_ctypes_type(argument.dtype)(argument.item())]
 
     def _place(self, reference: BufferRef, io: Sequence[IoPlace]) -> tuple[int, int]:
         """Return the handle of the memory object that a reference is in, and its first byte there."""
@@ -154,4 +153,7 @@ class DeviceProgram:
             first = 0 if reference.pool is KernelPool.INPUT else len(self.program.inputs)
             place = io[first + reference.index]
             return place.handle, place.offset + reference.offset
+        if reference.pool is KernelPool.CONSTANTS:
+            assert self._constants is not None
+            return self._constants.place(reference.offset)
         return self._pools[reference.pool].handle, reference.offset

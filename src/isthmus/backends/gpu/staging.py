@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from isthmus.backends.gpu.buffers import (
-    PAGE,
-    HostSharedBuffer,
-    OpenClBuffer,
-    PinnedBuffer,
-    device_buffer,
-    pin_pages,
-    pinned_buffer,
-    shared_buffer,
-)
+from isthmus.backends.gpu import buffers
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.context import ClContext
@@ -53,32 +44,31 @@ class HostSide:
 
     parts: tuple[HostPart, ...]
     pin: Owned | None = None
-    staging: PinnedBuffer | None = None
+    staging: buffers.PinnedBuffer | None = None
 
 
 class Stage:
     """One tensor's memory on the device, and our memory on the host through which it is transferred.
 
-    - `context`: The OpenCL context of the memory.
     - `nbytes`: The size of the tensor.
     """
 
     def __init__(self, context: ClContext, nbytes: int) -> None:
         self._context, self.nbytes = context, nbytes
         size = max(nbytes, 1)
-        self.shared: HostSharedBuffer | None = None
+        self.shared: buffers.HostSharedBuffer | None = None
         """Memory that both the device and the host use, if the device works in host memory."""
         # The device's own memory otherwise.
-        self._device: OpenClBuffer | None = None
-        # Each is created once and never replaced, because bindings have its address.
+        self._device: buffers.OpenClBuffer | None = None
+        # The next two are each created once and never replaced, because bindings have their addresses.
         # Pinned memory for a copy of all bytes.
-        self._copy: PinnedBuffer | None = None
+        self._copy: buffers.PinnedBuffer | None = None
         # Pinned memory for copies of the first and the last bytes, which share pages with other memory.
-        self._ends: PinnedBuffer | None = None
+        self._ends: buffers.PinnedBuffer | None = None
         if context.device.unified:
-            self.shared = shared_buffer(context, size)
+            self.shared = buffers.shared_buffer(context, size)
         else:
-            self._device = device_buffer(context, size)
+            self._device = buffers.device_buffer(context, size)
 
     @property
     def handle(self) -> int:
@@ -100,7 +90,7 @@ class Stage:
             return HostSide(())
         if self.shared is not None:
             return HostSide((HostPart(0, self.nbytes, self.shared.address),))
-        if isinstance(window.buffer, PinnedBuffer):
+        if isinstance(window.buffer, buffers.PinnedBuffer):
             return HostSide((HostPart(0, self.nbytes, window.address),))
         pinned = self._pin_in_place(window.address) if self.nbytes >= PIN_BYTES else None
         return self._whole_copy() if pinned is None else pinned
@@ -108,26 +98,26 @@ class Stage:
     def _whole_copy(self) -> HostSide:
         """Return memory for a copy of the whole tensor."""
         if self._copy is None:
-            self._copy = pinned_buffer(self._context, self.nbytes)
+            self._copy = buffers.pinned_buffer(self._context, self.nbytes)
         return HostSide((HostPart(0, self.nbytes, self._copy.address),), staging=self._copy)
 
     def _pin_in_place(self, address: int) -> HostSide | None:
         """Pin the pages that the tensor fills, with copies of the bytes around them; return None if that fails."""
         # The first byte of the first such page, and the first byte behind the last one, counted from the address.
-        first = -address % PAGE
-        last = (address + self.nbytes) // PAGE * PAGE - address
+        first = -address % buffers.PAGE
+        last = (address + self.nbytes) // buffers.PAGE * buffers.PAGE - address
         if first >= last:
             return None
-        pin = pin_pages(self._context, address + first, last - first)
+        pin = buffers.pin_pages(self._context, address + first, last - first)
         if pin is None:
             return None
         middle = HostPart(first, last - first, address + first)
         if not first and last == self.nbytes:
             return HostSide((middle,), pin)
         if self._ends is None:
-            self._ends = pinned_buffer(self._context, 2 * PAGE)
+            self._ends = buffers.pinned_buffer(self._context, 2 * buffers.PAGE)
         ends = self._ends.address
-        parts = (HostPart(0, first, ends), middle, HostPart(last, self.nbytes - last, ends + PAGE))
+        parts = (HostPart(0, first, ends), middle, HostPart(last, self.nbytes - last, ends + buffers.PAGE))
         return HostSide(tuple(part for part in parts if part.nbytes), pin, self._ends)
 
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:

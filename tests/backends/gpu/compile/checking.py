@@ -70,7 +70,8 @@ def graph_of(
 
 def expected(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """What the numpy reference says, node by node."""
-    known = {f"in{index}": array for index, array in enumerate(inputs) if array is not None}
+    known = {tensor.name: tensor.data for tensor in graph.tensors.values() if tensor.data is not None}
+    known |= {f"in{index}": array for index, array in enumerate(inputs) if array is not None}
     for node in graph.nodes:
         arrays = [None if t is None else known[t.name] for t in node.inputs]
         for tensor, value in zip(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from support.opencl_device import cl, client_context
 
-from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Local, Unit
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Unit
 
 GUARD = 4096
 _FENCE = 0xA5
@@ -74,7 +74,7 @@ class Runner:
                     assert argument.offset + argument.nbytes <= memory.nbytes
                     values += [memory.buffer, np.int64(argument.offset + GUARD)]
                 else:
-                    values.append(cl.LocalMemory(argument.nbytes) if isinstance(argument, Local) else argument)
+                    values.append(argument)
             kernel.set_args(*values)
             self.kernels.append((kernel, launch.global_size, launch.local_size))
 

@@ -57,7 +57,7 @@ def test_a_result_that_is_an_output_is_stored() -> None:
     assert_close(run(program, inputs[:1]), expected(graph, inputs), 1e-5, "kept")
 
 
-def test_a_part_of_a_joined_tensor_is_stored_though_one_step_takes_it() -> None:
+def test_a_part_of_a_joined_tensor_is_stored_though_only_one_other_step_reads_it() -> None:
     graph = Graph("joined")
     x = graph.create_tensor("in0", TensorType.APP_WRITE, F32, (1, 16))
     parts = [graph.emit(op, [x])[0] for op in ("Sigmoid", "Tanh")]

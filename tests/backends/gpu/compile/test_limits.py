@@ -18,13 +18,13 @@ N = 4096
 
 
 def heavy() -> Graph:
-    """Its constants are the largest that it has."""
+    """A graph whose constants are its largest tensors."""
     x, weights = np.ones((2, 64), np.float32), np.random.default_rng(0).random((64, 128), np.float32)
     return graph_of("MatMul", [x, weights], statics=(1,), then=("Softmax",))
 
 
 def wide(whole_numbers: bool) -> Graph:
-    """What lies between its operations is the largest that it has: floats, and integers too if asked for."""
+    """A graph whose intermediates are its largest tensors: floats, and integers too if asked for."""
     graph = Graph("wide")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (N,))
     many = graph.emit("Tile", [x], {"multiples": [8]})[0]
@@ -39,7 +39,7 @@ def wide(whole_numbers: bool) -> Graph:
 
 
 def remembering() -> Graph:
-    """Its state is the largest that it has."""
+    """A graph whose state is its largest tensor."""
     graph = Graph("remembering")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (4,))
     start = np.ones(N, np.float32)

@@ -18,7 +18,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call, Operation
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.ops.elementwise import NUMBERED, numbered
+from isthmus.graph.ops.elementwise import NUMBERED, numbered_function
 from isthmus.prepare.schedule import Step
 
 _generator = np.random.default_rng(3)
@@ -94,7 +94,7 @@ EVERY: list[tuple[str, list, dict, list | None]] = [
     *(
         (
             op,
-            _operands(numbered(op, number), [(2, 3, 5)] * OPERATIONS[op].inputs[0]),
+            _operands(numbered_function(op, number), [(2, 3, 5)] * OPERATIONS[op].inputs[0]),
             {"operation": number, **(LIMITS if name == "ReluMinMax" else {})},
             None,
         )

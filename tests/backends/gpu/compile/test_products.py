@@ -203,7 +203,7 @@ def test_a_float_bias_keeps_fractions_of_the_unit_of_integer_sums(op: str) -> No
 
 
 def test_floats_are_rounded_by_the_range_of_their_whole_row() -> None:
-    """As LiteRT does it where weights alone are bytes."""
+    """Where only the weights are bytes, LiteRT rounds floats so too."""
     x = _generator.standard_normal((3, 37)).astype(np.float32)
     x[:, 1], x[:, 36] = -9, 7
     weights = _generator.integers(-127, 128, (5, 37)).astype(np.int8)

@@ -168,7 +168,7 @@ def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
 
 
 def in_child(deed: Callable[[], None]) -> int:
-    """What a forked child makes of it. What other tests dropped is released here: drivers are of no use there."""
+    """Run a deed in a forked child; first release what other tests dropped, which a child's driver cannot."""
     gc.collect()
     return processes.in_child(deed)
 
@@ -227,7 +227,7 @@ def test_a_graph_that_no_device_has_memory_for_is_refused_before_any_is_taken() 
     assert in_child(deed) == 0
 
 
-def test_what_kernels_cannot_count_is_refused() -> None:
+def test_more_elements_or_table_entries_than_kernels_can_count_are_refused() -> None:
     with pytest.raises(QnnError, match="has more than 2,147,483,647 elements or a longer axis"):
         resized(1 << 30)
     with pytest.raises(QnnError, match="would need a table of 134,217,728 places"):

@@ -24,7 +24,7 @@ def dense(b: Builder, x: Tensor, columns: int, scale: float = 0.2) -> Tensor:
 
 
 def steep() -> Graph:
-    """A network whose output is a small difference of large numbers, beside a branch that is no such thing."""
+    """A network whose output is a small difference of large numbers, and a branch without such a difference."""
     b = Builder()
     x = b.input(32, 64)
     large = b.op("ElementWiseSin", dense(b, x, 100, 4))
@@ -52,7 +52,7 @@ def test_where_fp16_loses_little_everything_is_fp16() -> None:
     assert all(t in made.fp16 for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL)
 
 
-def test_what_a_small_difference_is_made_of_stays_fp32() -> None:
+def test_the_operands_of_a_small_difference_stay_fp32() -> None:
     work, made = chosen(steep())
     everything = made.fp16 | made.fp32
     assert max(choice._worst(each.errors(everything)) for each in trial.trials(work)) > 0.1
@@ -153,7 +153,7 @@ class StrictTrial:
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3])
-def test_those_that_lose_most_are_fp32_until_outputs_are_near_enough(monkeypatch, needed) -> None:
+def test_the_tensors_that_lose_most_are_fp32_until_outputs_are_near_enough(monkeypatch, needed) -> None:
     work = rewritten(steep())
     strict = StrictTrial(work, needed)
     monkeypatch.setattr(choice, "trials", lambda work: [strict])

@@ -85,7 +85,7 @@ def test_the_clock_of_a_device_may_begin_anywhere(ahead: int) -> None:
         assert pair is not None
         assert pair.earliest <= asked[0] <= pair.latest
         assert abs(pair.offset - (asked[0] - pair.device)) <= pair.latest - pair.earliest
-        # It is a function of OpenCL 2.1: older drivers must not be asked.
+        # Drivers have this function from OpenCL 2.1 on; older ones must not be asked.
         assert clock.from_timer(replace(DEVICE, version="OpenCL 2.0 old")) is None
         assert len(asked) == 1
         # A wrong pair does not move commands out of their execution.
@@ -96,7 +96,7 @@ def test_the_clock_of_a_device_may_begin_anywhere(ahead: int) -> None:
 def test_without_a_function_for_both_clocks_a_marker_is_compared() -> None:
     with failing(TIMER, INVALID_OPERATION), prepared(3) as made, failing(MARKER, 0, after=10**9) as marked:
         check(made, 3)
-    # One waits for the context's own queue, the other is compared.
+    # Two markers: one waits for the context's own queue, the time of the other is compared.
     assert marked == [2]
 
 

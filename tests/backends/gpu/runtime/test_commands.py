@@ -2,7 +2,6 @@
 
 import ctypes
 import signal
-import threading
 import time
 
 import numpy as np
@@ -10,11 +9,12 @@ import pytest
 from support.interruption import Alarm, Interrupt, everywhere
 from support.opencl_device import DEVICE, Gate, cl
 from support.opencl_faults import failing, replaced
+from support.waiting import run_in_threads
 
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, numbers, waiting
 from isthmus.backends.gpu.runtime.context import ClContext
-from isthmus.backends.gpu.runtime.event import ClEvent, checked
+from isthmus.backends.gpu.runtime.event import ClEvent, event_handles
 from isthmus.backends.gpu.runtime.execution import CHUNK, Commands, Outcome, RunLimits
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel
@@ -272,12 +272,12 @@ def test_events_of_another_context_are_refused(desk) -> None:
     other = Desk()
     event = other.of(other.launch(1)).enqueue(())
     with pytest.raises(QnnError, match="belongs to another OpenCL context") as refused:
-        checked([event], desk.context, "graph 'g'")
+        event_handles([event], desk.context, "graph 'g'")
     assert refused.value.code is Code.GRAPH_INVALID_ARGUMENT
     event.wait(60)
     for bad in (5, ["no event"], [0], [None]):
         with pytest.raises(QnnError):
-            checked(bad, desk.context, "graph 'g'")
+            event_handles(bad, desk.context, "graph 'g'")
 
 
 def test_an_event_is_waited_for_no_longer_than_asked(desk) -> None:
@@ -306,7 +306,12 @@ def test_an_event_that_is_closed_says_so(desk) -> None:
     event = desk.of(desk.launch(1)).enqueue(())
     event.wait()
     event.close()
-    for use in (event.wait, lambda: event.done, lambda: event.cl, lambda: checked([event], desk.context, "graph 'g'")):
+    for use in (
+        event.wait,
+        lambda: event.done,
+        lambda: event.cl,
+        lambda: event_handles([event], desk.context, "graph 'g'"),
+    ):
         with pytest.raises(QnnError, match="it is closed"):
             use()
 
@@ -323,11 +328,7 @@ def test_many_threads_have_executions_of_their_own_in_one_queue(desk) -> None:
             problems.append(problem)
 
     desk.of(desk.write()).run()
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_in_threads(lambda _: work(), range(4))
     assert not problems
     desk.of(desk.read()).run()
     assert (desk.array == 200).all()
@@ -335,7 +336,7 @@ def test_many_threads_have_executions_of_their_own_in_one_queue(desk) -> None:
 
 @pytest.fixture
 def bells(monkeypatch):
-    """All that blocks get theirs from."""
+    """An empty store of bells, the words by which drivers wake a block that waits."""
     made = waiting.Bells()
     monkeypatch.setattr(waiting, "_bells", made)
     return made
@@ -347,7 +348,7 @@ def armed(block):
     return block.words[waiting.CommandWord.BELL]
 
 
-def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells) -> None:
+def test_a_bell_is_used_again_only_after_the_driver_has_written_it(desk, bells) -> None:
     block = waiting.CommandBlock(desk.context.queue, on_host=True)
     first = armed(block)
     block.fresh_bell()
@@ -363,7 +364,7 @@ def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
-def test_no_word_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bells, by) -> None:
+def test_no_bell_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bells, by) -> None:
     asked = set()
 
     def deed():
@@ -437,7 +438,7 @@ def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, 
     assert block.words[waiting.CommandWord.ARMED] == 0
 
 
-def test_the_processors_that_compute_are_left_alone_at_once(desk) -> None:
+def test_where_the_host_computes_the_driver_is_asked_once_and_not_polled(desk) -> None:
     driver = Driver(lambda driver: driver.questions > 1)
     block = driver.block(desk, on_host=True)
     assert not block.wait(0.0)

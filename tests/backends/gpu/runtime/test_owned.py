@@ -9,7 +9,7 @@ import pytest
 from support.interruption import Alarm, Interrupt, account, everywhere, left, restored
 from support.opencl_device import DEVICE, cl
 from support.opencl_faults import failing
-from support.waiting import interrupted_when
+from support.waiting import interrupted_when, run_in_threads
 
 from isthmus.backends.gpu.runtime import event as events
 from isthmus.backends.gpu.runtime import numbers
@@ -68,8 +68,8 @@ def test_what_is_made_is_never_lost_and_never_released_twice(context) -> None:
     unharmed(deed, lambda: held(context))
 
 
-def test_the_plain_way_does_lose_what_it_makes() -> None:
-    """The test above would notice. What is lost stays in a context that nobody else has."""
+def test_an_interrupt_loses_what_plain_calls_of_opencl_make() -> None:
+    """Shows that the test above can fail. What is lost stays in a context that nobody else has."""
     context = ClContext.create(DEVICE)
     create, release = (library().functions[name] for name in ("clCreateBuffer", "clReleaseMemObject"))
 
@@ -96,7 +96,7 @@ def test_a_clients_object_is_retained_and_released_as_often(context) -> None:
     unharmed(deed, lambda: (held(context), references(buffer.handle)))
 
 
-def test_contexts_with_their_queues(context) -> None:
+def test_contexts_with_their_queues_may_be_interrupted_anywhere(context) -> None:
     # Counted by a context of the client's, of which another has a reference.
     given = cl.Context.from_int_ptr(context.handle, retain=True)
 
@@ -109,7 +109,7 @@ def test_contexts_with_their_queues(context) -> None:
     unharmed(deed, lambda: held(context))
 
 
-def test_programs_kernels_and_the_threads_that_build_them(context) -> None:
+def test_building_programs_and_kernels_may_be_interrupted_anywhere(context) -> None:
     def deed():
         programs = build_each(context, [(SOURCE, ()), (SOURCE, ("-DA=1",)), (SOURCE, ("-DA=2",))], Repository(), "test")
         made = kernel(programs[1], "add", "test")
@@ -137,11 +137,7 @@ def test_threads_that_give_the_same_reference_back_release_it_once() -> None:
             give_back(cell, 0, release)
             begin.wait(60)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_in_threads(lambda _: work(), range(4))
     assert released == [7] * 20
 
 
@@ -229,7 +225,7 @@ def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted
             handle_of(number, wanted, "test", 8000)
 
 
-def test_an_event_is_known_while_it_is_there(context) -> None:
+def test_an_event_is_on_record_while_it_exists(context) -> None:
     made = events.ClEvent(context, "test")
     library().call("test", "clEnqueueMarkerWithWaitList", context.queue, 0, None, made.address)
     made.note()

@@ -70,7 +70,7 @@ def test_a_damaged_file_is_built_again_and_replaced(context, repository, damage)
     assert built(context, repository) == (1, 0)
 
 
-def test_what_the_driver_does_not_take_is_built_again(context, repository) -> None:
+def test_a_kept_program_that_the_driver_refuses_is_built_again(context, repository) -> None:
     built(context, repository)
     (name,) = files(repository)
     import hashlib
@@ -106,7 +106,7 @@ def test_a_file_that_is_a_link_is_refused(context, repository, tmp_path) -> None
         built(context, repository)
 
 
-def test_no_folder_to_keep_programs_in_is_no_reason_not_to_build(context, tmp_path) -> None:
+def test_a_program_is_built_although_there_is_no_folder_to_keep_it_in(context, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     assert built(context, Repository(Folder(tmp_path / "file" / "kernels"))) == (0, 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Local
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram
 
 
 def describe(program: KernelProgram, index: int) -> str:
@@ -19,8 +19,6 @@ def describe(program: KernelProgram, index: int) -> str:
             # Its second parameter is the offset.
             next(names)
             words.append(f"{name.removesuffix('_base')}={_place(program, argument)}")
-        elif isinstance(argument, Local):
-            words.append(f"{name}=local {argument.nbytes}")
         else:
             words.append(f"{name}={argument:g}")
     sizes = "x".join(map(str, launch.global_size)), "x".join(map(str, launch.local_size))

@@ -10,7 +10,7 @@ from __future__ import annotations
 _ONE, _ZERO = "({F})(1.0f)", "({F})(0.0f)"
 
 
-def _limited(x: str, low: str, high: str) -> str:
+def _limit(x: str, low: str, high: str) -> str:
     """Return the expression for `x` limited to a range; a NaN stays a NaN."""
     return f"({x} < {low} ? ({{F}})({low}) : ({x} > {high} ? ({{F}})({high}) : {x}))"
 
@@ -22,7 +22,7 @@ def _extreme(sign: str) -> str:
 
 REALS: dict[str, str] = {
     "Identity": "{0}",
-    "Clamp": _limited("{0}", "{a}", "{b}"),
+    "Clamp": _limit("{0}", "{a}", "{b}"),
     "Square": "({0} * {0})",
     "PowerOf": "pow({0}, ({F})({a}))",
     "ElementWiseAbs": "fabs({0})",
@@ -50,8 +50,8 @@ REALS: dict[str, str] = {
     "Elu": f"({{0}} > 0.0f ? {{0}} : {{a}} * expm1({{0}} > 0.0f ? {_ZERO} : {{0}}))",
     "Erf": "erf({0})",
     "Gelu": "(0.5f * {0} * (1.0f + erf({0} * 0.70710678f)))",
-    "HardSigmoid": _limited("({a} * {0} + {b})", "0.0f", "1.0f"),
-    "HardSwish": f"({{0}} * {_limited('({0} + 3.0f)', '0.0f', '6.0f')} * 0.16666667f)",
+    "HardSigmoid": _limit("({a} * {0} + {b})", "0.0f", "1.0f"),
+    "HardSwish": f"({{0}} * {_limit('({0} + 3.0f)', '0.0f', '6.0f')} * 0.16666667f)",
     "Mish": "({0} * tanh({0} > 20.0f ? {0} : log1p(exp({0} > 20.0f ? ({F})(20.0f) : {0}))))",
     "Sigmoid": f"({_ONE} / (1.0f + exp(-{{0}})))",
     "Silu": "({0} / (1.0f + exp(-{0})))",

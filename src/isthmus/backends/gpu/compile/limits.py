@@ -6,6 +6,7 @@ host or on the device.
 
 from __future__ import annotations
 
+from isthmus.backends.gpu.compile.storage import stored_kind
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.errors import Code, DoesNotFit
 from isthmus.prepare.schedule import Schedule, Step
@@ -13,22 +14,31 @@ from isthmus.prepare.schedule import Schedule, Step
 MAX_INDEX = 2**31 - 1
 """The largest element index in kernels, which count with signed 32-bit integers."""
 MAX_RUNS = 1 << 22
-"""The largest number of entries in a table of the sources of element runs."""
+"""The largest number of entries of a table that tells a kernel where runs of elements, or matrices, begin."""
 _BY_TABLE = ("BatchToSpace", "Pad", "Resize", "ResizeBilinear", "ResizeNearestNeighbor", "SpaceToBatch")
 _BY_BATCH = ("FullyConnected", "MatMul")
-"""Operations whose kernels read a table with an entry for each run of elements, or for each matrix of a batch."""
+"""Operations whose kernels read a table: `_BY_TABLE` with an entry for each run of elements of the result, `_BY_BATCH`
+for each matrix of a batch.
+"""
 
 
-def refuses_size(step: Step) -> str | None:
-    """Return why a step is too large for the engine on any device, or None."""
-    for tensor in (*step.inputs, *step.outputs):
-        if tensor is not None and max(tensor.elements, *tensor.dims, 0) > MAX_INDEX:
+def refuses_tensors(step: Step) -> str | None:
+    """Return why no kernel takes a step's tensors (their sizes, data types or quantization); None if kernels do."""
+    tensors = [tensor for tensor in (*step.inputs, *step.outputs) if tensor is not None]
+    for tensor in tensors:
+        if max(tensor.elements, *tensor.dims, 0) > MAX_INDEX:
             return f"{tensor.describe()} has more than {MAX_INDEX:,} elements or a longer axis"
+    for tensor in tensors:
+        if stored_kind(tensor.dtype) is None:
+            return f"{tensor.describe()} has a data type that no kernel knows"
+        quantization = tensor.quantization if tensor.dtype.is_fixed_point and not tensor.is_static else None
+        if quantization is not None and quantization.axis is not None:
+            return f"{tensor.describe()} has a scale for each channel, which only constants may have"
     output = step.outputs[0]
     # Entries of the step's table: rows along the last axis if they are copied whole, else elements.
     runs = 0
     if step.op in _BY_TABLE and output.rank:
-        source = next(tensor for tensor in step.inputs if tensor is not None)
+        source = tensors[0]
         runs = output.elements // (output.dims[-1] or 1) if source.dims[-1:] == output.dims[-1:] else output.elements
     elif step.op in _BY_BATCH and output.rank > 1:
         runs = output.elements // (output.dims[-1] * output.dims[-2] or 1)
@@ -38,10 +48,7 @@ def refuses_size(step: Step) -> str | None:
 def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
     """Refuse a graph that needs a larger buffer than the device allocates.
 
-    Raises
-    ------
-    QnnError
-        COMMON_MEM_ALLOC, naming what needs the buffer.
+    Raises COMMON_MEM_ALLOC, naming what needs the buffer.
     """
     _check(schedule, "its scratch", schedule.scratch_bytes, traits)
     _check(schedule, "its state", schedule.state_bytes, traits)
@@ -50,7 +57,10 @@ def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
 
 
 def check_constants(schedule: Schedule, nbytes: int, traits: DeviceTraits) -> None:
-    """Check the buffer of constants in the same way; its size is known once all steps are lowered."""
+    """Refuse a graph whose buffer of constants is larger than the device allocates.
+
+    Its size is known only once all steps are lowered.
+    """
     _check(schedule, "its buffer of constants", nbytes, traits)
 
 

@@ -7,10 +7,10 @@ result they take become part of its kernel, where memory allows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isthmus.backends.gpu.compile.limits import check_constants, check_device, refuses_size
+from isthmus.backends.gpu.compile.limits import check_constants, check_device, refuses_tensors
 from isthmus.backends.gpu.compile.lowering import (
     convolution,
     elementwise,
@@ -18,6 +18,7 @@ from isthmus.backends.gpu.compile.lowering import (
     movement,
     normalization,
     pooling,
+    rearrangement,
     recurrent,
     reduction,
     resize,
@@ -26,6 +27,7 @@ from isthmus.backends.gpu.compile.lowering import (
 from isthmus.backends.gpu.compile.lowering.chains import links_of, operand_class, plain
 from isthmus.backends.gpu.compile.lowering.emitter import Chain, KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
+from isthmus.backends.gpu.compile.lowering.rearrangement import Rearrangement, touch
 from isthmus.backends.gpu.compile.program import BufferRef, KernelProgram
 from isthmus.backends.gpu.compile.program import KernelPool as DevicePool
 from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
@@ -39,6 +41,7 @@ from isthmus.prepare.half_precision import widen_halves
 from isthmus.prepare.planner import Planner, PlanOptions, rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
+from isthmus.prepare.storage import Block, Storage
 from isthmus.prepare.work import Work
 
 _FAMILIES = (
@@ -48,7 +51,7 @@ _FAMILIES = (
 _PLAIN: Mapping[str, KernelLowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _TABLE: Mapping[str, KernelLowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
 MAX_CHAIN = 6
-"""The number of links of a chain from which on no further step is added."""
+"""The number of links with which a chain takes no further step."""
 
 
 def refusal(step: Step) -> str | None:
@@ -56,7 +59,7 @@ def refusal(step: Step) -> str | None:
     entry = _TABLE.get(step.op)
     if entry is None:
         return "the OpenCL engine does not execute this operation"
-    return refuses_size(step) or entry.refuses(step)
+    return refuses_tensors(step) or entry.refuses(step)
 
 
 def supports(call: Call) -> str | None:
@@ -78,7 +81,7 @@ def unsupported(graph: Graph) -> list[RefusedNode]:
 def _widen_if_needed(work: Work) -> None:
     """Declare FLOAT_16 intermediates as FLOAT_32 unless kernels execute all steps as they are.
 
-    Whether such tensors are stored as fp16 is then chosen for all floats.
+    Mixed precision then decides whether they are stored as fp16, as for all FLOAT_32 tensors.
     """
     if any(refusal(step) is not None for step in work.ordered()):
         widen_halves(work)
@@ -101,15 +104,14 @@ def work_bytes(step: Step, traits: DeviceTraits) -> int:
 class KernelEngine(EngineModel):
     """What planning must know of this engine, on a device that stores floats in a given precision.
 
-    Parameters
-    ----------
-    alignment
-        The alignment in bytes of tensors in pools.
+    - `alignment`: The alignment in bytes of tensors in pools.
+    - `fuse`: Whether several steps may become one launch.
     """
 
     traits: DeviceTraits
     precision: FloatStorage
     alignment: int
+    fuse: bool = True
 
     def work_bytes(self, step: Step, threads: int) -> int:
         return work_bytes(step, self.traits)
@@ -125,6 +127,35 @@ class KernelEngine(EngineModel):
         if self.precision is FloatStorage.FP16:
             store_as_fp16(work, choose(work).fp16)
 
+    def together(self, steps: Sequence[Step], storage: Storage) -> list[tuple[int, int]]:
+        """Return the ranges of movements that one launch makes, with the convolution before them if it can take them.
+
+        All results of such a launch are written while its operands are read.
+        """
+        if not self.fuse or self.traits.kind != "gpu":
+            return []
+        numbers: dict[Block, int] = {}
+
+        def at(tensor: Tensor) -> BufferRef:
+            """Return where a tensor is in its block, as if each block were a pool."""
+            block, low, high = storage.span(tensor)
+            number = numbers.setdefault(block, len(numbers))
+            pool = DevicePool.SCRATCH if block.pool is None else DevicePool.OUTPUT
+            return BufferRef(pool, number, low - block.low, high - low, False)
+
+        ranges, index = [], 0
+        while index < len(steps):
+            found = _movements(steps, index, at)
+            if found is None:
+                index += 1
+                continue
+            end, moves = found
+            before = steps[index - 1]
+            joins = index > 0 and _takes_moves(before) and moves.behind(at(before.outputs[0]), at) is not None
+            ranges.append((index - joins, end - 1))
+            index = end
+        return ranges
+
 
 def prepare(
     graph: Graph,
@@ -135,39 +166,15 @@ def prepare(
 ) -> KernelProgram:
     """Turn a complete graph into a program for a device.
 
-    Parameters
-    ----------
-    fuse
-        Whether element-wise steps may become part of the kernel before them.
-    optimize_memory
-        Whether to look for an operation order and a layout that need less memory. Otherwise every intermediate tensor
-        keeps its own memory until the end.
+    - `fuse`: Whether element-wise steps may become part of the kernel before them.
+    - `optimize_memory`: Whether to look for an operation order and a layout that need less memory. Otherwise every
+      intermediate tensor keeps its own memory until the end.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED, naming every node that the engine cannot execute.
+    Raises COMMON_NOT_SUPPORTED, naming every node that the engine cannot execute.
     """
     options = PlanOptions() if optimize_memory else PlanOptions(optimize_order=False, plan_nodes=0, reuse_memory=False)
-    engine = KernelEngine(traits, precision, max(traits.alignment, 16))
+    engine = KernelEngine(traits, precision, max(traits.alignment, 16), fuse)
     return lower(Planner(graph, options, engine).schedule(), traits, precision, fuse)
-
-
-@dataclass(frozen=True)
-class _Group:
-    """A step, the steps that become part of its kernel, and the chain that these form.
-
-    Parameters
-    ----------
-    head, last
-        The indices of the step and of the last step behind it that is part of its kernel; equal if there is none.
-    chain
-        What the kernel applies to the result of the head; None if there is nothing.
-    """
-
-    head: int
-    last: int
-    chain: Chain | None
 
 
 def lower(
@@ -175,23 +182,24 @@ def lower(
 ) -> KernelProgram:
     """Lower a schedule to a program.
 
-    Parameters
-    ----------
-    fuse
-        Whether element-wise steps may become part of the kernel before them.
+    - `fuse`: Whether element-wise steps may become part of the kernel before them.
 
-    Raises
-    ------
-    QnnError
-        COMMON_MEM_ALLOC if the device cannot allocate memory of the required size.
+    Raises COMMON_MEM_ALLOC if the device cannot allocate memory of the required size.
     """
     check_device(schedule, traits)
     emitter = KernelEmitter(traits, precision, schedule.places, len(schedule.inputs), schedule.numerics)
-    for group in _groups(schedule, emitter, fuse):
-        step = schedule.steps[group.head]
-        names = [step.op, *(schedule.steps[i].op for i in range(group.head + 1, group.last + 1))]
-        emitter.begin(step, schedule.work[group.head], group.chain, f"{'+'.join(names)} {step.name}")
-        lowering_of(step).emit(step, emitter)
+    for head, end, chain in _groups(schedule, emitter, fuse):
+        step = schedule.steps[head]
+        label = f"{'+'.join(each.op for each in schedule.steps[head:end])} {step.name}"
+        if isinstance(chain, Rearrangement):
+            emitter.begin(schedule.work[head], None, label)
+            rearrangement.emit_rearrangement(emitter, chain)
+            continue
+        emitter.begin(schedule.work[head], chain, label)
+        lowering = lowering_of(step)
+        # A step without results takes no launches.
+        if any(output.elements for output in step.outputs):
+            lowering.emit(step, emitter)
     check_constants(schedule, emitter.constant_bytes, traits)
     return KernelProgram(
         name=schedule.name,
@@ -201,6 +209,7 @@ def lower(
         launches=tuple(emitter.launches),
         steps=tuple(emitter.labels),
         constants=emitter.constants(),
+        large_constants=tuple(emitter.large_constants),
         inputs=tuple(map(TensorInfo.of, schedule.inputs)),
         outputs=tuple(map(TensorInfo.of, schedule.outputs)),
         states=tuple(map(TensorInfo.of, schedule.states)),
@@ -211,29 +220,86 @@ def lower(
     )
 
 
-def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
-    """Return the steps in order, each with the following element-wise steps that become part of it.
+def _groups(
+    schedule: Schedule, e: KernelEmitter, fuse: bool
+) -> Iterator[tuple[int, int, Chain | Rearrangement | None]]:
+    """Yield the steps in order, each with the following steps that become part of its kernel.
 
-    A step is added as long as it can be (`_links_after`), nothing else needs the intermediate result in memory
-    (`_is_kept`), and the kernel may already write the step's output (`_may_write`).
+    A group is the index of its first step, the index behind its last step, and the chain of the steps after the first;
+    for movements that one launch makes it is what they do.
+
+    An element-wise step is added if it can be part of a chain (`_links_after`), nothing else needs the intermediate
+    result in memory (`_is_needed`), and the first step's kernel may already write its output (`_may_write`). Movements
+    are added likewise.
     """
     steps = schedule.steps
     # How often each tensor is read.
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
-    groups, index = [], 0
+    index = 0
     while index < len(steps):
+        moved = _moved(schedule, index, e) if fuse else None
+        if moved is not None:
+            yield index, *moved
+            index = moved[0]
+            continue
         last, links = index, tuple[Link, ...]()
         while fuse and last + 1 < len(steps) and len(links) < MAX_CHAIN:
             more = _links_after(steps[index], steps[last], steps[last + 1], schedule, uses)
-            if more is None or _is_kept(schedule, last, e):
+            if more is None or _is_needed(steps, last, steps[last].outputs[0], e.at):
                 break
             if not _may_write(steps[index], (*links, *more), steps[last + 1].outputs[0], e, schedule.work[index]):
                 break
             links, last = (*links, *more), last + 1
         chain = Chain(links, steps[last].outputs[0]) if links else None
-        groups.append(_Group(index, last, chain))
+        behind = _moved_behind(schedule, index, last, links, e) if fuse else None
+        if behind is not None:
+            last, chain = behind
+        yield index, last + 1, chain
         index = last + 1
-    return groups
+
+
+def _movements(
+    steps: Sequence[Step], index: int, at: Callable[[Tensor], BufferRef]
+) -> tuple[int, Rearrangement] | None:
+    """Return what the movements from a step on do as one launch, and the index behind the last of them."""
+    return rearrangement.find(steps, index, at, lambda i, reader: _is_needed(steps, i, reader, at))
+
+
+def _moved(schedule: Schedule, index: int, e: KernelEmitter) -> tuple[int, Rearrangement] | None:
+    """Return what movements do that become one launch, and the index behind the last of them."""
+    found = _movements(schedule.steps, index, e.at) if e.gpu else None
+    return found if found is not None and rearrangement.may_write(found[1], e.at, ()) else None
+
+
+def _moved_behind(
+    schedule: Schedule, head: int, last: int, links: Sequence[Link], e: KernelEmitter
+) -> tuple[int, Chain] | None:
+    """Return the chain of a convolution whose result is stored where the movements behind it put it, and the index of
+    the last of these; None if its kernel cannot do that.
+
+    - `last`, `links`: The last step of the chain so far, and its links.
+    """
+    steps = schedule.steps
+    step, value = steps[head], steps[last].outputs[0]
+    found = _movements(steps, last + 1, e.at) if e.gpu and last + 1 < len(steps) and _takes_moves(step) else None
+    moves = found[1].behind(e.at(value), e.at) if found is not None else None
+    if found is None or moves is None or moves.sources[moves.computed].itemsize != e.storage(value).size:
+        return None
+    if _is_needed(steps, last, moves.sources[moves.computed], e.at):
+        return None
+    operands = [*step.inputs, *(tensor for link in links for tensor in link.operands)]
+    reads = [e.at(tensor) for tensor in operands if tensor is not None and not tensor.is_static]
+    needed = lowering_of(step).work(step, e.traits)
+    if needed:
+        reads.append(BufferRef(DevicePool.SCRATCH, 0, schedule.work[head], needed, False))
+    if not rearrangement.may_write(moves, e.at, reads):
+        return None
+    return found[0] - 1, Chain(tuple(links), value, moves)
+
+
+def _takes_moves(step: Step) -> bool:
+    """Return whether the kernel of a step can store channels of its result in several places."""
+    return step.op in convolution.LOWERINGS and _TABLE[step.op].takes_chain and len(step.outputs) == 1
 
 
 def _links_after(
@@ -241,13 +307,8 @@ def _links_after(
 ) -> list[Link] | None:
     """Return the links that a step adds to the chain behind `head`, or None if it cannot be part of it.
 
-    Parameters
-    ----------
-    before
-        The last step so far: the head, or the last one of the chain. Its result must be a float tensor that only `step`
-        reads, once, and neither an output nor in state memory.
-    uses
-        How often each tensor is read.
+    - `before`: The last step so far: the head, or the last one of the chain. Its result must be a float tensor that
+      only `step` reads, once, and neither an output nor in state memory.
     """
     value = before.outputs[0]
     entry, place = _TABLE[head.op], schedule.places.get(value)
@@ -277,7 +338,7 @@ def _links_after(
         for tensor in link.operands:
             if tensor is None:
                 continue
-            # The other kernels read operands of a chain as floats, and only as `operand_class` describes.
+            # Kernels that are not element-wise read a chain's operands as floats, indexed as `operand_class` says.
             if head.op not in elementwise.LOWERINGS and operand_class(tensor, output.dims) is None:
                 return None
             if head.op not in elementwise.LOWERINGS and tensor.dtype.is_fixed_point:
@@ -285,26 +346,29 @@ def _links_after(
     return chained
 
 
-def _is_kept(schedule: Schedule, index: int, e: KernelEmitter) -> bool:
+def _is_needed(steps: Sequence[Step], index: int, reader: Tensor, at: Callable[[Tensor], BufferRef]) -> bool:
     """Return whether anything besides the next step needs the result of step `index` in memory.
 
     Tensors may share memory: a part of a joined tensor is also read as part of the whole. A tensor in an output stays
     there unless the next step overwrites all of it.
+
+    - `reader`: The tensor that names the result as an operand of the next step, and of no other step.
     """
-    value, after = schedule.steps[index].outputs[0], schedule.steps[index + 1]
-    place = e.at(value)
-    if schedule.places[value].pool >= Pool.IO and not _same(place, e.at(after.outputs[0])):
+    after = steps[index + 1]
+    place = at(steps[index].outputs[0])
+    if place.pool in (DevicePool.INPUT, DevicePool.OUTPUT) and not _same(place, at(after.outputs[0])):
         return True
-    written: set[Tensor] = set()
-    for step in schedule.steps[index + 1 :]:
-        for tensor in step.inputs:
-            if tensor is None or tensor.is_static or tensor is value or tensor in written:
+    written: list[BufferRef] = []
+    for step in steps[index + 1 :]:
+        for tensor in step.operands:
+            if tensor is reader and step is after:
                 continue
-            if _touch(place, e.at(tensor)):
+            if touch(place, at(tensor)) and not any(_covers(other, at(tensor)) for other in written):
                 return True
-        if any(_covers(e.at(tensor), place) for tensor in step.outputs):
+        results = list(map(at, step.outputs))
+        if any(_covers(other, place) for other in results):
             return False
-        written.update(step.outputs)
+        written += results
     return False
 
 
@@ -314,35 +378,25 @@ def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: KernelEmitt
     The output was planned for a later step, so its memory may be that of an operand of the head. An operand that
     occupies exactly the output's bytes is safe: each element is read by the work-item that overwrites it.
 
-    Parameters
-    ----------
-    links, output
-        The chain, and the tensor that its result is stored in.
-    work
-        The offset in scratch of the head's work space, which the output must not share either.
+    - `work`: The offset in scratch of the head's work space, which the output must not share either.
     """
     goal = e.at(output)
     element_wise = head.op in elementwise.LOWERINGS
     for tensor in head.inputs:
-        if tensor is not None and not tensor.is_static and _touch(goal, e.at(tensor)):
+        if tensor is not None and not tensor.is_static and touch(goal, e.at(tensor)):
             same = element_wise and tensor.dims == output.dims and _same(goal, e.at(tensor))
             if not same:
                 return False
     for link in links:
         for tensor in link.operands:
-            if tensor is None or tensor.is_static or not _touch(goal, e.at(tensor)):
+            if tensor is None or tensor.is_static or not touch(goal, e.at(tensor)):
                 continue
             if tensor.dims != output.dims or not _same(goal, e.at(tensor)):
                 return False
     needed = lowering_of(head).work(head, e.traits)
     return not (
-        needed and _touch(goal, BufferRef(goal.pool, 0, work, needed, False)) and goal.pool is DevicePool.SCRATCH
+        needed and touch(goal, BufferRef(goal.pool, 0, work, needed, False)) and goal.pool is DevicePool.SCRATCH
     )
-
-
-def _touch(a: BufferRef, b: BufferRef) -> bool:
-    """Return whether two ranges of memory have a byte in common."""
-    return (a.pool, a.index) == (b.pool, b.index) and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
 def _covers(a: BufferRef, b: BufferRef) -> bool:

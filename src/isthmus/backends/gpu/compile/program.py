@@ -40,17 +40,11 @@ class Unit:
 class BufferRef:
     """Memory that is passed to a kernel as two arguments: the memory object, and `offset` as a ``long``.
 
-    Parameters
-    ----------
-    index
-        The number of the input or output if the pool is INPUT or OUTPUT, else 0.
-    offset
-        The first byte, counted from the start of the pool. If a tensor is bound inside a larger memory object, the
-        tensor's offset in that object is added.
-    nbytes
-        The number of bytes from there on that the kernel may access.
-    writes
-        Whether the kernel writes there.
+    - `index`: The number of the input or output if the pool is INPUT or OUTPUT, else 0.
+    - `offset`: The first byte, counted from the start of the pool. If a tensor is bound inside a larger memory object,
+      the tensor's offset in that object is added.
+    - `nbytes`: The number of bytes from there on that the kernel may access.
+    - `writes`: Whether the kernel writes there.
     """
 
     pool: KernelPool
@@ -60,32 +54,20 @@ class BufferRef:
     writes: bool
 
 
-@dataclass(frozen=True)
-class Local:
-    """Local memory of a work-group, as an argument without a value."""
-
-    nbytes: int
-
-
 Scalar = np.int32 | np.float32 | np.int64
-Argument = BufferRef | Local | Scalar
+Argument = BufferRef | Scalar
 
 
 @dataclass(frozen=True)
 class Launch:
     """One kernel to enqueue.
 
-    Parameters
-    ----------
-    unit
-        Index of the unit that contains the kernel.
-    arguments
-        Arguments in the order of the kernel's parameters. A `BufferRef` takes two parameters, any other argument takes
-        one.
-    global_size, local_size
-        Sizes with the same number of dimensions; each of the first is a multiple of the second's.
-    step
-        Index of the label in the program's `steps`.
+    - `unit`: Index of the unit that contains the kernel.
+    - `arguments`: Arguments in the order of the kernel's parameters. A `BufferRef` takes two parameters, any other
+      argument takes one.
+    - `global_size`, `local_size`: Sizes with the same number of dimensions; each of the first is a multiple of the
+      second's.
+    - `step`: Index of the label in the program's `steps`.
     """
 
     unit: int
@@ -100,21 +82,14 @@ class Launch:
 class KernelProgram:
     """An executable graph.
 
-    Parameters
-    ----------
-    traits, precision
-        The device traits and the storage of floats that it was lowered for.
-    steps
-        Labels that launches refer to, for profiles.
-    constants
-        The contents of the pool of constants.
-    scratch_bytes
-        The size of the scratch pool; its contents mean nothing between executions.
-    state_offsets
-        The offset of each state in state memory.
-    schedule
-        The schedule that it was lowered from. A context binary holds the schedule and is lowered again for the current
-        device, so that neither source nor launches are taken from a file.
+    - `traits`, `precision`: The device traits and the storage of floats that it was lowered for.
+    - `steps`: Labels that launches refer to, for profiles.
+    - `constants`: The contents of the pool of constants.
+    - `large_constants`: The offset and the size of each large constant there, in order.
+    - `scratch_bytes`: The size of the scratch pool; its contents mean nothing between executions.
+    - `state_offsets`: The offset of each state in state memory.
+    - `schedule`: The schedule that it was lowered from. A context binary holds the schedule and is lowered again for
+      the current device, so that neither source nor launches are taken from a file.
     """
 
     name: str
@@ -132,6 +107,7 @@ class KernelProgram:
     scratch_bytes: int
     alignment: int
     schedule: Schedule
+    large_constants: tuple[tuple[int, int], ...] = ()
 
     @property
     def state_bytes(self) -> int:

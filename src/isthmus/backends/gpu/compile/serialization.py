@@ -17,32 +17,39 @@ from isthmus.graph.tensor import MAX_BYTES
 from isthmus.prepare import serialization
 from isthmus.prepare.schedule import Plan, PlanRow, Pool, Schedule
 from isthmus.system.container import MALFORMED, as_size
+from isthmus.system.contents import GraphContents, StoredContents
 
 FORMAT = serialization.FORMAT
 _LEFT_OUT = frozenset(("regions", "rematerialized", "bounded", "operands"))
 """The fields of a plan that concern tiling or drawings; files do not contain them."""
+_SIZES = (
+    "bytes", "lower_bound", "greedy_bytes", "unshared_bytes", "order_saved_bytes", "aliased_bytes", "fp16_bytes",
+    "float_bytes",
+)  # fmt: skip
+"""The fields of a plan that are numbers of bytes."""
 _WORK_ALIGNMENT = 64
 """The alignment of work spaces in scratch."""
 
 
-def to_bytes(program: KernelProgram) -> bytes:
-    """Return the program as one block of bytes."""
+def to_bytes(program: KernelProgram, shared: GraphContents | None = None) -> bytes:
+    """Return the program as one block of bytes; its arrays are in it, or in the section `shared`."""
     schedule = program.schedule
     # This engine computes whole steps only.
     plan = {name: value for name, value in asdict(schedule.statistics).items() if name not in _LEFT_OUT}
-    return serialization.to_bytes(schedule, {"precision": program.precision.value, "plan": plan})
+    return serialization.to_bytes(schedule, {"precision": program.precision.value, "plan": plan}, shared)
 
 
-def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = True) -> KernelProgram:
+def from_bytes(
+    content: bytes | memoryview, traits: DeviceTraits, fuse: bool = True, shared: StoredContents | None = None
+) -> KernelProgram:
     """Read a program from a block of bytes and lower it for a device.
 
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES if the bytes are not a valid program, COMMON_INCOMPATIBLE_BINARIES if the program has
-        another version or was planned for another kind of device.
+    - `shared`: the section with its arrays if they are not in the block.
+
+    Raises COMMON_LOADING_BINARIES if the bytes are not a valid program, COMMON_INCOMPATIBLE_BINARIES if the program has
+    another version or was planned for another kind of device.
     """
-    schedule, precision = schedule_from_bytes(content)
+    schedule, precision = schedule_from_bytes(content, shared)
     # The end of the last tensor or work space in scratch.
     needed = max((p.offset + t.nbytes for t, p in schedule.places.items() if p.pool == Pool.SCRATCH), default=0)
     for step, offset, reserved in zip(schedule.steps, schedule.work, schedule.work_bytes, strict=True):
@@ -62,9 +69,14 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
         raise FORMAT.refusal("the host has no memory for its constants") from None
 
 
-def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, FloatStorage]:
-    """Read a schedule from a block of bytes and check it; return it with the precision that it was planned for."""
-    schedule, engine = serialization.from_bytes(content)
+def schedule_from_bytes(
+    content: bytes | memoryview, shared: StoredContents | None = None
+) -> tuple[Schedule, FloatStorage]:
+    """Read a schedule from a block of bytes and check it; return it with the precision that it was planned for.
+
+    `shared` is as for `from_bytes`.
+    """
+    schedule, engine = serialization.from_bytes(content, shared=shared)
     if schedule.tiled or schedule.repeats or schedule.io_offsets or any(step.part for step in schedule.steps):
         raise FORMAT.refusal("it computes tiles or places inputs in scratch, which kernels on a device do not")
     if any(offset % _WORK_ALIGNMENT for offset in schedule.work):
@@ -81,19 +93,7 @@ def _plan(fields: dict[str, Any]) -> Plan:
         PlanRow(str(r["name"]), *(as_size(r[n], MAX_BYTES) for n in ("bytes", "first", "last", "offset")))
         for r in fields["rows"]
     )
-    numbers = {
-        name: as_size(fields[name], MAX_BYTES)
-        for name in (
-            "bytes",
-            "lower_bound",
-            "greedy_bytes",
-            "unshared_bytes",
-            "order_saved_bytes",
-            "aliased_bytes",
-            "fp16_bytes",
-            "float_bytes",
-        )
-    }
+    numbers = {name: as_size(fields[name], MAX_BYTES) for name in _SIZES}
     return Plan(
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),
         peak_live=tuple(map(str, fields["peak_live"])), rows=rows,

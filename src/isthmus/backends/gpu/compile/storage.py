@@ -41,18 +41,13 @@ VECTORS = "".join(
 class OperandStorage:
     """The storage of one operand of a kernel.
 
-    Parameters
-    ----------
-    kind
-        The stored type.
-    real
-        Whether elements represent reals, which are computed with as floats.
-    quantized
-        Whether elements have a scale and a zero point: the kernel has them as ``<name>_scale`` and ``<name>_zero``.
-    steps
-        How reals are converted to units of the scale before they are rounded: "quotient" divides by ``<name>_divisor``;
-        "product" multiplies by ``<name>_factor``, the reciprocal, as LiteRT does; with "given" they are in these units
-        already.
+    - `kind`: The stored type.
+    - `real`: Whether elements represent reals, which are computed with as floats.
+    - `quantized`: Whether elements have a scale and a zero point: the kernel has them as ``<name>_scale`` and
+      ``<name>_zero``.
+    - `steps`: How reals are converted to units of the scale before they are rounded: "quotient" divides by
+      ``<name>_divisor``; "product" multiplies by ``<name>_factor``, the reciprocal, as LiteRT does; with "given" they
+      are in these units already.
     """
 
     kind: str
@@ -78,14 +73,7 @@ class OperandStorage:
     def load(self, name: str, index: str, width: int = 1, aligned: bool = False) -> str:
         """Return an expression for `width` elements from `index` on, in the type that kernels compute with.
 
-        Parameters
-        ----------
-        name
-            The pointer's name in the kernel.
-        index
-            An expression.
-        aligned
-            Whether the elements are known to be aligned to the size of the vector.
+        - `aligned`: Whether the elements are known to be aligned to the size of the vector.
         """
         if self.kind == "f16":
             return f"vload_half({index}, {name})" if width == 1 else f"vload_half{width}(0, {name} + ({index}))"
@@ -99,6 +87,17 @@ class OperandStorage:
             return stored
         wide = "" if width == 1 else str(width)
         return f"(convert_float{wide}({stored}) - {name}_zero) * {name}_scale"
+
+    def load_whole(self, name: str, index: str, width: int = 1, aligned: bool = False) -> str:
+        """Return an expression as `load` does, but of quantized elements the integers minus the zero point.
+
+        Their scale is applied to sums of products later.
+        """
+        if not self.quantized:
+            return self.load(name, index, width, aligned)
+        if width == 1:
+            return f"((float){name}[{index}] - {name}_zero)"
+        return f"(convert_float{width}(*(global const {self.c_type}{width}_u *)({name} + ({index}))) - {name}_zero)"
 
     def store(self, name: str, index: str, value: str, width: int = 1, aligned: bool = False) -> str:
         """Return the statement that stores `width` computed elements from `index` on; parameters as for `load`."""

@@ -23,23 +23,14 @@ class FloatStorage(Enum):
 class DeviceTraits:
     """The properties of an OpenCL device that kernels depend on.
 
-    Parameters
-    ----------
-    kind
-        "cpu": work-groups are loops over vectors, and local memory is ordinary memory. "gpu": work-groups are parallel
-        threads, and local memory is fast.
-    vector_width
-        Floats in a vector register of a CPU.
-    local_bytes
-        Bytes of local memory of a work-group.
-    max_group
-        The largest number of work-items of a work-group.
-    compute_units
-        The number of work-groups that run at a time, or of processors that share them.
-    alignment
-        The alignment of memory objects in bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN / 8).
-    largest_allocation
-        Bytes of the largest memory object.
+    - `kind`: "cpu": work-groups are loops over vectors, and local memory is ordinary memory. "gpu": work-groups are
+      parallel threads, and local memory is fast.
+    - `vector_width`: Floats in a vector register of a CPU.
+    - `local_bytes`: Bytes of local memory of a work-group.
+    - `max_group`: The largest number of work-items of a work-group.
+    - `compute_units`: The number of work-groups that run at a time, or of processors that share them.
+    - `alignment`: The alignment of memory objects in bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN / 8).
+    - `largest_allocation`: Bytes of the largest memory object.
     """
 
     kind: Literal["cpu", "gpu"] = "cpu"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph.evaluate import evaluate
-from isthmus.graph.evaluation.convolution import pads_of, spatial_of, strided, taps_of
+from isthmus.graph.evaluation.convolution import pads_of, spatial_of, tap_positions, taps_of
 from isthmus.graph.evaluation.sampling import axis_taps
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import Tensor
@@ -35,12 +35,8 @@ _MAX_EXACT_INT = 1 << 24
 class Computed:
     """An operation that was computed.
 
-    Parameters
-    ----------
-    inputs, arrays
-        The operands and their values; None for an optional operand that is absent.
-    outputs, results
-        The results and their values.
+    - `inputs`, `arrays`: The operands and their values; None for an optional operand that is absent.
+    - `outputs`, `results`: The results and their values.
     """
 
     op: str
@@ -61,12 +57,8 @@ def backward(
 ) -> np.ndarray:
     """Return the gradient of operand `index`: how a weighted sum of the results changes with each of its elements.
 
-    Parameters
-    ----------
-    gradients
-        The gradient of each result; None for a result that does not matter.
-    random
-        The source of random changes, for operations that are not differentiated exactly.
+    - `gradients`: The gradient of each result; None for a result that does not matter.
+    - `random`: The source of random changes, for operations that are not differentiated exactly.
     """
     value = done.arrays[index]
     assert value is not None
@@ -74,23 +66,23 @@ def backward(
     if not value.size or all(g is None for g in gradients):
         return np.zeros(value.shape, np.float32)
     if len(gradients) == 1 and gradient is not None:
-        if traits.product is not None and traits.product in _PRODUCTS and index < 2:
+        if traits.product is not None and traits.product in _PRODUCTS and index < 2:  # a factor, not the bias
             exact = _PRODUCTS[traits.product](done, index, gradient)
             if exact is not None:
                 return exact.reshape(value.shape)
         if traits.element_wise:
             return _element_wise(done, index, value, gradient)
         if done.op in RESIZES and index == 0:
-            return _resized(done, value, gradient)
+            return _resize(done, value, gradient)
         if done.op in ("ReduceMean", "ReduceSum") and index == 0:
-            return _reduced(done, value, gradient)
+            return _reduction(done, value, gradient)
         if done.op == "PoolAvg2d":
-            return _pooled(done, value, gradient)
+            return _pooling(done, value, gradient)
     # Element numbers are moved as floats, so they must be exact.
     moves = traits.moves
     if moves is not None and moves.picks is Picks.PLACE and value.size < _MAX_EXACT_INT and value.dtype == np.float32:
-        return _moved(done, index, value, gradients)
-    return _measured(done, index, value, gradients, random)
+        return _movement(done, index, value, gradients)
+    return _measure(done, index, value, gradients, random)
 
 
 def _along(shape: Sequence[int], gradient: np.ndarray) -> np.ndarray:
@@ -102,21 +94,18 @@ def _along(shape: Sequence[int], gradient: np.ndarray) -> np.ndarray:
 
 
 def _element_wise(done: Computed, index: int, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Multiply the gradient by each element's slope, measured by a change of all elements at once.
-
-    The change is relative to an element's value, but not smaller than relative to a typical one (the root mean square).
-    """
+    """Multiply the gradient by each element's slope, measured by a change of all elements at once."""
+    # The change is relative to an element's value, but not smaller than relative to a typical one (the root mean
+    # square).
     size = float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0
     change = (_STEP * np.maximum(np.abs(value), size)).astype(np.float32)
     slope = (done.again(index, value + change)[0] - done.results[0]) / change
     return _along(value.shape, gradient * np.nan_to_num(slope, posinf=0, neginf=0))
 
 
-def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Move element numbers instead of values; an element's gradient is the sum over the results that it became.
-
-    Numbers begin at 1; 0 stands for padding and for elements of other operands, whose sum is dropped.
-    """
+def _movement(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Move element numbers instead of values; an element's gradient is the sum over the results that it became."""
+    # Numbers begin at 1; 0 stands for padding and for elements of other operands, whose sum is dropped.
     places = np.arange(1, value.size + 1, dtype=np.float32).reshape(value.shape)
     arrays = [
         places if i == index else np.zeros_like(a) if a is not None and a.dtype == np.float32 else a
@@ -132,15 +121,11 @@ def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np
 
 
 def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
-    """Return the gradient of a convolution's image: each tap spreads the results' gradients over its input pixels.
-
-    None for the other operands, whose gradients are measured.
-    """
-    if index:
+    """Return the gradient of a convolution's image: each tap spreads the results' gradients over its input pixels."""
+    # None for the other operands, whose gradients are measured.
+    x, weights = done.arrays[:2]
+    if index or x is None or weights is None:
         return None
-    x, weights = done.arrays[0], done.arrays[1]
-    assert x is not None
-    assert weights is not None
     # `spatial` axes, `counts` output pixels along each, input `channels` of a group, `group` groups.
     spatial, counts, channels = x.ndim - 2, done.outputs[0].dims[1:-1], weights.shape[-2]
     pads = pads_of(done.params, spatial)
@@ -150,23 +135,21 @@ def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray
     total = np.zeros((x.shape[0], *sizes, group, channels), np.float32)
     each = gradient.reshape(*gradient.shape[:-1], group, -1)
     for tap, offset in taps_of(weights.shape[:spatial], spatial_of(done.params, "dilation", spatial)):
-        at = strided(offset, counts, spatial_of(done.params, "stride", spatial))
+        at = tap_positions(offset, counts, spatial_of(done.params, "stride", spatial))
         total[at] += _by_group(each, weights[tap].reshape(channels, group, -1).transpose(1, 2, 0))
     inside = (slice(None), *(slice(int(p[0]), int(p[0]) + n) for p, n in zip(pads, x.shape[1:-1], strict=True)))
     return total[inside]
 
 
-def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+def _transposed_convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
     """Return the gradient of a transposed convolution's image: each pixel collects the gradients of the results that it
     was spread over, which is a plain convolution of them.
 
     None for the other operands, whose gradients are measured.
     """
-    if index:
+    x, weights = done.arrays[:2]
+    if index or x is None or weights is None:
         return None
-    x, weights = done.arrays[0], done.arrays[1]
-    assert x is not None
-    assert weights is not None
     spatial, group, sizes = x.ndim - 2, int(done.params["group"]), x.shape[1:-1]
     kernel, before = weights.shape[:spatial], pads_of(done.params, spatial)[:, 0]
     stride, dilation = (spatial_of(done.params, name, spatial) for name in ("stride", "dilation"))
@@ -178,7 +161,7 @@ def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray 
     total = np.zeros((*x.shape[:-1], group, x.shape[-1] // group), np.float32)
     for tap, offset in taps_of(kernel, dilation):
         each = weights[tap].reshape(group, -1, weights.shape[-1]).transpose(0, 2, 1)
-        total += _by_group(full[strided(offset, sizes, stride)], each)
+        total += _by_group(full[tap_positions(offset, sizes, stride)], each)
     return total
 
 
@@ -192,10 +175,8 @@ def _by_group(rows: np.ndarray, matrices: np.ndarray) -> np.ndarray:
 
 
 def _rows(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
-    """Return the gradient of a fully connected operation's data, whose weights are [outputs, inputs].
-
-    None for the other operands and for quantized weights, whose gradients are measured.
-    """
+    """Return the gradient of a fully connected operation's data, whose weights are [outputs, inputs]."""
+    # None for the other operands and for quantized weights, whose gradients are measured.
     weights = done.arrays[1]
     if index or weights is None or weights.dtype != np.float32:
         return None
@@ -219,14 +200,14 @@ def _matrix(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | No
 _PRODUCTS = {
     ProductKind.CONVOLUTION: _convolution,
     ProductKind.DEPTH_WISE: _convolution,
-    ProductKind.TRANSPOSED: _transposed,
+    ProductKind.TRANSPOSED: _transposed_convolution,
     ProductKind.ROWS: _rows,
     ProductKind.MATRIX: _matrix,
 }
 """Functions that differentiate products exactly; they return None for what is to be measured."""
 
 
-def _resized(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _resize(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the gradient of a resized image: along each axis, resizing is a matrix, here applied transposed."""
     params = resize_params(done.op, done.params)
     for axis, (size, count) in enumerate(zip(value.shape, done.outputs[0].dims, strict=True)):
@@ -238,15 +219,15 @@ def _resized(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndar
     return gradient
 
 
-def _reduced(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _reduction(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the gradient of what was summed or averaged: the result's, repeated, and divided for a mean."""
     axes = [int(axis) for axis in np.asarray(done.params["axes"]).reshape(-1)]
-    kept = [1 if axis in axes else size for axis, size in enumerate(value.shape)]
+    shape = [1 if axis in axes else size for axis, size in enumerate(value.shape)]
     count = prod(value.shape[axis] for axis in axes) if done.op == "ReduceMean" else 1
-    return np.broadcast_to(gradient.reshape(kept) / np.float32(count), value.shape)
+    return np.broadcast_to(gradient.reshape(shape) / np.float32(count), value.shape)
 
 
-def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _pooling(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Treat pooling as a convolution of every channel with equal taps; windows at edges count their padding."""
     kernel = [int(n) for n in done.params["filter_size"]]
     channels = value.shape[-1]
@@ -262,14 +243,12 @@ def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarr
     return pooled.reshape(value.shape)
 
 
-def _measured(
+def _measure(
     done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None], random: np.random.Generator
 ) -> np.ndarray:
-    """Return a gradient of the measured magnitude with random signs.
-
-    The mean square of the effect of unit noise is the sum of the gradient's squares; all elements get an equal share.
-    An effect is how much the weighted sum of the results changes.
-    """
+    """Return a gradient of the measured magnitude with random signs."""
+    # The mean square of the effect of unit noise is the sum of the gradient's squares; all elements get an equal share.
+    # An effect is how much the weighted sum of the results changes.
     size = _STEP * (float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0)
     power = 0.0
     for _ in range(_SAMPLES):

@@ -7,7 +7,8 @@ rounding of each tensor causes. The tensors that cause most per byte stay fp32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -31,7 +32,7 @@ MAX_VALUE = 16384.0
 MAX_WORK = 1 << 30
 """The largest number of multiplications of a graph that is tried."""
 MAX_BYTES = 1 << 27
-"""The largest size in bytes of all its results, which a trial keeps."""
+"""The largest size in bytes of all results of a graph that is tried; a trial keeps them."""
 ROUNDS = 3
 """The largest number of times that a choice is tried."""
 
@@ -40,103 +41,73 @@ ROUNDS = 3
 class PrecisionChoice:
     """The choice of tensors that are stored as fp16.
 
-    Parameters
-    ----------
-    fp16
-        Intermediates and constants that are stored as fp16.
-    fp32
-        Tensors that could have been fp16, but would have lost too much.
-    off
-        The error of outputs in the last trial, as a fraction of the largest value; None if there was no trial.
+    - `fp16`: Intermediates and constants that are stored as fp16.
+    - `fp32`: Tensors that could have been fp16, but would have lost too much.
+    - `off`: The error of outputs in the last trial, as a fraction of the largest value; None if there was no trial.
     """
 
     fp16: frozenset[Tensor]
     fp32: frozenset[Tensor]
-    off: float | None
+    off: float | None = None
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Tensors that are stored alike, because they may share their bytes."""
-
-    tensors: tuple[Tensor, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the tensors share."""
-        return max(tensor.nbytes for tensor in self.tensors)
+_Group = tuple[Tensor, ...]
+"""Tensors that are stored alike, because they may share their bytes."""
 
 
 def choose(work: Work) -> PrecisionChoice:
     """Choose which tensors are stored as fp16.
 
-    Constants that fp16 holds exactly always are. All others are too if the graph cannot be tried.
+    Constants that fp16 holds exactly are always stored so. If the graph cannot be tried, all others are too.
     """
     exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact_in_fp16(tensor.data)}
-    groups = [*_intermediates(work), *(_Group((tensor,)) for tensor in _constants(work) if tensor not in exact)]
-    if not groups or not _may_try(work):
-        return _choice(exact, groups, (), None)
-    try:
-        tried = trials(work)
-        with np.errstate(all="ignore"):
-            return _choose_by_trial(tried, exact, groups)
-    except (QnnError, ArithmeticError, LookupError, ValueError):
-        # The reference refuses what engines execute unchecked, such as an index out of range.
-        return _choice(exact, groups, (), None)
+    groups = [*_intermediates(work), *((tensor,) for tensor in _constants(work) if tensor not in exact)]
+    # The reference refuses what engines execute unchecked, such as an index out of range.
+    with np.errstate(all="ignore"), suppress(QnnError, ArithmeticError, LookupError, ValueError):
+        if groups and _may_try(work):
+            return _choose_by_trial(trials(work), exact, groups)
+    return _choice(exact, groups, ())
 
 
-def _choice(
-    exact: Iterable[Tensor], groups: Iterable[_Group], fp32: Iterable[_Group], off: float | None
-) -> PrecisionChoice:
-    """Return the choice of all `groups` but those of `fp32`, and of `exact` tensors; `off` is its error in a trial."""
-    kept = frozenset(tensor for group in fp32 for tensor in group.tensors)
-    fp16 = frozenset(tensor for group in groups for tensor in group.tensors) - kept
-    return PrecisionChoice(fp16 | frozenset(exact), kept, off)
+def _choice(exact: Iterable[Tensor], groups: Iterable[_Group], fp32: Iterable[_Group]) -> PrecisionChoice:
+    """Return the choice that stores `exact` tensors, and all `groups` except those in `fp32`, as fp16."""
+    in_fp32 = frozenset(tensor for group in fp32 for tensor in group)
+    fp16 = frozenset(tensor for group in groups for tensor in group) - in_fp32
+    return PrecisionChoice(fp16 | frozenset(exact), in_fp32)
 
 
 def _choose_by_trial(tried: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group]) -> PrecisionChoice:
-    """Choose as many bytes of fp16 as the errors of trials allow.
-
-    Each group gets a share of the squared error that fp16 causes. Groups are fp16 in the order of their shares per byte
-    until the shares add up to what is allowed. The sum is an estimate, so the choice is tried, and less is allowed if
-    its error is too large.
-
-    Parameters
-    ----------
-    tried
-        The trials of the graph, one for each generated input.
-    exact
-        Constants that fp16 holds exactly.
-    groups
-        All other tensors that could be fp16.
-    """
-    large = [g for g in groups if any(_largest(trial, tensor) > MAX_VALUE for trial in tried for tensor in g.tensors)]
+    """Choose as many bytes of fp16 as the errors of trials allow."""
+    # Each group gets a share of the squared error that fp16 causes. Groups are fp16 in the order of their shares per
+    # byte until the shares add up to what is allowed. The sum is an estimate, so the choice is tried, and less is
+    # allowed if its error is too large.
+    large = [g for g in groups if any(_largest(trial, tensor) > MAX_VALUE for trial in tried for tensor in g)]
     others = [group for group in groups if group not in large]
-    choice = _choice(exact, groups, large, None)
+    choice = _choice(exact, groups, large)
     errors = [trial.errors(choice.fp16) for trial in tried]
     worst = [_worst(each) for each in errors]
     if max(worst) <= MAX_ERROR:
-        return _choice(exact, groups, large, max(worst))
+        return replace(choice, off=max(worst))
     shares = dict.fromkeys(others, 0.0)
     for trial, each, off in zip(tried, errors, worst, strict=True):
         if off > MAX_ERROR:
-            losses = trial.losses(each, [tensor for group in others for tensor in group.tensors])
+            losses = trial.losses(each, [tensor for group in others for tensor in group])
             total = sum(losses.values()) or 1.0
             for group in others:
                 # In squares of the limit, because random errors add up in squares.
-                shares[group] += sum(losses[t] for t in group.tensors) / total * (min(off, 1.0) / MAX_ERROR) ** 2
-    order = sorted(others, key=lambda group: shares[group] / group.nbytes)
+                shares[group] += sum(losses[t] for t in group) / total * (min(off, 1.0) / MAX_ERROR) ** 2
+    order = sorted(others, key=lambda group: shares[group] / max(tensor.nbytes for tensor in group))
     allowed = 1.0
     for _ in range(ROUNDS):
         # The first `count` groups are fp16: as many as have no more than the allowed sum of shares.
         sums = np.cumsum([shares[group] for group in order])
         count = int(np.searchsorted(sums, allowed, "right"))
-        choice = _choice(exact, groups, [*large, *order[count:]], None)
+        choice = _choice(exact, groups, [*large, *order[count:]])
         off = max(_worst(trial.errors(choice.fp16)) for trial in tried)
         if off <= MAX_ERROR:
             break
         allowed /= 4
-    return _choice(exact, groups, [*large, *order[count:]], off)
+    return replace(choice, off=off)
 
 
 def _worst(errors: Mapping[Tensor, np.ndarray]) -> float:
@@ -165,10 +136,8 @@ def _constants(work: Work) -> list[Tensor]:
 
 
 def _intermediates(work: Work) -> Iterator[_Group]:
-    """Yield the intermediates that could be fp16; those that may share bytes form one group.
-
-    Tensors that may share bytes with an input, an output or a state are stored as that is.
-    """
+    """Yield the intermediates that could be fp16; those that may share bytes form one group."""
+    # Tensors that may share bytes with an input, an output or a state are left out: they are stored as that is.
     group_of: dict[Tensor, set[Tensor]] = {}
     steps = work.ordered()
     for step in steps:
@@ -187,7 +156,7 @@ def _intermediates(work: Work) -> Iterator[_Group]:
     for group in {id(group): group for group in group_of.values()}.values():
         members = tuple(tensor for tensor in group_of if tensor in group)
         if all(t.type is TensorType.NATIVE and t.dtype is DataType.FLOAT_32 and t not in updates for t in members):
-            yield _Group(members)
+            yield members
 
 
 def _may_try(work: Work) -> bool:

@@ -24,14 +24,11 @@ def is_exact_in_fp16(array: np.ndarray) -> bool:
 def store_as_fp16(work: Work, tensors: Collection[Tensor]) -> None:
     """Replace tensors in all steps by fp16 ones; constants are rounded.
 
-    Parameters
-    ----------
-    tensors
-        Intermediates and constants, but no new values of states, which are stored as the states are.
+    - `tensors`: Intermediates and constants, but no new values of states, which are stored as the states are.
     """
     replaced: dict[Tensor, Tensor] = {}
 
-    def stored(tensor: Tensor | None) -> Tensor | None:
+    def replacement(tensor: Tensor | None) -> Tensor | None:
         """Return the fp16 tensor for one of `tensors`, or any other tensor itself."""
         if tensor is None or tensor not in tensors:
             return tensor
@@ -45,5 +42,5 @@ def store_as_fp16(work: Work, tensors: Collection[Tensor]) -> None:
     for step in list(work.steps):
         if not any(tensor in tensors for tensor in (*step.inputs, *step.outputs)):
             continue
-        outputs = [tensor for tensor in map(stored, step.outputs) if tensor is not None]
-        work.change(step, inputs=[stored(tensor) for tensor in step.inputs], outputs=outputs)
+        outputs = [tensor for tensor in map(replacement, step.outputs) if tensor is not None]
+        work.change(step, inputs=[replacement(tensor) for tensor in step.inputs], outputs=outputs)

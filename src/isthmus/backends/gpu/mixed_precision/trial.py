@@ -6,7 +6,7 @@ colours and sharp edges. They are always the same, so that a graph is always pre
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,23 +22,17 @@ from isthmus.prepare.work import Work
 
 Values = dict[Tensor, np.ndarray]
 _TINY = 1e-6
-"""The smallest number that is used as the largest value of an output."""
+"""The smallest number that errors of an output are divided by, even if its largest value is smaller."""
 
 
 @dataclass
 class PrecisionTrial:
     """One generated input, and the values computed from it.
 
-    Parameters
-    ----------
-    steps
-        All steps in order.
-    ends
-        Tensors that the client or the next execution sees.
-    values
-        The values of all tensors, computed with floats.
-    seed
-        The seed of the random numbers that `losses` uses.
+    - `steps`: All steps in order.
+    - `ends`: Tensors that the client or the next execution sees.
+    - `values`: The values of all tensors, computed with floats.
+    - `seed`: The seed of the random numbers that `losses` uses.
     """
 
     steps: list[Step]
@@ -74,12 +68,8 @@ class PrecisionTrial:
         Gradients of a weighted sum of all end elements are computed backwards through the steps. The weights are the
         elements' errors with random signs, so that elements that are off count most, and errors do not cancel.
 
-        Parameters
-        ----------
-        off
-            The errors of the ends with all tensors as fp16, from `errors`.
-        tensors
-            The tensors to estimate.
+        - `off`: The errors of the ends with all tensors as fp16, from `errors`.
+        - `tensors`: The tensors to estimate.
         """
         random = np.random.default_rng(self.seed)
         gradients: Values = {}
@@ -133,11 +123,6 @@ def trials(work: Work) -> list[PrecisionTrial]:
     return tried
 
 
-def _noise(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return noise from -1 to 1."""
-    return random.uniform(-1, 1, dims)
-
-
 def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return a picture from 0 to 1: soft colours, and in places black and white strokes a few elements wide."""
     colours, places, strokes = (_field(dims, widest, random) for widest in (None, None, 4))
@@ -147,49 +132,36 @@ def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     return (colours + ((places > np.median(places)) & (strokes > np.median(strokes)))) / 2
 
 
-def _signed_picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return a picture from -1 to 1."""
-    return _picture(dims, random) * 2 - 1
-
-
-_INPUTS = (_noise, _picture, _signed_picture)
+_INPUTS: tuple[Callable[[tuple[int, ...], np.random.Generator], np.ndarray], ...] = (
+    lambda dims, random: random.uniform(-1, 1, dims),
+    _picture,
+    lambda dims, random: _picture(dims, random) * 2 - 1,
+)
+"""Functions that generate inputs: noise, a picture from 0 to 1, and one from -1 to 1."""
 
 
 def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generator) -> np.ndarray:
-    """Return random values from 0 to 1 whose neighbours along every long axis are nearly equal.
-
-    `widest` limits how many neighbours are averaged; None for no limit but an eighth of the axis.
-    """
+    """Return random values from 0 to 1 whose neighbours along every long axis are nearly equal."""
+    # `widest` limits how many neighbours are averaged; None for no limit but an eighth of the axis.
     value = np.asarray(random.standard_normal(dims))
     for axis, size in enumerate(dims):
         if size > 8:
-            value = _blurred(value, axis, min(size // 8, widest or size))
+            value = _blur(value, axis, min(size // 8, widest or size))
     low, high = value.min(initial=0), value.max(initial=0)
     return (value - low) / (high - low or 1.0)
 
 
-def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:
-    """Return the sums of `width` neighbours along an axis, wrapping around at the end, as differences of running
-    sums.
-    """
+def _blur(value: np.ndarray, axis: int, width: int) -> np.ndarray:
+    """Return the sums of `width` neighbours along an axis, which wraps around at its end."""
     size = value.shape[axis]
     sums = np.cumsum(np.concatenate([value, np.take(value, range(width), axis)], axis), axis)
     return np.take(sums, range(width, width + size), axis) - np.take(sums, range(size), axis)
 
 
-def _run(steps: list[Step], sources: Values, wanted: Collection[Tensor] | None, fp16: Collection[Tensor]) -> Values:
-    """Compute a graph with some tensors rounded to fp16.
-
-    Parameters
-    ----------
-    sources
-        The values of inputs, states and constants.
-    wanted
-        The tensors whose values are returned, besides `sources`; the others are dropped after their last use. None for
-        all tensors.
-    fp16
-        The tensors to round.
-    """
+def _run(steps: list[Step], sources: Values, needed: Collection[Tensor] | None, fp16: Collection[Tensor]) -> Values:
+    """Compute a graph with some tensors rounded to fp16."""
+    # - `needed`: The tensors whose values are returned, besides `sources`; the others are dropped after their last use.
+    #   None for all tensors.
     values = {tensor: round_to_fp16(value) if tensor in fp16 else value for tensor, value in sources.items()}
     last = {tensor: step for step in steps for tensor in step.inputs if tensor is not None}
     for step in steps:
@@ -198,9 +170,9 @@ def _run(steps: list[Step], sources: Values, wanted: Collection[Tensor] | None, 
             if step.clamp is not None and tensor.dtype.is_float:
                 result = np.clip(result, *step.clamp).astype(result.dtype)
             values[tensor] = round_to_fp16(result) if tensor in fp16 else result
-        if wanted is not None:
+        if needed is not None:
             for tensor in {t for t in (*step.inputs, *step.outputs) if t is not None}:
-                if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in sources:
+                if last.get(tensor) in (step, None) and tensor not in needed and tensor not in sources:
                     del values[tensor]
     return values
 
@@ -214,21 +186,17 @@ def _compute(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
 
 
 def _loss(value: np.ndarray, gradient: np.ndarray) -> float:
-    """Return the loss from rounding a tensor: the sum of its elements' squared effects.
-
-    Each element has a random error of up to half of its last digit, whose mean square is a twelfth of the digit's
-    square. The digit is that of fp16, which has 11 bits, and no smaller digits below 2^-14.
-    """
+    """Return the loss from rounding a tensor: the sum of its elements' squared effects."""
+    # Each element has a random error of up to half of its last digit, whose mean square is a twelfth of the digit's
+    # square. The digit is that of fp16, which has 11 bits, and no smaller digits below 2^-14.
     digit = np.ldexp(np.float32(1), np.frexp(np.maximum(np.abs(value), np.float32(2.0**-14)))[1] - 11)
     return float(np.square(gradient * digit, dtype=np.float64).sum()) / 12
 
 
 def _weights_loss(done: Computed, index: int, gradients: list[np.ndarray | None]) -> float:
-    """Return the loss from rounding a constant, measured by computing the operation with it.
-
-    Its errors change all results together. They may cancel in the sum of the shares or add up in it, so the square of
-    the sum counts too.
-    """
+    """Return the loss from rounding a constant, measured by computing the operation with it."""
+    # Its rounding changes all results together, so the results' errors may cancel or add up: besides the sum of their
+    # squares, the square of their sum counts.
     value = done.arrays[index]
     assert value is not None
     total = 0.0

@@ -17,13 +17,9 @@ from typing import Any
 def store(cell: Any, index: int, values: Iterable[Any]) -> None:
     """Store the value that an iterator yields in a cell; this is one C call if the iterator is implemented in C.
 
-    Parameters
-    ----------
-    cell, index
-        An array, and which of its elements is the cell.
-    values
-        An iterator of one value, such as the result of ``map(create, (argument,))``. If it yields none, the cell stays
-        as it is.
+    - `cell`, `index`: An array, and which of its elements is the cell.
+    - `values`: An iterator of one value, such as the result of ``map(create, (argument,))``. If it yields none, the
+      cell stays as it is.
     """
     deque(map(setitem, (cell,), (index,), values), maxlen=0)
 
@@ -31,12 +27,8 @@ def store(cell: Any, index: int, values: Iterable[Any]) -> None:
 def store_retained(cell: Any, index: int, retain: Callable[[int], int], handle: int) -> None:
     """Retain an object, and store its handle in a cell if that succeeds.
 
-    Parameters
-    ----------
-    cell, index
-        An array, and which of its elements is the cell.
-    retain
-        OpenCL's function that retains such an object; it returns 0 if it succeeds.
+    - `cell`, `index`: An array, and which of its elements is the cell.
+    - `retain`: OpenCL's function that retains the object; it returns 0 if it succeeds.
     """
     store(cell, index, compress((handle,), map(not_, map(retain, (handle,)))))
 

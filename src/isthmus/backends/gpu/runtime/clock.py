@@ -49,14 +49,9 @@ class CommandTime(NamedTuple):
 class CommandTimes:
     """When the commands of an execution ran, on the host's clock.
 
-    Parameters
-    ----------
-    begin, end
-        When the host began to enqueue them, and when it knew that all had ended.
-    commands
-        The commands that have times, in their order.
-    preparation
-        How long it took to compare the clocks, which is no part of the execution.
+    - `begin`, `end`: When the host began to enqueue them, and when it knew that all had ended.
+    - `commands`: The commands that have times, in their order.
+    - `preparation`: How long it took to compare the clocks, which is no part of the execution.
     """
 
     begin: int
@@ -88,15 +83,11 @@ def on_host(
 ) -> CommandTimes:
     """Convert times of a device to the host's.
 
-    Parameters
-    ----------
-    pair
-        A moment on both clocks. Without one, the last end on the device is taken for the time at which the host knew of
-        it.
-    measured
-        When commands ran, on the device's clock.
-    begin, end, preparation
-        As in `CommandTimes`. No command ran outside `begin` and `end`, which limits the error of `pair`.
+    - `pair`: A moment on both clocks. Without one, the last end on the device is taken for the time at which the host
+      knew of it.
+    - `measured`: When commands ran, on the device's clock.
+    - `begin`, `end`, `preparation`: As in `CommandTimes`. No command ran outside `begin` and `end`, which limits the
+      error of `pair`.
     """
     if not measured:
         return CommandTimes(begin, end, (), preparation)

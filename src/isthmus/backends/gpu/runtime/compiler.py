@@ -39,10 +39,8 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 
 def _calling(result: ir.Type) -> Any:
-    """Return an intrinsic that calls the C function at an address, which returns a `result`, with ten operands.
-
-    On both processors (x86-64 and arm64) every operand takes 64 bits, so all OpenCL functions can be called alike.
-    """
+    """Return an intrinsic that calls the C function at an address, which returns a `result`, with ten operands."""
+    # On both processors (x86-64 and arm64) every operand takes 64 bits, so all OpenCL functions can be called alike.
 
     @intrinsic
     def call(context: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any,
@@ -78,11 +76,9 @@ def _low_half(context: Any, word: Any) -> Any:
 
 
 def _scope(architecture: str) -> dict[str, Any]:
-    """Return the global names that the functions of the loop use.
-
-    `loop` refers to them without defining them. A `word` or `place` is an address, and a `span` is the address of two
-    words: seconds and nanoseconds (C's timespec).
-    """
+    """Return the global names that the functions of the loop use."""
+    # `loop` refers to them without defining them. A `word` or `place` is an address, and a `span` is the address of two
+    # words: seconds and nanoseconds (C's timespec).
     futex, clock, nanosleep, give_way = (numbers[architecture] for numbers in (FUTEX, CLOCK, NANOSLEEP, YIELD))
     inline: Callable[[Any], Any] = njit(forceinline=True, **objects.OPTIONS)
 
@@ -132,12 +128,7 @@ def _scope(architecture: str) -> dict[str, Any]:
 def compile_function(name: str, triple: str) -> bytes:
     """Compile one function of the loop to an object file, for every machine of an architecture.
 
-    Parameters
-    ----------
-    name
-        The name of a function in `loop`.
-    triple
-        LLVM's name of the architecture and system, such as "x86_64-unknown-linux-gnu".
+    - `triple`: LLVM's name of the architecture and system, such as "x86_64-unknown-linux-gnu".
     """
     scope = _scope(triple.partition("-")[0])
     # `execute` calls these two. The functions are compiled with the names of `scope` as their globals.
@@ -147,7 +138,7 @@ def compile_function(name: str, triple: str) -> bytes:
     with objects.front_end():
         text, inner = objects.intermediate(function)
     target = objects.machine_for(triple, "generic", "")
-    return bytes(target.emit_object(objects.optimised(text, inner, machine.symbol(name), target, _MAY_CALL)))
+    return bytes(target.emit_object(objects.optimise(text, inner, machine.symbol(name), target, _MAY_CALL)))
 
 
 def compile_job(function: str, architecture: str) -> tuple[str, bytes]:

@@ -26,14 +26,8 @@ PATIENCE = 600.0
 class ClContext:
     """A context and an in-order queue.
 
-    Parameters
-    ----------
-    device
-        The device that it is on.
-    context, queue
-        References to the OpenCL context and queue.
-    is_own
-        Whether only we use them, so that lost ones can be replaced.
+    - `context`, `queue`: References to the OpenCL context and queue.
+    - `is_own`: Whether only we use them, so that lost ones can be replaced.
     """
 
     def __init__(self, device: ClDevice, context: Owned, queue: Owned, is_own: bool) -> None:
@@ -63,17 +57,11 @@ class ClContext:
     def of_client(cls, context: Any, queue: Any) -> ClContext:
         """Wrap the client's context, its queue, or both.
 
-        Parameters
-        ----------
-        context, queue
-            A pyopencl object or a handle each; one of them may be None. Without a queue, one of our own is created in
-            the context; without a context, it is the queue's.
+        - `context`, `queue`: A pyopencl object or a handle each; one of them may be None. Without a queue, one of our
+          own is created in the context; without a context, it is the queue's.
 
-        Raises
-        ------
-        QnnError
-            BACKEND_INCONSISTENT_CONFIG if the queue belongs to another context, BACKEND_INVALID_CONFIG if the queue is
-            out of order, or if the context has several devices and there is no queue.
+        Raises BACKEND_INCONSISTENT_CONFIG if the queue belongs to another context, BACKEND_INVALID_CONFIG if the queue
+        is out of order, or if the context has several devices and there is no queue.
         """
         opencl, code = own_library(), Code.BACKEND_INVALID_CONFIG
         what = "the client's OpenCL context"
@@ -86,9 +74,9 @@ class ClContext:
                 rule = f"it has {count} devices"
                 raise QnnError(code, what, rule, "Give a queue, which is on one of them.")
             device = describe(int.from_bytes(handles, "little"))
-            kept = Owned.keep(what, "Context", context_handle)
+            reference = Owned.keep(what, "Context", context_handle)
             new_queue = Owned.make(what, "clCreateCommandQueue", context_handle, device.handle, 0)
-            return cls(device, kept, new_queue, False)
+            return cls(device, reference, new_queue, False)
         what = "the client's OpenCL queue"
         queue_handle = handle_of(queue, "CommandQueue", what, code)
 

@@ -22,29 +22,17 @@ VARIABLE = "ISTHMUS_OPENCL_DEVICE"
 class ClDevice:
     """A device, and the facts about it that decisions depend on.
 
-    Parameters
-    ----------
-    handle, platform
-        OpenCL's handles of the device and its platform.
-    version, driver
-        OpenCL's version as the device reports it, and that of the device's driver.
-    kind
-        "gpu", "accelerator" or "cpu".
-    unified
-        Whether it works in host memory.
-    available
-        Whether it can run kernels and compile them.
-    alignment
-        The alignment of its memory objects in bytes.
-    vector_width
-        Floats in a vector register.
-    local_bytes, max_group
-        Bytes of local memory, and work items, of the largest work group.
-    largest_allocation, memory
-        Bytes of the largest buffer, and of all memory.
-    command_buffers, simultaneous
-        Whether it has cl_khr_command_buffer, and whether a recorded buffer may be in execution more than once at a
-        time.
+    - `handle`, `platform`: OpenCL's handles of the device and its platform.
+    - `version`, `driver`: OpenCL's version as the device reports it, and that of the device's driver.
+    - `kind`: "gpu", "accelerator" or "cpu".
+    - `unified`: Whether it works in host memory.
+    - `available`: Whether it can run kernels and compile them.
+    - `alignment`: The alignment of its memory objects in bytes.
+    - `vector_width`: Floats in a vector register.
+    - `local_bytes`, `max_group`: Bytes of local memory, and work items, of the largest work group.
+    - `largest_allocation`, `memory`: Bytes of the largest buffer, and of all memory.
+    - `command_buffers`, `simultaneous`: Whether it has cl_khr_command_buffer, and whether a recorded buffer may be in
+      execution more than once at a time.
     """
 
     handle: int
@@ -85,7 +73,7 @@ def _ignore(text: str) -> None:
 def devices(log: Callable[[str], object] = _ignore) -> list[ClDevice]:
     """Return all devices of all platforms. A device that fails to answer a query is left out and reported."""
     own_library()
-    known = []
+    candidates = []
     for platform in platforms():
         try:
             handles = device_handles(platform)
@@ -94,10 +82,10 @@ def devices(log: Callable[[str], object] = _ignore) -> list[ClDevice]:
             continue
         for handle in handles:
             try:
-                known.append(describe(handle))
+                candidates.append(describe(handle))
             except QnnError as problem:
                 log(f"A device of OpenCL is left out: {problem.rule}")
-    return known
+    return candidates
 
 
 def describe(handle: int) -> ClDevice:
@@ -153,31 +141,23 @@ def choose(
 ) -> ClDevice:
     """Return the device to use.
 
-    Parameters
-    ----------
-    platform
-        Part of its platform's name; upper and lower case are the same.
-    device
-        Part of its name, or its number among the devices of that platform; ``ISTHMUS_OPENCL_DEVICE`` is used if it is
-        None.
-    log
-        The function that receives messages about devices that are left out because they do not answer.
+    - `platform`: Part of its platform's name; upper and lower case are the same.
+    - `device`: Part of its name, or its number among the devices of that platform; ``ISTHMUS_OPENCL_DEVICE`` is used if
+      it is None.
+    - `log`: The function that receives messages about devices that are left out because they do not answer.
 
-    Raises
-    ------
-    QnnError
-        DEVICE_HARDWARE_UNAVAILABLE if there is none; the error lists all devices.
+    Raises DEVICE_HARDWARE_UNAVAILABLE if there is none; the error lists all devices.
     """
     messages: list[str] = []
-    known = devices(messages.append)
+    candidates = devices(messages.append)
     for text in messages:
         log(text)
-    if not known:
+    if not candidates:
         rule = "OpenCL finds no device: " + ("; ".join(messages) if messages else "no driver is installed")
         raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, REMEDY)
     if device is None:
         device = os.environ.get(VARIABLE) or None
-    matching = [each for each in known if platform is None or platform.lower() in each.platform_name.lower()]
+    matching = [each for each in candidates if platform is None or platform.lower() in each.platform_name.lower()]
     if isinstance(device, str) and not device.isdecimal():
         matching = [each for each in matching if device.lower() in each.name.lower()]
     elif device is not None:
@@ -188,7 +168,7 @@ def choose(
         asked = ", ".join(
             f"{noun} {value!r}" for noun, value in (("platform", platform), ("device", device)) if value is not None
         )
-        have = ", ".join(f"device {index} is {each}" for index, each in enumerate(known))
+        have = ", ".join(f"device {index} is {each}" for index, each in enumerate(candidates))
         rule = f"no device of OpenCL is {asked}" if asked and not matching else "no device of OpenCL is available"
         raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, f"What there is: {have}.")
     return max(usable, key=_worth)

@@ -26,15 +26,7 @@ _PIECE = 1.0
 
 
 class ClEvent(Owned):
-    """The end of enqueued commands. It has no handle until the driver writes one to `address` when they are enqueued.
-
-    Parameters
-    ----------
-    context
-        The context in which it happens.
-    what
-        What was enqueued, for messages.
-    """
+    """The end of enqueued commands. It has no handle until they are enqueued: the driver writes it to `address`."""
 
     def __init__(self, context: ClContext, what: str) -> None:
         super().__init__("Event")
@@ -71,11 +63,8 @@ class ClEvent(Owned):
     def wait(self, seconds: float = math.inf) -> None:
         """Wait until it has happened.
 
-        Raises
-        ------
-        QnnError
-            GRAPH_TIMED_OUT if it has not happened within `seconds`; it may still happen later. GRAPH_INVALID_ARGUMENT
-            if `seconds` is not a valid time, COMMON_SYSTEM_COMMUNICATION if the device failed.
+        Raises GRAPH_TIMED_OUT if it has not happened within `seconds`; it may still happen later.
+        GRAPH_INVALID_ARGUMENT if `seconds` is not a valid time, COMMON_SYSTEM_COMMUNICATION if the device failed.
         """
         self._context.check(self._what)
         ended, failed = self._wait_until_ended(_seconds(seconds, self._what))
@@ -101,7 +90,7 @@ class ClEvent(Owned):
                 self._context.check(self._what)
                 if time.monotonic() >= deadline:
                     break
-            # An event that is still in the block after it has ended has failed: the query of it, or its command.
+            # An ended event that is still in the block has failed: the query of its status did, or its command.
             return ended, (words[CommandWord.STATUS] or state(words)) if ended and words[CommandWord.EVENT] else 0
         finally:
             give_back(words, CommandWord.EVENT, opencl.functions["clReleaseEvent"])
@@ -110,10 +99,7 @@ class ClEvent(Owned):
 class Events:
     """The events of several commands, which native code writes into one array.
 
-    Parameters
-    ----------
-    count
-        The largest number of events.
+    - `count`: The largest number of events.
     """
 
     def __init__(self, count: int) -> None:
@@ -168,7 +154,7 @@ def _seconds(value: Any, what: str) -> float:
     return seconds
 
 
-def checked(events: Any, context: ClContext, what: str) -> list[int]:
+def event_handles(events: Any, context: ClContext, what: str) -> list[int]:
     """Return the handles of the events that a client wants to wait for; refuse any of another context."""
     code = Code.GRAPH_INVALID_ARGUMENT
     try:

@@ -18,13 +18,12 @@ import numpy as np
 from isthmus.backends.gpu.runtime import clock, machine, numbers
 from isthmus.backends.gpu.runtime.cells import give_back, store_retained
 from isthmus.backends.gpu.runtime.clock import ClockPair, CommandTime, CommandTimes
-from isthmus.backends.gpu.runtime.commands import Command
+from isthmus.backends.gpu.runtime.commands import Command, record
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.event import ClEvent, Events, device_times
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.loop import IS_MAPPED, MOVED, WORD, CommandKind, CommandRow, CommandWord
 from isthmus.backends.gpu.runtime.owned import Owned
-from isthmus.backends.gpu.runtime.recording import record
 from isthmus.backends.gpu.runtime.status import is_loss, refusal
 from isthmus.backends.gpu.runtime.waiting import PIECE, CommandBlock, state
 from isthmus.errors import Code, QnnError
@@ -48,12 +47,8 @@ _lost: list[object] = []
 class RunLimits:
     """The limits of an execution, which are asked again and again while it runs.
 
-    Parameters
-    ----------
-    left
-        Returns the seconds that are left, or None if there is no limit.
-    stopped
-        Returns whether the execution was stopped.
+    - `left`: Returns the seconds that are left, or None if there is no limit.
+    - `stopped`: Returns whether the execution was stopped.
     """
 
     left: Callable[[], float | None]
@@ -77,20 +72,9 @@ class _Table:
 class Commands:
     """Commands in order, ready to be enqueued any number of times, by one thread at a time.
 
-    Parameters
-    ----------
-    context
-        The context whose queue is used.
-    commands
-        The commands to execute.
-    what
-        The owner of the execution, for messages.
-    patience
-        Seconds after which a device that has not finished counts as lost.
-    may_record
-        Whether to record launches if the driver can.
-    keeps
-        Objects that must live as long as this: memory that commands read or write.
+    - `patience`: Seconds after which a device that has not finished counts as lost.
+    - `may_record`: Whether to record launches if the driver can.
+    - `keeps`: Objects that must live as long as this: memory that commands read or write.
     """
 
     def __init__(
@@ -185,10 +169,8 @@ class Commands:
             events.close()
 
     def _clock_pair(self, limits: RunLimits) -> tuple[int, ClockPair | None]:
-        """Compare the device's clock with the host's; return an `Outcome`, and a moment on both, if there is one.
-
-        Without a function for that, the moment is the end of a marker in the queue, for which the host waits.
-        """
+        """Compare the device's clock with the host's; return an `Outcome`, and a moment on both, if there is one."""
+        # Without a function for that, the moment is the end of a marker in the queue, for which the host waits.
         pair, earliest = clock.from_timer(self.context.device), clock.now()
         if pair is not None:
             return Outcome.COMPLETE, pair
@@ -210,16 +192,10 @@ class Commands:
             marker.close()
 
     def _in_parts(self, table: _Table, limits: RunLimits, events: Events | None = None) -> int:
-        """Execute rows in parts until a limit; return an `Outcome`.
-
-        Parameters
-        ----------
-        table
-            The rows. If `events` is None, the last row of each part writes its event to the block, where it is waited
-            for.
-        events
-            The events to which every row writes its own; the last of each part is waited for.
-        """
+        """Execute rows in parts until a limit; return an `Outcome`."""
+        # - `table`: The rows. If `events` is None, the last row of each part writes its event to the block, where it is
+        #   waited for.
+        # - `events`: The events to which every row writes its own; the last of each part is waited for.
         words, outcome = self._block.words, Outcome.COMPLETE
         try:
             for first in range(0, len(table.rows), CHUNK):
@@ -252,10 +228,7 @@ class Commands:
     def enqueue(self, wait_for: Sequence[int]) -> ClEvent:
         """Enqueue without waiting; return the event of the end.
 
-        Parameters
-        ----------
-        wait_for
-            Handles of events in the same context, for which the first command waits.
+        - `wait_for`: Handles of events in the same context, for which the first command waits.
         """
         if self.context.lost is not None:
             raise self.context.loss(self.what)
@@ -304,19 +277,21 @@ class Commands:
         if words[CommandWord.STATUS]:
             self._fail()
         begun = time.monotonic()
-        while words[CommandWord.EVENT] and state(words) >= numbers.COMPLETE and not self._block.wait(self._left(begun)):
+        while (
+            words[CommandWord.EVENT]
+            and state(words) >= numbers.COMPLETE
+            and not self._block.wait(self._patience(begun))
+        ):
             self._check_patience(begun)
         self._check_end()
 
-    def _left(self, begun: float) -> float:
-        """Return how many seconds to wait at once before checking again whether to give up an execution.
-
-        `begun` is the time at which it began.
-        """
+    def _patience(self, begun: float) -> float:
+        """Return how many seconds to wait at once before checking again whether to give up an execution."""
+        # `begun` is the time at which it began.
         return min(begun + self.patience, self._latest, time.monotonic() + 1) - time.monotonic()
 
     def _check_patience(self, begun: float) -> None:
-        """Raise an error if the device is lost, or count it as lost if an execution that began then takes too long."""
+        """Raise an error if the device is lost; count it as lost if an execution since `begun` takes too long."""
         now = time.monotonic()
         if self.context.lost is not None:
             raise self.context.loss(self.what)
@@ -329,7 +304,7 @@ class Commands:
         """Wait for the block's event until it has ended or a limit is reached; return an `Outcome`."""
         begun = time.monotonic()
         if not self._block.words[CommandWord.EVENT]:
-            # It contained only checks for mapped memory.
+            # Only checks for mapped memory were enqueued, and these have no events.
             return Outcome.COMPLETE
         while True:
             left = limits.left()
@@ -343,7 +318,7 @@ class Commands:
             self._check_patience(begun)
 
     def _check_end(self) -> None:
-        """Count the device as lost if an event that has ended is still in the block: then its command has failed."""
+        """Count the device as lost if the awaited command failed: native code clears EVENT only if it succeeded."""
         words = self._block.words
         if words[CommandWord.EVENT]:
             failed = words[CommandWord.STATUS] or state(words)
@@ -372,27 +347,16 @@ class Commands:
         raise self.context.loss(self.what)
 
     def _enqueue(self, patience: float) -> None:
-        """Enqueue the rows in use, waiting at most `patience` seconds for memory that is mapped; STATUS tells whether
-        that succeeded.
-        """
+        """Enqueue the rows in use; wait at most `patience` seconds for memory that is mapped; STATUS has the result."""
         self._block.fresh_bell()
         self._loop.enqueue(self._block.address, 0, 0, 0)
         if self._block.words[CommandWord.STATUS] == IS_MAPPED:
             self._again_unmapped(self._loop.enqueue, patience)
 
     def _again_unmapped(self, do: Callable[..., None], patience: float) -> None:
-        """Wait for the end of a mapping, and repeat the call that was refused because of it.
-
-        The end of a mapping is a command, so it may still be in the queue. Some drivers remove a mapping a moment after
-        the command that ends it has completed.
-
-        Parameters
-        ----------
-        do
-            The function of the command loop to call again.
-        patience
-            Seconds to wait for the queue at most.
-        """
+        """Wait for the end of a mapping, and repeat the call that was refused because of it."""
+        # The end of a mapping is a command, so it may still be in the queue. Some drivers remove a mapping a moment
+        # after the command that ends it has completed.
         self._catch_up(patience)
         for pause in _MOMENTS:
             time.sleep(pause)
@@ -401,10 +365,8 @@ class Commands:
                 break
 
     def _catch_up(self, seconds: float) -> bool:
-        """Wait at most `seconds` for everything that is in the queue; return False if it has not ended by then.
-
-        The result is True also if the queue accepts no marker: then there is nothing that could be waited for.
-        """
+        """Wait at most `seconds` for everything that is in the queue; return False if it has not ended by then."""
+        # The result is True also if the queue accepts no marker: then there is nothing that could be waited for.
         try:
             self._block.fresh_bell()
             return not self._mark() or self._block.wait(seconds)

@@ -22,17 +22,10 @@ def handle_of(source: Any, kind: str, what: str, code: Code, gone: Code | None =
     not tell its kind, and drivers do not check it: an object of another kind that we hold no reference to (a queue or
     an event that only the client has, for example) cannot be distinguished from the expected one.
 
-    Parameters
-    ----------
-    source
-        What the client passes.
-    kind
-        The name of the class that pyopencl objects must have. Numbers must not be known to be of another kind:
-        platforms, devices, and everything to which we hold a reference in this process.
-    what
-        What the client passes it as, for an error.
-    code, gone
-        The code for something that is not a handle at all, and for a number that is not the handle of a living object.
+    - `kind`: The name of the class that pyopencl objects must have. Numbers must not be known to be of another kind:
+      platforms, devices, and everything to which we hold a reference in this process.
+    - `code`, `gone`: The code for something that is not a handle at all, and for a number that is not the handle of a
+      living object.
     """
     kinds = type(source).__mro__
     if kinds[0].__module__.startswith("pyopencl") and kind not in {one.__name__ for one in kinds}:
@@ -40,12 +33,12 @@ def handle_of(source: Any, kind: str, what: str, code: Code, gone: Code | None =
     handle = source if isinstance(source, int) else _index(source)
     if handle < 0 or isinstance(source, bool):
         raise QnnError(code, what, f"{source!r} is neither an object of OpenCL nor its handle")
-    known = platforms()
-    if kinds_of(handle) - {kind} or handle in known or any(_is_device(handle, platform) for platform in known):
+    listed = platforms()
+    if kinds_of(handle) - {kind} or handle in listed or any(_is_device(handle, platform) for platform in listed):
         raise QnnError(gone or code, what, f"{handle:#x} is an object of OpenCL, but no {kind}")
     # A driver's platform and objects begin with the same address.
     word = _first_word(handle)
-    if word is None or word not in {_first_word(platform) for platform in known}:
+    if word is None or word not in {_first_word(platform) for platform in listed}:
         raise QnnError(gone or code, what, f"{handle:#x} is not an object of OpenCL, or was released")
     return handle
 
@@ -73,11 +66,9 @@ def _is_device(handle: int, platform: int) -> bool:
 
 
 def _first_word(address: int) -> int | None:
-    """Read 8 bytes at an untrusted address; return None if nothing can be read.
-
-    The system reads them from a file that shows this process's memory, so that a wrong address is an error and does not
-    end the process.
-    """
+    """Read 8 bytes at an untrusted address; return None if nothing can be read."""
+    # The system reads them from a file that shows this process's memory, so that a wrong address is an error and does
+    # not end the process.
     if address <= 0 or address % 8 or address >= 1 << 63:
         return None
     with own_fd(os.open, "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC) as memory:
@@ -91,21 +82,9 @@ def _first_word(address: int) -> int | None:
 class MemoryFacts:
     """What OpenCL reports about a memory object.
 
-    Parameters
-    ----------
-    handle
-        A valid handle.
-    what
-        What the memory object is for, for an error.
-
-    Attributes
-    ----------
-    flags
-        The MEM_* flags that it was created with.
-    context
-        The handle of its OpenCL context.
-    parent, offset
-        If it is a sub-buffer: the handle of the buffer that it is part of, and its first byte there. Otherwise 0.
+    - `flags`: The MEM_* flags that it was created with.
+    - `parent`, `offset`: If it is a sub-buffer: the handle of the buffer that it is part of, and its first byte there.
+      Otherwise 0.
     """
 
     def __init__(self, handle: int, what: str) -> None:
@@ -124,7 +103,7 @@ class MemoryFacts:
         self.host_address = number(numbers.MEM_HOST_PTR, c_void_p) if self.flags & numbers.MEM_USE_HOST_PTR else 0
         """The address of the host memory that it was created from, or 0."""
         if self.parent:
-            # A sub-buffer does not report this about its memory; its parent does.
+            # A sub-buffer does not report that it is in host memory, and where; its parent does.
             parent = MemoryFacts(self.parent, what)
             self.flags |= parent.flags & (numbers.MEM_USE_HOST_PTR | numbers.MEM_ALLOC_HOST_PTR)
             self.host_address = parent.host_address + self.offset if parent.host_address else 0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.gpu.runtime import numbers
-from isthmus.backends.gpu.runtime.status import check, refusal
+from isthmus.backends.gpu.runtime.status import check
 from isthmus.errors import Code, QnnError
 from isthmus.system.lock import Lock
 
@@ -26,41 +26,36 @@ REMEDY = "pip install 'isthmus[gpu]' brings OpenCL and a driver for processors (
 
 _WAITING = (c_uint32, c_void_p, c_void_p)
 """The number of events that a command waits for, their address, and the address for its own event."""
+_QUERY = (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p)
+"""The arguments of a query: an object, the number of the property, the size and address of the room for the answer, and
+the address to which the answer's size is written.
+"""
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "clGetPlatformIDs": (c_uint32, c_void_p, c_void_p),
-    "clGetPlatformInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
     "clGetDeviceIDs": (c_void_p, c_uint64, c_uint32, c_void_p, c_void_p),
-    "clGetDeviceInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clGetContextInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clRetainContext": (c_void_p,),
-    "clReleaseContext": (c_void_p,),
-    "clGetCommandQueueInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clRetainCommandQueue": (c_void_p,),
-    "clReleaseCommandQueue": (c_void_p,),
-    "clFlush": (c_void_p,),
-    "clGetMemObjectInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clRetainMemObject": (c_void_p,),
-    "clReleaseMemObject": (c_void_p,),
+    **dict.fromkeys(
+        ("clGetPlatformInfo", "clGetDeviceInfo", "clGetContextInfo", "clGetCommandQueueInfo", "clGetMemObjectInfo",
+         "clGetProgramInfo", "clGetEventInfo", "clGetEventProfilingInfo"),
+        _QUERY,
+    ),
+    **dict.fromkeys(
+        ("clRetainContext", "clReleaseContext", "clRetainCommandQueue", "clReleaseCommandQueue", "clRetainMemObject",
+         "clReleaseMemObject", "clRetainEvent", "clReleaseEvent", "clReleaseProgram", "clReleaseKernel", "clFlush"),
+        (c_void_p,),
+    ),
     "clBuildProgram": (c_void_p, c_uint32, c_void_p, c_char_p, c_void_p, c_void_p),
-    "clGetProgramInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clGetProgramBuildInfo": (c_void_p, c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clReleaseProgram": (c_void_p,),
+    "clGetProgramBuildInfo": (c_void_p, *_QUERY),
     "clSetKernelArg": (c_void_p, c_uint32, c_size_t, c_void_p),
-    "clReleaseKernel": (c_void_p,),
     "clEnqueueNDRangeKernel": (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, *_WAITING),
     "clEnqueueWriteBuffer": (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_WAITING),
     "clEnqueueReadBuffer": (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_WAITING),
     "clEnqueueUnmapMemObject": (c_void_p, c_void_p, c_void_p, *_WAITING),
     "clEnqueueMarkerWithWaitList": (c_void_p, *_WAITING),
-    "clGetEventInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
-    "clGetEventProfilingInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
     "clSetEventCallback": (c_void_p, c_int32, c_void_p, c_void_p),
-    "clRetainEvent": (c_void_p,),
-    "clReleaseEvent": (c_void_p,),
-}
+}  # fmt: skip
 """Functions that return a status, with the types of their arguments."""
 _LATER: dict[str, tuple[Any, ...]] = {"clGetDeviceAndHostTimer": (c_void_p, c_void_p, c_void_p)}
-"""The same of functions that older libraries lack."""
+"""Functions that return a status and that older libraries lack, with the types of their arguments."""
 _MAKERS: dict[str, tuple[Any, ...]] = {
     "clCreateContext": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p),
     "clCreateCommandQueue": (c_void_p, c_void_p, c_uint64, c_void_p),
@@ -91,10 +86,7 @@ _EXTENSION = {
 class ClLibrary:
     """The functions of an OpenCL library.
 
-    Parameters
-    ----------
-    path
-        The path of the file, or a name that the system's loader finds.
+    - `path`: The path of the file, or a name that the system's loader finds.
     """
 
     def __init__(self, path: str) -> None:
@@ -135,14 +127,8 @@ class ClLibrary:
     def content(self, what: str, name: str, *which: Any) -> bytes:
         """Return the result of a query, of any size.
 
-        Parameters
-        ----------
-        what
-            The object that is asked about, for an error.
-        name
-            The query's name, such as "clGetDeviceInfo".
-        which
-            Its first arguments: the object's handle, and the number of the property.
+        - `name`: The query's name, such as "clGetDeviceInfo".
+        - `which`: Its first arguments: the object's handle, and the number of the property.
         """
         size = c_size_t()
         self.call(what, name, *which, 0, None, ctypes.byref(size))
@@ -180,10 +166,7 @@ _loaded: list[ClLibrary] = []
 def library() -> ClLibrary:
     """Return the library of this process; it is loaded on first use.
 
-    Raises
-    ------
-    QnnError
-        COMMON_PLATFORM_NOT_SUPPORTED if there is none, with the remedy.
+    Raises COMMON_PLATFORM_NOT_SUPPORTED if there is none, with the remedy.
     """
     with _lock:
         if not _loaded:
@@ -194,11 +177,8 @@ def library() -> ClLibrary:
 def own_library() -> ClLibrary:
     """Return the library for a new use, which a forked child may not begin.
 
-    Raises
-    ------
-    QnnError
-        As `library`, and in a forked child whose parent has used it: a fork does not copy the threads of drivers, and
-        drivers would wait for them for ever.
+    Raises `QnnError`: as `library`, and in a forked child whose parent has used it: a fork does not copy the threads of
+    drivers, and drivers would wait for them for ever.
     """
     loaded = library()
     if loaded.is_inherited:
@@ -221,16 +201,15 @@ def _load() -> ClLibrary:
 
 
 def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the files that may be the library, the preferred one first, each with a function to call before it is
-    opened. pyopencl's library finds the drivers beside it only after such a call.
-    """
+    """Yield the files that may be the library, the preferred one first, each with a function to call before opening."""
+    # pyopencl's library finds the drivers beside it only after such a call.
     explicit = os.environ.get(VARIABLE)
     if explicit:
         yield explicit, lambda: None
         return
     home = _pyopencl()
     bundled = [] if home is None else [str(path) for path in sorted((home / ".libs").glob("libOpenCL*.so*"))]
-    for path in dict.fromkeys((*_mapped(), *bundled)):
+    for path in dict.fromkeys((*_mapped_libraries(), *bundled)):
         if home is not None and path in bundled:
             yield path, lambda: _show_drivers(home)
         else:
@@ -238,7 +217,7 @@ def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
     yield "libOpenCL.so.1", lambda: None
 
 
-def _mapped() -> list[str]:
+def _mapped_libraries() -> list[str]:
     """Return the OpenCL libraries that this process has loaded; a client in C may already use one."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
@@ -259,10 +238,8 @@ def _pyopencl() -> Path | None:
 
 
 def _show_drivers(home: Path) -> None:
-    """Make drivers that packages have installed beside the library visible to it, as importing pyopencl does.
-
-    `home` is the folder of the package pyopencl. If OCL_ICD_VENDORS names a folder of drivers, only those are used.
-    """
+    """Make drivers that packages have installed beside the library visible to it, as importing pyopencl does."""
+    # `home` is the folder of the package pyopencl. If OCL_ICD_VENDORS names a folder of drivers, only those are used.
     os.environ["PYOPENCL_HOME"] = str(home)
     if os.environ.get("OCL_ICD_VENDORS"):
         return
@@ -276,26 +253,21 @@ def _show_drivers(home: Path) -> None:
 
 def platforms() -> list[int]:
     """Return the handles of the platforms that the library finds; none if no driver is installed."""
-    opencl = library()
-    count = c_uint32()
-    status = opencl.functions["clGetPlatformIDs"](0, None, ctypes.byref(count))
-    if status == numbers.PLATFORM_NOT_FOUND_KHR or (status == numbers.SUCCESS and not count.value):
-        return []
-    if status != numbers.SUCCESS:
-        raise refusal(status, "OpenCL", "clGetPlatformIDs")
-    handles = (c_void_p * count.value)()
-    opencl.call("OpenCL", "clGetPlatformIDs", count.value, handles, None)
-    return [int(handle or 0) for handle in handles]
+    return _handles(numbers.PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs")
 
 
 def device_handles(platform: int) -> list[int]:
     """Return the handles of a platform's devices, of any kind."""
+    return _handles(numbers.DEVICE_NOT_FOUND, "clGetDeviceIDs", platform, numbers.DEVICE_TYPE_ALL)
+
+
+def _handles(none: int, name: str, *arguments: int) -> list[int]:
+    """Return the handles that a function of OpenCL lists; `none` is its status if there are none."""
     opencl, count = library(), c_uint32()
-    status = opencl.functions["clGetDeviceIDs"](platform, numbers.DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
-    if status == numbers.DEVICE_NOT_FOUND or (status == numbers.SUCCESS and not count.value):
+    status = opencl.functions[name](*arguments, 0, None, ctypes.byref(count))
+    if status == none or (status == numbers.SUCCESS and not count.value):
         return []
-    if status != numbers.SUCCESS:
-        raise refusal(status, "OpenCL", "clGetDeviceIDs")
+    check(status, "OpenCL", name)
     handles = (c_void_p * count.value)()
-    opencl.call("OpenCL", "clGetDeviceIDs", platform, numbers.DEVICE_TYPE_ALL, count.value, handles, None)
+    opencl.call("OpenCL", name, *arguments, count.value, handles, None)
     return [int(handle or 0) for handle in handles]

@@ -32,10 +32,7 @@ class CommandLoop:
 
     They have four operands: the address of a block, and three that mean nothing.
 
-    Parameters
-    ----------
-    objects
-        The contents of their object files.
+    - `objects`: The contents of their object files.
     """
 
     def __init__(self, objects: list[bytes]) -> None:

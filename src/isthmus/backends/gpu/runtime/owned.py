@@ -39,12 +39,8 @@ def kinds_of(handle: int) -> set[str]:
 class Owned:
     """An OpenCL object that we hold a reference to. It is released once, when this is closed or collected.
 
-    Parameters
-    ----------
-    kind
-        The kind of object, by the name of pyopencl's class.
-    release
-        The function that releases it; by default that of its kind.
+    - `kind`: The kind of object, by the name of pyopencl's class.
+    - `release`: The function that releases it; by default that of its kind.
     """
 
     def __init__(self, kind: str, release: Callable[[int], int] | None = None) -> None:
@@ -57,19 +53,9 @@ class Owned:
     def make(what: str, name: str, *arguments: Any) -> Owned:
         """Own the object that an OpenCL function creates.
 
-        Parameters
-        ----------
-        what
-            What the object is for, for an error.
-        name
-            The function's name in OpenCL's headers.
-        arguments
-            Its arguments, without the last one, to which it writes its status.
+        - `arguments`: Its arguments, without the last one, to which it writes its status.
 
-        Raises
-        ------
-        QnnError
-            The error that the status stands for.
+        Raises `QnnError`: the error that the status stands for.
         """
         owned, status = Owned(_CREATED_BY[name]), c_int32()
         owned.fill(library().functions[name], *arguments, ctypes.byref(status))
@@ -79,12 +65,12 @@ class Owned:
     @staticmethod
     def keep(what: str, kind: str, handle: int) -> Owned:
         """Take another reference to a client's object; `what` names it in an error, `kind` is that of `Owned`."""
-        kept, name = Owned(kind), f"clRetain{_NAMES[kind]}"
-        store_retained(kept._cell, 0, library().functions[name], handle)
-        if not kept.handle:
+        owned, name = Owned(kind), f"clRetain{_NAMES[kind]}"
+        store_retained(owned._cell, 0, library().functions[name], handle)
+        if not owned.handle:
             raise QnnError(Code.COMMON_SYSTEM, what, f"{name} does not take it")
-        kept.note()
-        return kept
+        owned.note()
+        return owned
 
     def fill(self, function: Callable[..., int | None], *arguments: Any) -> None:
         """Own the object that a function returns. The call also stores it, so that no signal handler can lose it."""

@@ -30,12 +30,8 @@ _STRINGS = {name: ctypes.create_string_buffer(name) for name in _LEVELS}
 def name_processor(device: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     """Give a device of PoCL 3.0 a name of its processor that PoCL's compiler knows, if it has none.
 
-    Parameters
-    ----------
-    device
-        OpenCL's handle of the device: the address of PoCL's description.
-    cpuinfo
-        Linux's description of the processor.
+    - `device`: OpenCL's handle of the device: the address of PoCL's description.
+    - `cpuinfo`: Linux's description of the processor.
     """
     description = _bytes(device, _EXTENT)
     for offset in range(0, len(description), 8):

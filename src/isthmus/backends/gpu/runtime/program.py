@@ -39,16 +39,11 @@ _BUILDERS = 4
 class Repository:
     """A folder of built programs, and counts of its use.
 
-    Parameters
-    ----------
-    folder
-        The user's own folder of compiled code, or one that a configuration names.
-    is_valid
-        Whether the programs in the folder are used; otherwise they are built again and replaced.
-    is_required
-        Whether a folder that cannot be used is an error; otherwise programs are built for this process alone.
-    hits, builds
-        How many programs were found in the folder, and how many had to be built.
+    - `folder`: The user's own folder of compiled code, or one that a configuration names.
+    - `is_valid`: Whether the programs in the folder are used; otherwise they are built again and replaced.
+    - `is_required`: Whether a folder that cannot be used is an error; otherwise programs are built for this process
+      alone.
+    - `hits`, `builds`: How many programs were found in the folder, and how many had to be built.
     """
 
     folder: Folder = field(default_factory=Folder.of_user)
@@ -94,21 +89,11 @@ class Repository:
 def build_each(
     context: ClContext, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
 ) -> list[Owned]:
-    """Build programs from several sources, in parallel: drivers compile each on one processor.
+    """Build programs from sources, in parallel, since drivers compile each on one processor; return them in order.
 
     If one does not build, or the caller is interrupted, only the builds that are in progress are finished.
 
-    Parameters
-    ----------
-    sources
-        For each program: its source, and the compiler's options.
-    what
-        The owner of the programs, for an error.
-
-    Returns
-    -------
-    list[Owned]
-        The programs, in the order of their sources.
+    - `sources`: For each program: its source, and the compiler's options.
     """
     waiting, programs, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
 
@@ -146,17 +131,7 @@ def build_each(
 def build(context: ClContext, source: str, options: Sequence[str], repository: Repository, what: str) -> Owned:
     """Build a program from which kernels can be created, or take it from the repository.
 
-    Parameters
-    ----------
-    options
-        Options of OpenCL's compiler.
-    what
-        The owner of the program, for an error.
-
-    Raises
-    ------
-    QnnError
-        GRAPH_FINALIZE_FAILED with the compiler's log if it does not build.
+    Raises GRAPH_FINALIZE_FAILED with the compiler's log if it does not build.
     """
     key = hashlib.sha256("\0".join((context.device.identity, source, *options)).encode()).hexdigest()
     name = f"opencl-{key[:40]}.bin"
@@ -181,10 +156,8 @@ def kernel(program: Owned, name: str, what: str) -> Owned:
 
 
 def _options(options: Sequence[str]) -> bytes:
-    """Return the options of OpenCL's compiler as it takes them, and one that turns warnings off.
-
-    PoCL prints the number of warnings to the program's standard error.
-    """
+    """Return the options of OpenCL's compiler as it takes them, and one that turns warnings off."""
+    # PoCL prints the number of warnings to the program's standard error.
     return " ".join(("-w", *options)).encode()
 
 

@@ -31,15 +31,9 @@ def is_loss(status: int) -> bool:
 def refusal(status: int, what: str, function: str) -> QnnError:
     """Return the error for the status that an OpenCL function returned.
 
-    Parameters
-    ----------
-    what
-        The object that the call was made for.
-    function
-        The function's name in OpenCL's headers.
+    - `what`: The object that the call was made for.
+    - `function`: The function's name in OpenCL's headers.
 
-    Examples
-    --------
     >>> print(refusal(-4, "OpenCL buffer of 64 bytes", "clCreateBuffer"))
     [1002 COMMON_MEM_ALLOC] OpenCL buffer of 64 bytes: clCreateBuffer answers MEM_OBJECT_ALLOCATION_FAILURE (-4)
     """

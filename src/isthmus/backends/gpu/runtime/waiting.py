@@ -25,8 +25,8 @@ PIECE = 0.05
 SPIN = 0.002
 """Seconds to spin for a device with its own processors."""
 SPIN_ON_HOST = 0.00005
-"""The same for a device that computes on the host's processors, if it has a single command; several commands need all
-processors. The spinning thread yields the processor.
+"""Seconds to spin for a device that computes on the host's processors, if it has a single command; several commands
+need all processors. The spinning thread yields the processor.
 """
 
 _SLAB = 512
@@ -126,14 +126,9 @@ _bells = Bells()
 class CommandBlock:
     """The words that native code uses to enqueue commands and to wait.
 
-    Parameters
-    ----------
-    queue
-        The queue for the commands; 0 if none are enqueued.
-    on_host
-        Whether the device computes on the host's processors.
-    is_single
-        Whether a single command is waited for.
+    - `queue`: The queue for the commands; 0 if none are enqueued.
+    - `on_host`: Whether the device computes on the host's processors.
+    - `is_single`: Whether a single command is waited for.
     """
 
     def __init__(self, queue: int, on_host: bool, is_single: bool = False) -> None:
@@ -144,6 +139,7 @@ class CommandBlock:
             self.words[word] = opencl.address(name)
         self.words[CommandWord.NOTIFY] = loop.notify
         self.words[CommandWord.QUEUE] = queue
+        # A negative number makes the spinning thread yield the processor.
         on_host_ns = -int(SPIN_ON_HOST * 1e9) if is_single else 0
         self.words[CommandWord.SPIN] = on_host_ns if on_host else int(SPIN * 1e9)
         self.words[CommandWord.SLICE] = int(PIECE * 1e9)
@@ -177,27 +173,13 @@ class CommandBlock:
 
 
 def map_buffer(context: ClContext, memory: int, nbytes: int, what: str, cell: Any = None) -> int:
-    """Map a buffer for the host to read and write, once everything before it in the queue is done.
+    """Map a buffer for the host to read and write, once everything before it in the queue is done; return its address.
 
-    Parameters
-    ----------
-    memory, nbytes
-        The buffer's handle and size.
-    what
-        The buffer's name in errors.
-    cell
-        An array whose first element becomes the address, in the same C call that maps the buffer, so that no signal
-        handler can intervene.
+    - `memory`, `nbytes`: The buffer's handle and size.
+    - `cell`: An array whose first element becomes the address, in the same C call that maps the buffer, so that no
+      signal handler can intervene.
 
-    Returns
-    -------
-    int
-        The address at which the host sees it.
-
-    Raises
-    ------
-    QnnError
-        COMMON_SYSTEM_COMMUNICATION if the device fails, or if it has not mapped the buffer in time: then it is lost.
+    Raises COMMON_SYSTEM_COMMUNICATION if the device fails, or if it has not mapped the buffer in time: then it is lost.
     """
     functions, block = library().functions, CommandBlock(context.queue, context.device.kind == "cpu")
     status, flags, cell = ctypes.c_int32(), numbers.MAP_READ | numbers.MAP_WRITE, cell or (ctypes.c_void_p * 1)()
@@ -223,20 +205,15 @@ def map_buffer(context: ClContext, memory: int, nbytes: int, what: str, cell: An
 def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
     """Give mapped memory to the device for good, and wait; return whether it has taken it. Safe to call again.
 
-    Parameters
-    ----------
-    queue, memory
-        OpenCL's handles of the queue and the memory object.
-    address
-        Where the memory is mapped.
-    seconds
-        How long to wait at most.
+    - `queue`, `memory`: OpenCL's handles of the queue and the memory object.
+    - `address`: Where the memory is mapped.
+    - `seconds`: How long to wait at most.
     """
     functions, block = library().functions, CommandBlock(queue, True)
     event = block.address + WORD * CommandWord.EVENT
     try:
         if functions["clEnqueueUnmapMemObject"](queue, memory, address, 0, None, event):
-            # It is no longer mapped, but the command that unmapped it may still be running.
+            # Refused, so the memory is no longer mapped; but the command that unmapped it may still be running.
             functions["clEnqueueMarkerWithWaitList"](queue, 0, None, event)
         functions["clFlush"](queue)
         # There is no event if the queue took neither command; `wait` makes it 0 if it is complete.

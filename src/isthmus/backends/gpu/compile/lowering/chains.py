@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
 import numpy as np
 
 from isthmus.backends.gpu.compile.functions import REALS
-from isthmus.backends.gpu.compile.kernel_source import Draft
+from isthmus.backends.gpu.compile.kernel_source import KernelSource
 from isthmus.backends.gpu.compile.lowering.emitter import Chain, KernelEmitter, Link
+from isthmus.backends.gpu.compile.lowering.rearrangement import declare_spread, spread_lines
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
+from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered_function
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+_Operand = TypeVar("_Operand", Tensor, None, Tensor | None)
 # Functions that compute a power with a constant exponent faster than `pow`.
 _POWERS = {2.0: "Square", 0.5: "ElementWiseSquareRoot", -0.5: "ElementWiseRsqrt", -1.0: "Reciprocal", 1.0: "Identity"}
 _CONVERSIONS = ("Convert", "Quantize", "Dequantize")
@@ -28,7 +32,7 @@ _CONVERSIONS = ("Convert", "Quantize", "Dequantize")
 
 def function_of(step: Step) -> str:
     """Return the function of an element-wise step: its operation, or the one that its number selects."""
-    return numbered(step.op, step.params["operation"]).name if step.op in NUMBERED else step.op
+    return numbered_function(step.op, step.params["operation"]).name if step.op in NUMBERED else step.op
 
 
 def limit_links(clamp: tuple[float, float] | None) -> list[Link]:
@@ -67,7 +71,7 @@ def _function(step: Step, name: str) -> Link | None:
     if name == "ElementWisePower":
         exponent = operand(step, 1)
         if exponent.is_static and exponent.elements == 1 and x.dims == step.outputs[0].dims:
-            value = float(np.asarray(_reals(exponent)).reshape(()))
+            value = float(reals_of(exponent).reshape(()))
             return Link(_POWERS.get(value, "PowerOf"), (x,), value)
     if name == "ElementWiseSoftplus":
         beta, threshold = float(params["beta"]), float(params["threshold"])
@@ -77,32 +81,33 @@ def _function(step: Step, name: str) -> Link | None:
     return Link(name, tuple(operand(step, i) for i in range(FUNCTIONS[name].inputs[0])), a, b)
 
 
-def _reals(tensor: Tensor) -> np.ndarray:
+def reals_of(tensor: Tensor) -> np.ndarray:
     """Return the real values of a constant, whatever its storage."""
     assert tensor.data is not None
-    if tensor.quantization is not None and tensor.dtype.is_fixed_point:
+    if tensor.dtype.is_fixed_point:
+        assert tensor.quantization is not None
         return tensor.quantization.dequantize(tensor.data)
-    return tensor.data
+    return np.asarray(tensor.data, np.float32)
 
 
-def plain(tensor: Tensor | None) -> Tensor | None:
-    """Return a constant as floats, whatever its storage; return other tensors unchanged."""
+def plain(tensor: _Operand) -> _Operand | Tensor:
+    """Return a constant as floats, whatever its storage; return other tensors, or None, unchanged."""
     if tensor is None or not tensor.is_static or not tensor.dtype.is_fixed_point:
         return tensor
-    return Tensor(tensor.name, tensor.type, DataType.FLOAT_32, tensor.dims, None, _reals(tensor))
+    return Tensor(tensor.name, tensor.type, DataType.FLOAT_32, tensor.dims, None, reals_of(tensor))
 
 
-def declare(draft: Draft, links: Sequence[Link]) -> None:
+def declare(kernel: KernelSource, links: Sequence[Link]) -> None:
     """Declare the parameters of a chain's functions: those of link k are ``c<k>_a`` and ``c<k>_b``."""
     for number, link in enumerate(links):
         text = REALS[link.function]
-        draft.floats(**{f"c{number}_{key}": getattr(link, key) for key in ("a", "b") if f"{{{key}}}" in text})
+        kernel.floats(**{f"c{number}_{key}": getattr(link, key) for key in ("a", "b") if f"{{{key}}}" in text})
 
 
-def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) -> list[str]:
+def apply_links(links: Sequence[Link], width: int, load: Callable[[int, int], str]) -> list[str]:
     """Return the statements that run ``v``, a vector of `width` floats, through a chain.
 
-    `load` returns an expression for an operand, given the number of its link and its number there.
+    `load` returns an expression for an operand, given the index of its link and its index among the link's operands.
     """
     real = "float" if width == 1 else f"float{width}"
     lines = []
@@ -120,69 +125,65 @@ def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) 
 
 
 class Epilogue:
-    """What a kernel does with a computed value before it stores it, declared in the kernel's draft.
+    """What a kernel does with a computed value before it stores it, declared in the kernel.
 
     It consists of links of the step itself and of the chain behind the step. Operands of links are indexed by the
     result's element or its channel.
 
-    Parameters
-    ----------
-    output
-        The step's output. If there is a chain, the result is stored in the chain's output instead.
-    before
-        Links of the step itself, which come first.
-    in_steps
-        Whether these links give a quantized result in units of its scale, so that only rounding is left to do.
+    - `output`: The step's output. If there is a chain, the result is stored in the chain's output instead.
+    - `before`: Links of the step itself, which come first.
+    - `in_steps`: Whether these links give a quantized result in units of its scale, so that only rounding is left to
+      do.
     """
 
     def __init__(
-        self, e: KernelEmitter, draft: Draft, output: Tensor, before: Sequence[Link] = (), in_steps: bool = False
+        self,
+        e: KernelEmitter,
+        kernel: KernelSource,
+        output: Tensor,
+        before: Sequence[Link] = (),
+        in_steps: bool = False,
     ) -> None:
         chain = e.chain or Chain((), output)
         self.output = chain.output
         self.links = (*before, *chain.links)
-        self._e = e
-        self._classes: dict[tuple[int, int], str] = {}
-        """The `operand_class` of each operand, by the number of its link and its number there."""
-        storage = e.storage(self.output)
-        scale, zero = 1.0, 0
-        if storage.quantized:
-            assert self.output.quantization is not None
-            scale, zero = self.output.quantization.scale, self.output.quantization.zero_point
-            storage = replace(storage, steps="given") if in_steps else storage
-        self.storage = storage
-        draft.operand("y", e.at(self.output, writes=True), storage, scale, zero)
-        declare(draft, self.links)
+        self._moves = chain.moves
+        self._operands: dict[tuple[int, int], tuple[str | None, OperandStorage]] = {}
+        """The `operand_class` and storage of each operand, by the index of its link and its index in the link."""
+        result = e.operand("y", self.output, writes=True)
+        if in_steps and result.storage.quantized:
+            result = replace(result, storage=replace(result.storage, steps="given"))
+        self.storage = result.storage
+        if self._moves is None:
+            kernel.declare(result)
+        else:
+            declare_spread(e, kernel, self._moves)
+        declare(kernel, self.links)
         for number, link in enumerate(self.links):
             for j, tensor in enumerate(link.operands):
                 if tensor is not None:
-                    self._classes[number, j] = operand_class(tensor, self.output.dims) or ""
-                    draft.operand(f"t{number}_{j}", e.at(tensor), e.storage(tensor))
+                    storage = kernel.tensor(f"t{number}_{j}", tensor)
+                    self._operands[number, j] = operand_class(tensor, self.output.dims), storage
 
     def lines(self, width: int, index: str, channel: str, aligned: bool = False) -> list[str]:
         """Return statements that run ``v``, a vector of `width` floats, through all links and store it.
 
-        Parameters
-        ----------
-        index, channel
-            Expressions for the result's first element, and for the channel of that.
-        aligned
-            Whether that element is known to be aligned to the size of the vector.
+        - `index`, `channel`: Expressions for the index of the first element of ``v`` in the result, and its channel.
         """
         wide = "" if width == 1 else str(width)
 
         def load(number: int, j: int) -> str:
             """Return an expression for operand j of a link, by its class."""
-            tensor = self.links[number].operands[j]
-            assert tensor is not None
-            name, storage = f"t{number}_{j}", self._e.storage(tensor)
-            kind = self._classes[number, j]
+            name, (kind, storage) = f"t{number}_{j}", self._operands[number, j]
             if kind == "one":
                 return f"(float{wide})({storage.load(name, '0')})"
             # Operands at their own offsets are rarely as aligned as the result.
             return storage.load(name, channel if kind == "channel" else index, width)
 
-        return [*applied(self.links, width, load), self.storage.store("y", index, "v", width, aligned)]
+        lines = apply_links(self.links, width, load)
+        if self._moves is not None:
+            return [*lines, *spread_lines(self._moves, self.storage, width, index, channel)]
+        return [*lines, self.storage.store("y", index, "v", width, aligned)]
 
 
 def operand_class(tensor: Tensor, dims: Sequence[int]) -> str | None:

@@ -10,20 +10,12 @@ from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.chains import limit_links
+from isthmus.backends.gpu.compile.lowering import product
+from isthmus.backends.gpu.compile.lowering.chains import limit_links, reals_of
 from isthmus.backends.gpu.compile.lowering.depthwise import emit_depth_wise
-from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
-from isthmus.backends.gpu.compile.lowering.matmul import factor_links, reals_of, whole_biases, zero_of
-from isthmus.backends.gpu.compile.lowering.product import (
-    Left,
-    ResultTarget,
-    Right,
-    emit_product,
-    packed,
-    padded_bias,
-    panel_width,
-)
+from isthmus.backends.gpu.compile.lowering.matmul import factor_links, whole_biases, zero_of
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.phases import phases
@@ -65,35 +57,28 @@ def emit_window(
     window: ConvWindow,
     weights: np.ndarray,
     biases: np.ndarray | None,
-    target: ResultTarget,
+    target: product.ResultTarget,
     links: list[Link],
 ) -> None:
     """Emit a convolution as a product of its windows with a matrix of filters.
 
-    Parameters
-    ----------
-    weights
-        The filters, as [depth, height, width, channels / groups, filters].
-    target
-        Where results are written.
-    links
-        What is applied to the sums.
+    - `weights`: The filters, as [depth, height, width, channels / groups, filters].
     """
     groups, filters = window.groups, window.filters // window.groups
     zero, quantized = zero_of(x), x.dtype.is_fixed_point
     # Windows that follow each other in memory are read as plain rows.
     if window.is_product and target.pixels is None:
-        left = Left(e.at(x), e.storage(x), window.pixels, window.depth, window.depth, zero=zero)
+        left = product.Left(e.at(x), e.storage(x), window.pixels, window.depth, window.depth, zero=zero)
     else:
-        left = Left(e.at(x), e.storage(x), window.pixels, window.depth, 0, window, zero)
+        left = product.Left(e.at(x), e.storage(x), window.pixels, window.depth, 0, window, zero)
     # [groups, depth of the sum, filters of a group]
     matrices = np.moveaxis(weights.reshape(window.depth, groups, filters), 1, 0)
-    width = panel_width(e.traits, window.pixels, filters)
-    place, stored = e.weights(packed(matrices, width))
+    width = product.panel_width(e.traits, window.pixels, filters)
+    place, stored = e.weights(product.pack(matrices, width))
     padded = -(-filters // width) * width
-    right = Right(
+    right = product.Right(
         place, stored, filters, width,
-        None if biases is None else e.constant(padded_bias(biases, filters, width)),
+        None if biases is None else e.constant(product.pad_bias(biases, filters, width)),
     )  # fmt: skip
     batches = None
     if groups > 1:
@@ -106,7 +91,7 @@ def emit_window(
             ],
             axis=1,
         )  # fmt: skip
-    emit_product(e, left, right, target, links, batches, quantized)
+    product.emit_product(e, left, right, target, links, batches, quantized)
 
 
 def _is_depth_wise(window: ConvWindow) -> bool:
@@ -117,25 +102,19 @@ def _is_depth_wise(window: ConvWindow) -> bool:
 def _emit(step: Step, e: KernelEmitter) -> None:
     """Emit a plain, grouped or depth-wise convolution."""
     x, output, window = operand(step), step.outputs[0], window_of(step)
-    if not output.elements:
-        return
     weights, biases, links = filters_of(step)
     if _is_depth_wise(window):
         emit_depth_wise(e, x, window, weights.reshape(prod(window.kernel), window.filters), biases, output, links)
     else:
-        target = ResultTarget(output, window.filters)
+        target = product.ResultTarget(output, window.filters)
         emit_window(e, x, window, weights, biases, target, links)
 
 
 def _emit_transposed(step: Step, e: KernelEmitter) -> None:
-    """Emit a transposed convolution as one plain convolution for each phase of its stride.
-
-    Results of one phase are those whose positions leave the same remainder when divided by the stride. They use the
-    same elements of the kernel, and are written every stride-th pixel.
-    """
+    """Emit a transposed convolution as one plain convolution for each phase of its stride."""
+    # Results of one phase are those whose positions leave the same remainder when divided by the stride. They use the
+    # same elements of the kernel, and are written every stride-th pixel.
     x, output = operand(step), step.outputs[0]
-    if not output.elements:
-        return
     weights, biases, links = filters_of(step)
     groups, channels, filters = int(step.params["group"]), x.dims[-1], output.dims[-1]
     kernel, stride = triple(weights.shape[:-2]), triple(step.params["stride"])
@@ -156,16 +135,13 @@ def _emit_transposed(step: Step, e: KernelEmitter) -> None:
             taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
         start = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
-        target = ResultTarget(output, 0, start, steps)
+        target = product.ResultTarget(output, 0, start, steps)
         emit_window(e, x, phase.window, taps, biases, target, links)
 
 
 def _refuses(step: Step) -> str | None:
     """Return why a convolution cannot be executed, or None; sums of wider integers would not be exact in floats."""
     x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
     if not all(is_real(t) for t in (x, weights, bias, step.outputs[0]) if t is not None):
         return "only floats and fixed-point operands are supported"
     if x.dtype.is_fixed_point and x.dtype.itemsize > 1:

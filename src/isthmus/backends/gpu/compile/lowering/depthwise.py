@@ -32,37 +32,28 @@ def emit_depth_wise(
     `links` are applied to the sums. A work-item computes four channels if each has one filter, else one.
     """
     multiplier = window.filters // window.channels
-    draft, storage = e.draft(), e.storage(x)
+    kernel, storage = e.kernel(), e.storage(x)
     place, stored = e.weights(weights)
-    draft.memory("x", e.at(x), storage.c_type)
-    draft.memory("w", place, stored.c_type)
+    kernel.memory("x", e.at(x), storage.c_type)
+    kernel.memory("w", place, stored.c_type)
     if biases is not None:
-        draft.memory("bias", e.constant(np.asarray(biases, np.float32)), "float")
+        kernel.memory("bias", e.constant(np.asarray(biases, np.float32)), "float")
     if storage.quantized:
-        draft.floats(x_zero=float(zero_of(x)))
+        kernel.floats(x_zero=float(zero_of(x)))
     width = 4 if multiplier == 1 and window.filters % 4 == 0 else 1
     blocks = -(-window.filters // width)
     lines = window.batches * window.out[0] * window.out[1]
-    draft.ints(
+    kernel.ints(
         F=window.filters, channels=window.channels, multiplier=multiplier, blocks=blocks, lines=lines,
         **by_axis("", window.size), **by_axis("O", window.out), **by_axis("K", window.kernel),
         **by_axis("s", window.stride), **by_axis("d", window.dilation), **by_axis("p", window.pad),
     )  # fmt: skip
-    tail = Epilogue(e, draft, output, links, x.dtype.is_fixed_point)
+    tail = Epilogue(e, kernel, output, links, x.dtype.is_fixed_point)
     # Vectors may be read and written as such if those of the image and of the result are aligned.
     ends = (e.at(x), storage), (e.at(tail.output), tail.storage)
     aligned = e.gpu and width > 1 and all(s.kind == "f32" and at.offset % (4 * width) == 0 for at, s in ends)
     body = _body(storage, stored, tail, width, biases is not None, multiplier, window, aligned)
-    e.launch("depth_wise", draft, body, (blocks * window.out[2] * lines,), (128,))
-
-
-def _value(storage: OperandStorage, name: str, index: str, width: int, aligned: bool = False) -> str:
-    """Return an expression for elements of the image; the scale of quantized ones is applied to the sums later."""
-    if not storage.quantized:
-        return storage.load(name, index, width, aligned)
-    if width == 1:
-        return f"((float){name}[{index}] - x_zero)"
-    return f"(convert_float{width}(*(global const {storage.c_type}{width}_u *)({name} + ({index}))) - x_zero)"
+    kernel.launch("depth_wise", [body], (blocks * window.out[2] * lines,), (128,))
 
 
 def _body(
@@ -75,17 +66,7 @@ def _body(
     window: ConvWindow,
     aligned: bool,
 ) -> str:
-    """Return the body of the kernel.
-
-    Parameters
-    ----------
-    storage, stored
-        How the image and the weights are stored.
-    width
-        The number of channels that a work-item computes.
-    aligned
-        Whether vectors of the image and of the result are aligned to their size.
-    """
+    """Return the body of the kernel."""
     real = "float" if width == 1 else f"float{width}"
     channel = "f" if multiplier == 1 else "f / multiplier"
     start = (f"*(global const float{width} *)(bias + f)" if width > 1 else "bias[f]") if biased else f"({real})(0.0f)"
@@ -106,7 +87,7 @@ def _body(
         "      int ix = ix0 + kx * dw;",
         "      if ((uint)ix < (uint)W) {",
         f"        {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width, width > 1)};",
-        f"        v = fma({_value(storage, 'x', place, width, aligned)}, u, v);",
+        f"        v = fma({storage.load_whole('x', place, width, aligned)}, u, v);",
         "      }",
         "    }",
         "  }",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from isthmus.backends.gpu.compile.functions import INTEGERS, TESTS
-from isthmus.backends.gpu.compile.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
+from isthmus.backends.gpu.compile.lowering.chains import apply_links, declare, function_of, limit_links, links_of, plain
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
-from isthmus.backends.gpu.compile.lowering.walk import WalkOperand, broadcast_strides, emit_walk, operand_of
-from isthmus.backends.gpu.compile.storage import stored_kind
+from isthmus.backends.gpu.compile.lowering.walk import as_stored, emit_broadcast, emit_walk
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED
@@ -24,46 +22,27 @@ def is_real(tensor: Tensor) -> bool:
     return tensor.dtype in (DataType.FLOAT_32, DataType.FLOAT_16) or tensor.dtype.is_fixed_point
 
 
-def unknown_type(*tensors: Tensor | None) -> str | None:
-    """Return why kernels cannot read or write one of these tensors, or None."""
-    for tensor in tensors:
-        if tensor is None:
-            continue
-        if stored_kind(tensor.dtype) is None:
-            return f"{tensor.describe()} has a data type that no kernel knows"
-        if tensor.elements >= 1 << 31:
-            return f"{tensor.describe()} has more elements than kernels count"
-        per_channel = tensor.dtype.is_fixed_point and tensor.quantization is not None
-        if per_channel and not tensor.is_static and tensor.quantization.axis is not None:  # type: ignore[union-attr]
-            return f"{tensor.describe()} has a scale for each channel, which only constants may have"
-    return None
-
-
-def unknown_types(step: Step) -> str | None:
-    """Return why kernels cannot read or write a tensor of a step, or None."""
-    return unknown_type(*step.inputs, *step.outputs)
-
-
 def emit_links(e: KernelEmitter, links: Sequence[Link], output: Tensor) -> None:
-    """Emit a chain as its own kernel. The first link names all its operands: no value runs into it."""
-    draft = e.draft()
-    declare(draft, links)
-    operands: list[WalkOperand] = []
-    # The kernel's name of each operand, by the number of its link and its number there.
+    """Emit a chain of functions (links) as its own kernel. The first link names all its operands, since no value
+    runs into it.
+    """
+    kernel = e.kernel()
+    declare(kernel, links)
+    # The operands by their names in the kernel, and those names by (index of the link, index of the operand in it).
+    tensors: dict[str, Tensor] = {}
     names: dict[tuple[int, int], str] = {}
     for number, link in enumerate(links):
         for j, source in enumerate(link.operands):
             tensor = plain(source)
             if tensor is not None:
-                names[number, j] = f"x{len(operands)}"
-                operands.append(operand_of(e, names[number, j], tensor, broadcast_strides(output.dims, tensor.dims)))
+                names[number, j] = f"x{len(tensors)}"
+                tensors[names[number, j]] = tensor
 
     def compute(width: int, loaded: dict[str, str]) -> list[str]:
         real = "float" if width == 1 else f"float{width}"
-        return [f"{real} v;", *applied(links, width, lambda number, j: loaded[names[number, j]])]
+        return [f"{real} v;", *apply_links(links, width, lambda number, j: loaded[names[number, j]])]
 
-    result = operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True)
-    emit_walk(e, "chain", output.dims, result, operands, compute, draft)
+    emit_broadcast(e, "chain", output, tensors, compute, kernel)
 
 
 def _emit_reals(step: Step, e: KernelEmitter) -> None:
@@ -77,58 +56,44 @@ def _emit_reals(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_scalars(step: Step, e: KernelEmitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
-    """Emit a function or a comparison of scalars of one type.
-
-    `text` is its expression in `functions`, and `flags` are the parameters a and b.
-    """
-    output, draft = step.outputs[0], e.draft()
+    """Emit a function or a comparison of scalars of one type."""
+    # `text` is its expression in `functions`, and `flags` are the parameters a and b.
+    output, kernel = step.outputs[0], e.kernel()
     if "{a}" in text:
-        draft.floats(a=flags[0], b=flags[1])
-    tensors = [plain(t) for t in step.inputs if t is not None]
-    operands = [
-        operand_of(e, f"x{i}", t, broadcast_strides(output.dims, t.dims))
-        for i, t in enumerate(tensors)
-        if t is not None
-    ]
+        kernel.floats(a=flags[0], b=flags[1])
+    tensors = {f"x{i}": tensor for i, t in enumerate(step.inputs) if (tensor := plain(t)) is not None}
     computed = e.storage(output).computed
 
     def compute(width: int, loaded: dict[str, str]) -> list[str]:
         return [f"{computed} v = {text.format(*loaded.values(), a='a', b='b')};"]
 
-    result = operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True)
-    emit_walk(e, "function", output.dims, result, operands, compute, draft, widest=1)
+    emit_broadcast(e, "function", output, tensors, compute, kernel, widest=1)
 
 
 def _emit_bytes(step: Step, e: KernelEmitter, steps: WeightedSum | ByteProduct) -> None:
-    """Emit a sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines.
-
-    `steps` has the integer factors or the scale, and the zero points, that this arithmetic takes.
-    """
-    output, draft = step.outputs[0], e.draft()
+    """Emit a sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines."""
+    # `steps` has the integer factors or the scale, and the zero points, that this arithmetic takes.
+    output, kernel = step.outputs[0], e.kernel()
     least, most = stored_limits(step, output)
-    draft.ints(least=least, most=most, zero=quantization_of(output).zero_point)
+    kernel.ints(least=least, most=most, zero=quantization_of(output).zero_point)
     if isinstance(steps, WeightedSum):
-        draft.ints(first_factor=steps.factors[0], second_factor=steps.factors[1], bias=steps.bias, shift=steps.shift)
+        kernel.ints(first_factor=steps.factors[0], second_factor=steps.factors[1], bias=steps.bias, shift=steps.shift)
         text = "((({0}) * first_factor + ({1}) * second_factor + bias) >> shift)"
     else:
-        draft.ints(first_zero=steps.zeros[0], second_zero=steps.zeros[1])
-        draft.floats(scale=float(steps.scale))
+        kernel.ints(first_zero=steps.zeros[0], second_zero=steps.zeros[1])
+        kernel.floats(scale=float(steps.scale))
         # Do not round by adding a large number: a compiler may fuse that addition with the product before it is
         # rounded.
         text = "convert_int{w}_rte(convert_float{w}((({0}) - first_zero) * (({1}) - second_zero)) * scale)"
-    tensors = [operand(step, i) for i in (0, 1)]
-    operands = [
-        _as_stored(operand_of(e, f"x{i}", t, broadcast_strides(output.dims, t.dims))) for i, t in enumerate(tensors)
-    ]
-    result = _as_stored(operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True))
-    stored = result.storage.c_type
+    stored = e.storage(output).c_type
 
     def compute(width: int, loaded: dict[str, str]) -> list[str]:
         w = "" if width == 1 else str(width)
         value = text.format(*(f"convert_int{w}({name})" for name in loaded.values()), w=w)
         return [f"{stored}{w} v = convert_{stored}{w}(clamp({value} + zero, (int{w})least, (int{w})most));"]
 
-    emit_walk(e, "bytes", output.dims, result, operands, compute, draft)
+    tensors = {f"x{i}": operand(step, i) for i in (0, 1)}
+    emit_broadcast(e, "bytes", output, tensors, compute, kernel, stored=True)
 
 
 def _bytes_of(step: Step) -> WeightedSum | ByteProduct | None:
@@ -158,9 +123,6 @@ def _emit_function(step: Step, e: KernelEmitter) -> None:
 def _refuses_function(step: Step) -> str | None:
     """Return why a function cannot be executed, or None: operands must all be reals, or integers of one type."""
     name, x, output = function_of(step), operand(step), step.outputs[0]
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
     if name in TESTS:
         return None
     operands = [t for t in step.inputs if t is not None]
@@ -174,26 +136,20 @@ def _refuses_function(step: Step) -> str | None:
 
 def _emit_select(step: Step, e: KernelEmitter) -> None:
     """Emit a choice between two operands for each element."""
-    condition, yes, no = (plain(operand(step, i)) for i in range(3))
-    output = step.outputs[0]
-    assert condition is not None and yes is not None and no is not None  # noqa: PT018
-    links, draft = limit_links(step.clamp), e.draft()
-    declare(draft, links)
-    operands = [
-        operand_of(e, name, t, broadcast_strides(output.dims, t.dims))
-        for name, t in (("condition", condition), ("yes", yes), ("no", no))
-    ]
+    output, links, kernel = step.outputs[0], limit_links(step.clamp), e.kernel()
+    declare(kernel, links)
+    tensors = {name: plain(operand(step, i)) for i, name in enumerate(("condition", "yes", "no"))}
     computed = e.storage(output).computed
 
     def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        """Return the OpenCL statements for one element (`widest=1`, so `width` is 1) of the loaded operands."""
         return [
             f"{computed} v = {loaded['condition']} ? {loaded['yes']} : {loaded['no']};",
-            # The only link is a clamp, which has no operands to load.
-            *applied(links, 1, lambda number, j: ""),
+            # A link is a function that is applied to the result v: here only the fused clamp, without operands to load.
+            *apply_links(links, 1, lambda number, j: ""),
         ]
 
-    result = operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True)
-    emit_walk(e, "choose", output.dims, result, operands, compute, draft, widest=1)
+    emit_broadcast(e, "choose", output, tensors, compute, kernel, widest=1)
 
 
 def _refuses_select(step: Step) -> str | None:
@@ -201,40 +157,36 @@ def _refuses_select(step: Step) -> str | None:
     yes, no, output = operand(step, 1), operand(step, 2), step.outputs[0]
     if is_real(output) != is_real(yes) or (not is_real(yes) and (yes.dtype is not no.dtype or step.clamp is not None)):
         return f"a choice between {yes.describe()} and {no.describe()} is not supported"
-    return unknown_types(step)
+    return None
 
 
 def _emit_cast(step: Step, e: KernelEmitter) -> None:
     """Emit a cast of stored numbers; the quantization of fixed-point tensors is ignored."""
-    x, output, draft = operand(step), step.outputs[0], e.draft()
+    x, output, kernel = operand(step), step.outputs[0], e.kernel()
     links = limit_links(step.clamp)
-    declare(draft, links)
-    source, goal = operand_of(e, "x", x, [1]), operand_of(e, "y", output, [1], writes=True)
-    source, goal = (_as_stored(o) for o in (source, goal))
+    declare(kernel, links)
+    source, goal = e.operand("x", x), e.operand("y", output, writes=True)
+    source, goal = (as_stored(o) for o in (source, goal))
     computed = goal.storage.computed
 
     def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        """Return the OpenCL statements for one element (`widest=1`, so `width` is 1) of the loaded operand."""
         value = loaded["x"]
         if output.dtype is DataType.BOOL_8:
             value = f"{value} != 0"
         elif source.storage.real and not goal.storage.real:
             # Floats become integers as on other engines: rounded towards zero, by way of the widest integer.
             value = f"convert_{computed}(convert_long_sat_rtz({value}))"
-        return [f"{computed} v = ({computed})({value});", *applied(links, 1, lambda number, j: "")]
+        return [f"{computed} v = ({computed})({value});", *apply_links(links, 1, lambda number, j: "")]
 
-    emit_walk(e, "cast", (x.elements,), goal, [source], compute, draft, widest=1)
-
-
-def _as_stored(o: WalkOperand) -> WalkOperand:
-    """Return an operand that is read or written as stored numbers, without its quantization."""
-    return replace(o, storage=replace(o.storage, quantized=False, real=o.storage.kind in ("f32", "f16")))
+    emit_walk(e, "cast", (x.elements,), goal, [source], compute, kernel, widest=1)
 
 
 def _refuses_cast(step: Step) -> str | None:
     """Return why a cast cannot be executed, or None; limits are floats, so only a float result can have some."""
     if step.clamp is not None and step.outputs[0].dtype is not DataType.FLOAT_32:
         return f"a fused activation of {step.outputs[0].describe()} needs float32"
-    return unknown_types(step)
+    return None
 
 
 _FUNCTION = KernelLowering(_emit_function, refuses=_refuses_function, takes_chain=True)

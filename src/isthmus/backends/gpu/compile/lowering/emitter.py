@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.kernel_source import Draft
-from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Unit
-from isthmus.backends.gpu.compile.storage import FLOAT, FP16, VECTORS, OperandStorage, stored_kind
+from isthmus.backends.gpu.compile.kernel_source import KernelOperand, KernelSource
+from isthmus.backends.gpu.compile.program import Argument, BufferRef, KernelPool, Launch, Unit
+from isthmus.backends.gpu.compile.storage import FLOAT, FP16, OperandStorage, stored_kind
 from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, is_exact_in_fp16, to_fp16
 from isthmus.graph import DataType, Tensor
@@ -20,9 +19,13 @@ from isthmus.prepare.schedule import Place as Planned
 from isthmus.prepare.schedule import Pool as PlannedPool
 from isthmus.prepare.schedule import Step
 
+if TYPE_CHECKING:
+    from isthmus.backends.gpu.compile.lowering.rearrangement import Rearrangement
+
 CONSTANT_ALIGNMENT = 128
 """The alignment in bytes of constants in their pool."""
-_OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
+LARGE_CONSTANT = 16 << 10
+"""The bytes from which equal constants of a context's graphs are one buffer on the device."""
 
 
 def _no_work(step: Step, traits: DeviceTraits) -> int:
@@ -39,17 +42,12 @@ def _nothing(step: Step) -> str | None:
 class KernelLowering:
     """The lowering of one operation to launches.
 
-    Parameters
-    ----------
-    emit
-        Writes the launches of a step that is not refused.
-    work
-        The bytes of scratch that a step needs besides its tensors.
-    refuses
-        Returns why a step cannot be executed, or None. It examines types, shapes, parameters and which operands are
-        constants, never the values of constants.
-    takes_chain
-        Whether `emit` applies `KernelEmitter.chain` to its result, so that element-wise steps can follow in one kernel.
+    - `emit`: Writes the launches of a step that is not refused.
+    - `work`: The bytes of scratch that a step needs besides its tensors.
+    - `refuses`: Returns why a step cannot be executed, or None. It examines types, shapes, parameters and which
+      operands are constants, never the values of constants.
+    - `takes_chain`: Whether `emit` applies `KernelEmitter.chain` to its result, so that element-wise steps can follow
+      in one kernel.
     """
 
     emit: Callable[[Step, KernelEmitter], None]
@@ -62,14 +60,9 @@ class KernelLowering:
 class Link:
     """One function in a chain.
 
-    Parameters
-    ----------
-    function
-        Its name in `functions.REALS`.
-    operands
-        Its operands in order, with None for the value that runs through the chain.
-    a, b
-        Its parameters, such as the limits of a clamp; functions without parameters ignore them.
+    - `function`: Its name in `functions.REALS`.
+    - `operands`: Its operands in order, with None for the value that runs through the chain.
+    - `a`, `b`: Its parameters, such as the limits of a clamp; functions without parameters ignore them.
     """
 
     function: str
@@ -80,32 +73,25 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """Functions applied one after the other to a result before it is stored in `output`."""
+    """Functions applied one after the other to a result before it is stored in `output`.
+
+    - `moves`: Where channels of the output go instead, if it is not to be in memory.
+    """
 
     links: tuple[Link, ...]
     output: Tensor
+    moves: Rearrangement | None = None
 
 
 class KernelEmitter:
     """A collector of the launches and constants of a program under construction.
 
-    Parameters
-    ----------
-    traits, precision
-        The device, and the storage of floats between operations.
-    places
-        The planned places of all tensors that are not constants.
-    inputs
-        The number of inputs of the graph.
-    numerics
-        Whose rounding is followed: "exact", "litert" or "onnxruntime".
-
-    Attributes
-    ----------
-    units
-        The units so far, with their indices; equal source is built once.
-    launches, labels
-        The launches so far, and the label of each step.
+    - `traits`, `precision`: The device, and the storage of floats between operations.
+    - `places`: The planned places of all tensors that are not constants.
+    - `inputs`: The number of inputs of the graph.
+    - `numerics`: Whose rounding is followed: "exact", "litert" or "onnxruntime".
+    - `units`: The units so far, with their indices; equal source is built once.
+    - `launches`, `labels`: The launches so far, and the label of each step.
     """
 
     def __init__(
@@ -129,7 +115,9 @@ class KernelEmitter:
         self._chunks: list[np.ndarray] = []
         """The contents of the constants, padded."""
         self._constant_bytes = 0
-        self._known: dict[bytes, int] = {}
+        self.large_constants: list[tuple[int, int]] = []
+        """The offsets and sizes of those that graphs of a context may share on the device."""
+        self._offsets: dict[bytes, int] = {}
         """The offsets of constants, by their contents."""
         self._work = 0
         """The offset in scratch of the current step's work space."""
@@ -139,17 +127,17 @@ class KernelEmitter:
         """Whether the device is a GPU, whose work-items run in parallel."""
         return self.traits.kind == "gpu"
 
-    def draft(self) -> Draft:
-        """Start the parameters of a new kernel."""
-        return Draft()
+    def kernel(self) -> KernelSource:
+        """Start a new kernel."""
+        return KernelSource(self)
 
-    def begin(self, step: Step, work_offset: int, chain: Chain | None, label: str) -> None:
+    def begin(self, work_offset: int, chain: Chain | None, label: str) -> None:
         """Start the launches of a step: set the offset of its work space in scratch and the chain for its result."""
         self._work, self.chain = work_offset, chain
         self.labels.append(label)
 
     @contextmanager
-    def shifted(self, offset: int) -> Iterator[None]:
+    def shift_work(self, offset: int) -> Iterator[None]:
         """Use a work space that begins `offset` bytes into the step's, within this context."""
         outer, self._work = self._work, self._work + offset
         yield
@@ -178,28 +166,36 @@ class KernelEmitter:
             place = self.constant(to_fp16(tensor.data) if isinstance(tensor, Fp16Tensor) else tensor.data)
             return BufferRef(place.pool, 0, place.offset + offset * size, (tensor.elements - offset) * size, False)
         where = self._places[tensor]
-        start, nbytes = where.offset, (tensor.elements - offset) * size
+        pool, index = KernelPool.STATE if where.pool == PlannedPool.STATE else KernelPool.SCRATCH, 0
         if where.pool >= PlannedPool.IO:
             # Plans number the pools of inputs and then outputs from IO on.
-            index = where.pool - PlannedPool.IO
-            pool, index = (
-                (KernelPool.INPUT, index) if index < self._inputs else (KernelPool.OUTPUT, index - self._inputs)
-            )
-            return BufferRef(pool, index, start + offset * size, nbytes, writes)
-        if where.pool == PlannedPool.STATE:
-            return BufferRef(KernelPool.STATE, 0, start + offset * size, nbytes, writes)
-        return BufferRef(KernelPool.SCRATCH, 0, start + offset * size, nbytes, writes)
+            pool, index = KernelPool.INPUT, where.pool - PlannedPool.IO
+            if index >= self._inputs:
+                pool, index = KernelPool.OUTPUT, index - self._inputs
+        return BufferRef(pool, index, where.offset + offset * size, (tensor.elements - offset) * size, writes)
+
+    def operand(
+        self, name: str, tensor: Tensor, strides: Sequence[int] = (1,), offset: int = 0, writes: bool = False
+    ) -> KernelOperand:
+        """Return a tensor as an operand of a kernel, from its element `offset` on."""
+        place, storage, quantization = self.at(tensor, offset, writes), self.storage(tensor), tensor.quantization
+        if not storage.quantized:
+            return KernelOperand(name, place, storage, strides)
+        assert quantization is not None
+        return KernelOperand(name, place, storage, strides, quantization.scale, quantization.zero_point)
 
     def constant(self, array: np.ndarray) -> BufferRef:
         """Return the location of a constant; equal contents are stored once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = content.tobytes()
-        if key not in self._known:
-            self._known[key] = self._constant_bytes
+        if key not in self._offsets:
+            self._offsets[key] = self._constant_bytes
             padded = max(-(-content.size // CONSTANT_ALIGNMENT), 1) * CONSTANT_ALIGNMENT
             self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
+            if padded >= LARGE_CONSTANT:
+                self.large_constants.append((self._constant_bytes, padded))
             self._constant_bytes += padded
-        return BufferRef(KernelPool.CONSTANTS, 0, self._known[key], content.size, False)
+        return BufferRef(KernelPool.CONSTANTS, 0, self._offsets[key], content.size, False)
 
     def weights(self, array: np.ndarray) -> tuple[BufferRef, OperandStorage]:
         """Return the location and storage of weights: fp16 if that was requested and holds them exactly.
@@ -224,37 +220,8 @@ class KernelEmitter:
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)
 
     def launch(
-        self,
-        kernel: str,
-        draft: Draft,
-        body: str,
-        global_size: Sequence[int],
-        local_size: Sequence[int],
-        prelude: str = "",
+        self, unit: Unit, kernel: str, arguments: Sequence[Argument], items: tuple[int, ...], group: tuple[int, ...]
     ) -> None:
-        """Append a launch; none if the global size is 0.
-
-        Parameters
-        ----------
-        kernel
-            The kernel's name.
-        draft
-            Its parameters, and the arguments of this launch.
-        body
-            Its statements.
-        global_size
-            The work-items to launch. They are rounded up to whole work-groups, so kernels must check their bounds.
-        local_size
-            The size of a work-group.
-        prelude
-            Functions that the body calls.
-        """
-        if not prod(global_size):
-            return
-        # Built-in functions of OpenCL C cannot be names of kernels.
-        kernel = f"isthmus_{kernel}"
-        group = tuple(int(n) for n in local_size)
-        unit = Unit(VECTORS + prelude + draft.source(kernel, body, group), _OPTIONS)
+        """Append a launch of a kernel of a unit."""
         number = self.units.setdefault(unit, len(self.units))
-        rounded = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
-        self.launches.append(Launch(number, kernel, tuple(draft.arguments), rounded, group, len(self.labels) - 1))
+        self.launches.append(Launch(number, kernel, tuple(arguments), items, group, len(self.labels) - 1))

@@ -38,10 +38,10 @@ def _bytes(step: Step) -> int:
 
 def _emit_rounded(e: KernelEmitter, x: Tensor, goal: Tensor, rows: int) -> None:
     """Emit a kernel that rounds each row of floats to 256 steps of its range, one of which is 0."""
-    draft, length, storage = e.draft(), x.elements // rows, e.storage(x)
-    draft.memory("x", e.at(x), storage.c_type)
-    draft.memory("y", e.at(goal, writes=True), "float")
-    draft.ints(length=length, rows=rows)
+    kernel, length, storage = e.kernel(), x.elements // rows, e.storage(x)
+    kernel.memory("x", e.at(x), storage.c_type)
+    kernel.memory("y", e.at(goal, writes=True), "float")
+    kernel.ints(length=length, rows=rows)
     step = _GROUP if e.gpu else 1
     loop = f"for (int k = {'lane' if e.gpu else '0'}; k < length; k += {step})"
     lines = [
@@ -67,7 +67,7 @@ def _emit_rounded(e: KernelEmitter, x: Tensor, goal: Tensor, rows: int) -> None:
         "    y[row * length + k] = (u - zero) * scale;",
         "  }",
     ]
-    e.launch("round_rows", draft, "\n".join(lines), (rows * step,), (step,))
+    kernel.launch("round_rows", lines, (rows * step,), (step,))
 
 
 def hybrid(plain: KernelLowering) -> KernelLowering:
@@ -90,7 +90,7 @@ def hybrid(plain: KernelLowering) -> KernelLowering:
         goal = operand(with_rounded)
         e.place_in_work(goal, 0)
         _emit_rounded(e, operand(step), goal, _rows(step))
-        with e.shifted(_bytes(step)):
+        with e.shift_work(_bytes(step)):
             plain.emit(with_rounded, e)
 
     def work(step: Step, traits: DeviceTraits) -> int:

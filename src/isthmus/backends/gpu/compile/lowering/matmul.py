@@ -10,19 +10,11 @@ from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.chains import limit_links
-from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering import product
+from isthmus.backends.gpu.compile.lowering.chains import limit_links, reals_of
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
-from isthmus.backends.gpu.compile.lowering.product import (
-    Left,
-    ResultTarget,
-    Right,
-    emit_product,
-    packed,
-    padded_bias,
-    panel_width,
-)
-from isthmus.backends.gpu.compile.lowering.reduction import declare_input
+from isthmus.backends.gpu.compile.program import BufferRef
 from isthmus.backends.gpu.compile.storage import FLOAT
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
@@ -31,15 +23,6 @@ from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128
-
-
-def reals_of(tensor: Tensor) -> np.ndarray:
-    """Return the real values of a constant."""
-    assert tensor.data is not None
-    if tensor.dtype.is_fixed_point:
-        assert tensor.quantization is not None
-        return tensor.quantization.dequantize(tensor.data)
-    return np.asarray(tensor.data, np.float32)
 
 
 def zero_of(tensor: Tensor) -> int:
@@ -93,7 +76,7 @@ def _sides(step: Step) -> tuple[Matrices, Matrices]:
     return a, b
 
 
-def _aligned(nbytes: int) -> int:
+def _align(nbytes: int) -> int:
     """Round a size up to the alignment of the work space."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -101,31 +84,22 @@ def _aligned(nbytes: int) -> int:
 def _needs(step: Step, traits: DeviceTraits) -> tuple[int, int]:
     """Return the bytes of work space for the packed right operand and for a transposed left one."""
     a, b = _sides(step)
-    width = panel_width(traits, a.rows, b.columns)
+    width = product.panel_width(traits, a.rows, b.columns)
     panels = 0
     if not operand(step, 1).is_static:
-        panels = _aligned((int(b.batch.max(initial=0)) + 1) * b.rows * -(-b.columns // width) * width * 4)
-    turned = _aligned(operand(step, 0).elements * 4) if a.column_step != 1 else 0
+        panels = _align((int(b.batch.max(initial=0)) + 1) * b.rows * -(-b.columns // width) * width * 4)
+    turned = _align(operand(step, 0).elements * 4) if a.column_step != 1 else 0
     return panels, turned
 
 
-def _work(step: Step, traits: DeviceTraits) -> int:
-    """Return the bytes of work space of a product."""
-    return sum(_needs(step, traits))
-
-
 def _emit(step: Step, e: KernelEmitter) -> None:
-    """Emit a matrix product: launches that pack or transpose operands where needed, and then the product.
-
-    If the left operand is quantized, the sums are of integers as far as possible, and a factor for each column follows.
-    A transposed left operand was converted to reals before, so its scale is not part of that factor.
-    """
+    """Emit a matrix product: launches that pack or transpose operands where needed, and then the product."""
+    # If the left operand is quantized, the sums are of integers as far as possible, and a factor for each column
+    # follows. A transposed left operand was converted to reals before, so its scale is not part of that factor.
     x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
-    if not output.elements:
-        return
     a, b = _sides(step)
     count = a.batch.size
-    width = panel_width(e.traits, a.rows, b.columns)
+    width = product.panel_width(e.traits, a.rows, b.columns)
     padded = -(-b.columns // width) * width
     # Whether sums are of stored integers; then `factor` is the real value of a unit of the sums.
     whole_numbers = x.dtype.is_fixed_point
@@ -137,7 +111,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
         if whole_numbers and y.dtype.is_fixed_point:
             assert y.quantization is not None
             factor = factor * np.array(y.quantization.scales, np.float32)
-        place, storage = e.weights(packed(matrices, width))
+        place, storage = e.weights(product.pack(matrices, width))
     else:
         place = e.work(0, panel_bytes, writes=False)
         _emit_pack(e, y, b, width, e.work(0, panel_bytes, writes=True))
@@ -146,10 +120,10 @@ def _emit(step: Step, e: KernelEmitter) -> None:
         # A transposed left operand is rewritten row by row first.
         source = e.work(panel_bytes, turned_bytes)
         _emit_turn(e, x, a, e.work(panel_bytes, turned_bytes, writes=True))
-        left = Left(source, FLOAT, a.rows, a.columns, a.columns)
+        left = product.Left(source, FLOAT, a.rows, a.columns, a.columns)
         factor = factor / np.float32(x.quantization.scale if whole_numbers and x.quantization is not None else 1)
     else:
-        left = Left(e.at(x), e.storage(x), a.rows, a.columns, a.columns, zero=zero_of(x))
+        left = product.Left(e.at(x), e.storage(x), a.rows, a.columns, a.columns, zero=zero_of(x))
     links = limit_links(step.clamp)
     if whole_numbers:
         factors = np.broadcast_to(factor, (b.columns,))
@@ -159,9 +133,9 @@ def _emit(step: Step, e: KernelEmitter) -> None:
             # The sums of stored integers are integers of this scale.
             biases = np.rint(biases)
         links = factor_links(factors, output, step.clamp)
-    right = Right(
+    right = product.Right(
         place, storage, b.columns, width,
-        None if bias is None else e.constant(np.tile(padded_bias(biases, b.columns, width), (count, 1))),
+        None if bias is None else e.constant(np.tile(product.pad_bias(biases, b.columns, width), (count, 1))),
     )  # fmt: skip
     batches = None
     if count > 1:
@@ -173,7 +147,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
             ],
             axis=1,
         )  # fmt: skip
-    emit_product(e, left, right, ResultTarget(output, b.columns), links, batches, whole_numbers)
+    product.emit_product(e, left, right, product.ResultTarget(output, b.columns), links, batches, whole_numbers)
 
 
 def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
@@ -189,10 +163,8 @@ def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
 
 
 def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarray:
-    """Return a constant right operand as [count, depth, columns]: its reals, or its integers minus the zero point.
-
-    `whole_numbers` tells whether the product is one of integers, which a quantized operand then enters as they are.
-    """
+    """Return a constant right operand as [count, depth, columns]: its reals, or its integers minus the zero point."""
+    # `whole_numbers` tells whether the product multiplies stored integers; then a quantized operand stays in integers.
     assert y.data is not None
     values = reals_of(y)
     if whole_numbers and y.dtype.is_fixed_point:
@@ -207,17 +179,15 @@ def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarra
     return matrices.reshape(-1, b.rows, b.columns)
 
 
-def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: object) -> None:
-    """Emit a kernel that writes a computed right operand as panels of floats, `width` columns each, to `goal`.
-
-    In the kernel, ``x`` is the operand and ``y`` the panels. The last panel is filled up with zeros.
-    """
+def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: BufferRef) -> None:
+    """Emit a kernel that writes a computed right operand as panels of floats, `width` columns each, to `goal`."""
+    # In the kernel, ``x`` is the operand and ``y`` the panels. The last panel is filled up with zeros.
     count = int(b.batch.max(initial=0)) + 1
     panels = -(-b.columns // width)
-    draft = e.draft()
-    storage = declare_input(e, draft, y)
-    draft.memory("y", goal, "float")  # type: ignore[arg-type]
-    draft.ints(
+    kernel = e.kernel()
+    storage = kernel.tensor("x", y)
+    kernel.memory("y", goal, "float")
+    kernel.ints(
         K=b.rows, N=b.columns, width=width, panels=panels, row_step=b.row_step, column_step=b.column_step,
         items=count * panels * b.rows,
     )  # fmt: skip
@@ -228,28 +198,25 @@ def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: objec
   float v = 0.0f;
   if (column < N) v = {storage.load("x", "matrix * K * N + k * row_step + column * column_step")};
   y[item * width + n] = v;"""
-    e.launch("pack", draft, body, (width, count * panels * b.rows), (32, 4))
+    kernel.launch("pack", [body], (width, count * panels * b.rows), (32, 4))
 
 
-def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: object) -> None:
+def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: BufferRef) -> None:
     """Emit a kernel that writes a transposed left operand row by row, as floats, to `goal`."""
     count = prod(x.dims[:-2])
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
-    draft.memory("y", goal, "float")  # type: ignore[arg-type]
-    draft.ints(M=a.rows, K=a.columns, items=count * a.rows)
+    kernel = e.kernel()
+    storage = kernel.tensor("x", x)
+    kernel.memory("y", goal, "float")
+    kernel.ints(M=a.rows, K=a.columns, items=count * a.rows)
     body = f"""  int k = get_global_id(0), item = get_global_id(1);
   if (k >= K || item >= items) return;
   y[item * K + k] = {storage.load("x", "item / M * M * K + k * M + item % M")};"""
-    e.launch("turn", draft, body, (a.columns, count * a.rows), (32, 4))
+    kernel.launch("turn", [body], (a.columns, count * a.rows), (32, 4))
 
 
 def _refuses(step: Step) -> str | None:
-    """Return why a product cannot be executed, or None; there is one factor for each column of the result."""
+    """Return why a product cannot be executed, or None. Weights may have one scale for each column of the result."""
     x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
     if not all(is_real(t) for t in (x, y, bias, output) if t is not None):
         return "only floats and fixed-point operands are supported"
     if output.elements and not y.elements:
@@ -263,5 +230,5 @@ def _refuses(step: Step) -> str | None:
     return None
 
 
-_PRODUCT = KernelLowering(_emit, _work, _refuses, takes_chain=True)
+_PRODUCT = KernelLowering(_emit, lambda step, traits: sum(_needs(step, traits)), _refuses, takes_chain=True)
 LOWERINGS: dict[str, KernelLowering] = {"MatMul": _PRODUCT, "FullyConnected": _PRODUCT}

@@ -12,28 +12,18 @@ from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
+from isthmus.backends.gpu.compile.kernel_source import KernelOperand
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
-from isthmus.backends.gpu.compile.lowering.walk import WalkOperand, emit_walk, operand_of
+from isthmus.backends.gpu.compile.lowering.walk import emit_walk
 from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry import movement as geometry
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.movement import (
-    MOVEMENTS,
-    PaddedAxis,
-    Remap,
-    StridedCopy,
-    border_remap,
-    copies,
-    leaves_gaps,
-    padded_axes,
-    shape_values,
-    stored,
-)
+from isthmus.prepare.geometry.movement import PaddedAxis, Remap, StridedCopy
 from isthmus.prepare.schedule import Step
 
 
-def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
+def as_moved(*operands: KernelOperand) -> tuple[KernelOperand, ...]:
     """Treat operands with the same quantization, or none, as plain stored numbers, so that nothing is rounded."""
     first = operands[0]
     if all(
@@ -45,10 +35,10 @@ def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
 
 def emit_copy(e: KernelEmitter, copy: StridedCopy) -> None:
     """Emit a copy between two strided layouts."""
-    y = operand_of(e, "y", copy.goal, copy.goal_strides, copy.goal_start, writes=True)
+    y = e.operand("y", copy.goal, copy.goal_strides, copy.goal_start, writes=True)
     # A walk that goes backwards reads what is before its start, so its memory must be the tensor from the beginning.
     backwards = min(copy.source_strides, default=0) < 0
-    x = operand_of(e, "x", copy.source, copy.source_strides, 0 if backwards else copy.source_start)
+    x = e.operand("x", copy.source, copy.source_strides, 0 if backwards else copy.source_start)
     if backwards:
         x = replace(x, start=copy.source_start)
     y, x = as_moved(y, x)
@@ -63,9 +53,9 @@ def emit_copy(e: KernelEmitter, copy: StridedCopy) -> None:
 def _emit(step: Step, e: KernelEmitter) -> None:
     """Emit the copies of a movement; an output that they do not fill is set to 0 first."""
     output = step.outputs[0]
-    if leaves_gaps(step) and output.elements:
-        _emit_constant(e, output, stored(0.0, output).reshape(1))
-    for copy in copies(step):
+    if geometry.leaves_gaps(step):
+        _emit_constant(e, output, geometry.stored_number(0.0, output).reshape(1))
+    for copy in geometry.copies(step):
         emit_copy(e, copy)
 
 
@@ -76,13 +66,12 @@ def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, remap: Remap) -> 
     """
     run, tables = remap.run, remap.joined(1 << 16, 2)
     outer, inner = tables if len(tables) == 2 else (np.zeros(1, np.int64), tables[0])
-    draft = e.draft()
-    y, x = as_moved(operand_of(e, "y", goal, [1], writes=True), operand_of(e, "x", source, [1]))
-    for each in (x, y):
-        draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
-    draft.memory("outer", e.constant(outer.astype(np.int32)), "int")
-    draft.memory("inner", e.constant(inner.astype(np.int32)), "int")
-    draft.ints(inners=inner.size, run=run, runs=outer.size * inner.size)
+    kernel = e.kernel()
+    y, x = as_moved(e.operand("y", goal, writes=True), e.operand("x", source))
+    kernel.declare(x, y)
+    kernel.memory("outer", e.constant(outer.astype(np.int32)), "int")
+    kernel.memory("inner", e.constant(inner.astype(np.int32)), "int")
+    kernel.ints(inners=inner.size, run=run, runs=outer.size * inner.size)
     lines = [
         "  int item = get_global_id(0), c = item % run, number = item / run;",
         "  if (number >= runs) return;",
@@ -90,34 +79,31 @@ def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, remap: Remap) -> 
         f"  {y.storage.computed} v = {x.storage.load('x', 'at + c')};",
         f"  {y.storage.store('y', 'item', 'v')}",
     ]
-    e.launch("remap", draft, "\n".join(lines), (goal.elements,), (128,))
+    kernel.launch("remap", lines, (goal.elements,), (128,))
 
 
 def _emit_pad(step: Step, e: KernelEmitter) -> None:
     """Emit padding with repeated or mirrored elements, or with a constant."""
     x, output = operand(step), step.outputs[0]
-    repeated = border_remap(step)
-    if not output.elements:
-        return
+    repeated = geometry.border_remap(step)
     if repeated is not None:
         emit_remap(e, output, x, repeated)
     else:
-        _emit_padded(e, output, x, padded_axes(step), float(step.params["pad_constant_value"]))
+        _emit_padded(e, output, x, geometry.padded_axes(step), float(step.params["pad_constant_value"]))
 
 
 def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[PaddedAxis], value: float) -> None:
     """Emit a kernel that fills a tensor with another one and a constant around it."""
     *outer, last = axes
-    draft = e.draft()
-    y, x = as_moved(operand_of(e, "y", goal, [1], writes=True), operand_of(e, "x", source, [1]))
-    for each in (x, y):
-        draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
+    kernel = e.kernel()
+    y, x = as_moved(e.operand("y", goal, writes=True), e.operand("x", source))
+    kernel.declare(x, y)
     if y.storage.real:
-        draft.floats(value=value)
+        kernel.floats(value=value)
     else:
-        draft.longs(value=int(stored(value, goal)))
+        kernel.longs(value=int(geometry.stored_number(value, goal)))
     rows, inner = prod(axis.whole for axis in outer), last.whole
-    draft.ints(rows=rows, inner=inner, before=last.before, kept=last.kept)
+    kernel.ints(rows=rows, inner=inner, before=last.before, kept=last.kept)
     computed = y.storage.computed
     lines = [
         "  int row = get_global_id(1), i = get_global_id(0);",
@@ -127,7 +113,7 @@ def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[
     for level, axis in enumerate(reversed(outer)):
         # d: length of the padded axis, f: elements before, l: elements kept, s: stride in the source.
         numbers = {"d": axis.whole, "f": axis.before, "l": axis.kept, "s": axis.stride}
-        draft.ints(**{f"{name}{level}": number for name, number in numbers.items()})
+        kernel.ints(**{f"{name}{level}": number for name, number in numbers.items()})
         lines.append(f"  index = rest % d{level} - f{level}; rest /= d{level};")
         lines.append(f"  inside = inside && (uint)index < (uint)l{level}; from += index * s{level};")
     load = x.storage.load("x", "from + i - before")
@@ -135,7 +121,7 @@ def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[
         f"  {computed} v = inside && (uint)(i - before) < (uint)kept ? ({computed})({load}) : ({computed})value;",
         f"  {y.storage.store('y', 'row * inner + i', 'v')}",
     ]
-    e.launch("pad", draft, "\n".join(lines), (inner, rows), (64, 2))
+    kernel.launch("pad", lines, (inner, rows), (64, 2))
 
 
 def _emit_constant(e: KernelEmitter, output: Tensor, content: np.ndarray) -> None:
@@ -148,20 +134,16 @@ def _emit_constant(e: KernelEmitter, output: Tensor, content: np.ndarray) -> Non
 def _emit_constant_of_shape(step: Step, e: KernelEmitter) -> None:
     """Emit an output that is one value throughout."""
     output = step.outputs[0]
-    _emit_constant(e, output, stored(step.params["value"], output).reshape(1))
+    _emit_constant(e, output, geometry.stored_number(step.params["value"], output).reshape(1))
 
 
 def _emit_shape(step: Step, e: KernelEmitter) -> None:
     """Emit the shape of an operand, which is known in advance."""
-    if step.outputs[0].elements:
-        _emit_constant(e, step.outputs[0], shape_values(step))
+    _emit_constant(e, step.outputs[0], geometry.shape_values(step))
 
 
 def refuses_movement(step: Step) -> str | None:
     """Return why the elements of a step's operands and results cannot be moved, or None."""
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
     tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
     for tensor in tensors[1:]:
         both = tensor.dtype.is_fixed_point and tensors[0].dtype.is_fixed_point
@@ -171,8 +153,8 @@ def refuses_movement(step: Step) -> str | None:
 
 
 LOWERINGS: dict[str, KernelLowering] = {
-    **dict.fromkeys(MOVEMENTS, KernelLowering(_emit, refuses=refuses_movement)),
+    **dict.fromkeys(geometry.MOVEMENTS, KernelLowering(_emit, refuses=refuses_movement)),
     "Pad": KernelLowering(_emit_pad, refuses=refuses_movement),
-    "ConstantOfShape": KernelLowering(_emit_constant_of_shape, refuses=unknown_types),
-    "Shape": KernelLowering(_emit_shape, refuses=unknown_types),
+    "ConstantOfShape": KernelLowering(_emit_constant_of_shape),
+    "Shape": KernelLowering(_emit_shape),
 }

@@ -9,11 +9,12 @@ from __future__ import annotations
 from math import prod
 
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links, plain
-from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
-from isthmus.backends.gpu.compile.lowering.reduction import declare_input
+from isthmus.graph import Tensor
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.reduction import norm_span, refuses_norm_axes
 from isthmus.prepare.schedule import Step
 
 _GROUP = 128
@@ -41,35 +42,22 @@ _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
 def _emit_sets(
     step: Step, e: KernelEmitter, variant: str, shape: tuple[int, int, int, int], parameter: float, affine: bool
 ) -> None:
-    """Emit the normalisation of each set of elements.
-
-    Parameters
-    ----------
-    variant
-        The key of its passes in `_PASSES`.
-    shape
-        The elements as [outer, rows, groups, run].
-    parameter
-        The value that the passes call beta: softmax's factor, or what keeps a norm from dividing by 0.
-    affine
-        Whether operands 1 and 2 are factors and offsets for each channel of the results.
-    """
+    """Emit the normalisation of each set of elements."""
+    # - `parameter`: The value that the passes call beta: softmax's factor, or what keeps a norm from dividing by 0.
+    # - `affine`: Whether operands 1 and 2 are factors and offsets for each channel of the results.
     x, output = operand(step), step.outputs[0]
-    if not x.elements:
-        return
     outer, rows, groups, run = shape
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
-    draft.ints(outer=outer, rows=rows, groups=groups, run=run)
-    draft.floats(beta=parameter, count=float(rows * run))
+    kernel = e.kernel()
+    storage = kernel.tensor("x", x)
+    kernel.ints(outer=outer, rows=rows, groups=groups, run=run)
+    kernel.floats(beta=parameter, count=float(rows * run))
     # Names of the factors and offsets in the kernel, and how they are stored.
     weights = []
     for name, index in (("gamma", 1), ("offset", 2)):
         tensor = plain(step.inputs[index]) if affine and len(step.inputs) > index else None
         if tensor is not None:
-            draft.operand(name, e.at(tensor), e.storage(tensor))
-            weights.append((name, e.storage(tensor)))
-    tail = Epilogue(e, draft, output, limit_links(step.clamp))
+            weights.append((name, kernel.tensor(name, tensor)))
+    tail = Epilogue(e, kernel, output, limit_links(step.clamp))
     passes, result = _PASSES[variant]
     load = f"float u = {storage.load('x', 'base + r * groups * run + c')};"
     lines = [
@@ -121,34 +109,26 @@ def _emit_sets(
     for name, stored in weights:
         body.append(f"v = v {'*' if name == 'gamma' else '+'} {stored.load(name, 'channel')};")
     lines += over_set([*body, *tail.lines(1, "base + r * groups * run + c", "channel")])
-    e.launch(
-        "normalize", draft, "\n".join(lines), (outer * groups * (_GROUP if e.gpu else 1),), (_GROUP if e.gpu else 1,)
-    )
+    kernel.launch("normalize", lines, (outer * groups * (_GROUP if e.gpu else 1),), (_GROUP if e.gpu else 1,))
+
+
+def _sets(x: Tensor, first: int, last: int) -> tuple[int, int, int, int]:
+    """Return the shape of the elements as [outer, rows, groups, run], for sets over axes `first` to `last`."""
+    outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
+    return (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
 
 
 def _emit_softmax(step: Step, e: KernelEmitter, variant: str) -> None:
     """Emit a softmax or log-softmax along one axis; elements of the axes behind it are groups of a run of 1."""
     x = operand(step)
     axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
-    outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
-    shape = (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
-    _emit_sets(step, e, variant, shape, float(step.params["beta"]), False)
-
-
-def _span(step: Step) -> tuple[list[int], int, int]:
-    """Return the axes of a norm, and the first and last of them that have more than one element."""
-    x = operand(step)
-    axes = sorted(int(a) % x.rank for a in step.params["axes"])
-    real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
-    return axes, real[0], real[-1]
+    _emit_sets(step, e, variant, _sets(x, axis, axis), float(step.params["beta"]), False)
 
 
 def _emit_axes(step: Step, e: KernelEmitter, variant: str) -> None:
     """Emit a norm over adjacent axes; elements of the axes behind them are groups of a run of 1."""
-    x, (_, first, last) = operand(step), _span(step)
-    outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
-    shape = (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
-    _emit_sets(step, e, variant, shape, float(step.params["epsilon"]), True)
+    first, last = norm_span(step)
+    _emit_sets(step, e, variant, _sets(operand(step), first, last), float(step.params["epsilon"]), True)
 
 
 def _emit_instance(step: Step, e: KernelEmitter) -> None:
@@ -172,13 +152,11 @@ def _emit_group(step: Step, e: KernelEmitter) -> None:
 def _emit_lrn(step: Step, e: KernelEmitter) -> None:
     """Emit a local response norm: each element divided by a power of the squares of the channels around it."""
     x, output, params = operand(step), step.outputs[0], step.params
-    if not x.elements:
-        return
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
-    draft.ints(count=x.elements, C=x.dims[-1], radius=int(params["radius"]))
-    draft.floats(alpha=float(params["alpha"]), beta=float(params["beta"]), plus=float(params["bias"]))
-    tail = Epilogue(e, draft, output, limit_links(step.clamp))
+    kernel = e.kernel()
+    storage = kernel.tensor("x", x)
+    kernel.ints(count=x.elements, C=x.dims[-1], radius=int(params["radius"]))
+    kernel.floats(alpha=float(params["alpha"]), beta=float(params["beta"]), plus=float(params["bias"]))
+    tail = Epilogue(e, kernel, output, limit_links(step.clamp))
     lines = [
         "  int item = get_global_id(0);",
         "  if (item >= count) return;",
@@ -191,14 +169,11 @@ def _emit_lrn(step: Step, e: KernelEmitter) -> None:
         f"  float v = {storage.load('x', 'item')} / pow(plus + alpha * s, beta);",
         *(f"  {line}" for line in tail.lines(1, "item", "c")),
     ]
-    e.launch("local_response", draft, "\n".join(lines), (x.elements,), (64,))
+    kernel.launch("local_response", lines, (x.elements,), (64,))
 
 
 def _refuses(step: Step) -> str | None:
     """Return why a norm cannot be executed, or None; only constant factors and offsets are converted to floats."""
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
     for tensor in (*step.inputs, *step.outputs):
         if tensor is not None and not is_real(tensor):
             return f"{tensor.describe()} must be a float or fixed point"
@@ -209,20 +184,11 @@ def _refuses(step: Step) -> str | None:
 
 
 def _refuses_axes(step: Step) -> str | None:
-    """Return why a norm's axes are not supported: they must be adjacent, and the last ones if there are weights."""
-    reason, x = _refuses(step), operand(step)
-    if reason is not None:
-        return reason
-    axes, first, last = _span(step)
-    if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
-        return f"the axes {axes} of {x.describe()} must be neighbours"
-    if prod(x.dims[last + 1 :]) != 1 and any(t is not None for t in step.inputs[1:]):
-        return f"axes {axes} of {x.describe()} must be the last ones"
-    return None
+    return _refuses(step) or refuses_norm_axes(step)
 
 
 def _refuses_lrn(step: Step) -> str | None:
-    """Return why a local response norm cannot be executed, or None: its kernel looks at other channels only."""
+    """Return why a local response norm cannot be executed, or None: its kernel sums over channels, not over pixels."""
     across = step.params["region"] == LRN_ACROSS_CHANNEL
     return _refuses(step) or (None if across else "only the region across channels is supported")
 

@@ -6,9 +6,9 @@ from math import prod
 
 from isthmus.backends.gpu.compile.kernel_source import by_axis
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
-from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
-from isthmus.backends.gpu.compile.lowering.reduction import declare_input, emit_columns
+from isthmus.backends.gpu.compile.lowering.reduction import emit_columns
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import POOLS, pool_window
 from isthmus.prepare.schedule import Step
@@ -22,8 +22,6 @@ _END = {"max": "", "avg": "v = v / count;", "l2": "v = sqrt(v / count);"}
 def _emit(step: Step, e: KernelEmitter, name: str) -> None:
     """Emit pooling of a kind; a window that covers all of an image is a reduction of its pixels."""
     x, output = operand(step), step.outputs[0]
-    if not output.elements:
-        return
     w = pool_window(step)
     if w.covers_all and name != "l2" and not x.dtype.is_fixed_point:
         area = prod(w.size)
@@ -32,16 +30,16 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
             1.0 / area if name == "avg" else 1.0,
         )  # fmt: skip
         return
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
+    kernel = e.kernel()
+    storage = kernel.tensor("x", x)
     width = 1 if w.channels % 4 else 4
     blocks, pixels = w.channels // width, w.pixels
-    draft.ints(
+    kernel.ints(
         C=w.channels, blocks=blocks, pixels=pixels, **by_axis("", w.size), **by_axis("O", w.out),
         **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("p", w.pad), **by_axis("e", w.after),
         edges=int(bool(step.params.get("count_pad_for_edges"))),
     )  # fmt: skip
-    tail = Epilogue(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, kernel, output, limit_links(step.clamp))
     real = "float" if width == 1 else f"float{width}"
     lines = [
         "  int item = get_global_id(0);",
@@ -58,27 +56,19 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
         f"  {real} v = ({real})({_START[name]});",
         "  for (int z = z0; z < z1; ++z) for (int yy = y0; yy < y1; ++yy) for (int xx = x0; xx < x1; ++xx) {",
         f"    {real} u = {storage.load('x', '(((b * D + z) * H + yy) * W + xx) * C + c', width)};",
-        f"    {_more(name, width)}",
+        f"    {_MORE[name]}",
         "  }",
         f"  {_END[name]}",
         *(f"  {line}" for line in tail.lines(width, "pixel * C + c", "c")),
     ]
-    e.launch("pool", draft, "\n".join(lines), (pixels * blocks,), (128,))
-
-
-def _more(name: str, width: int) -> str:
-    """Return the statement that updates v, a vector of `width` channels, with an element u of the window."""
-    if name == "max" and width > 1:
-        return "v = (u > v) || (u != u) ? u : v;"
-    return _MORE[name]
+    kernel.launch("pool", lines, (pixels * blocks,), (128,))
 
 
 def _refuses(step: Step) -> str | None:
     """Return why pooling cannot be executed, or None: elements must be reals."""
-    unknown = unknown_types(step)
-    if unknown is None and not (is_real(operand(step)) and is_real(step.outputs[0])):
-        return f"windows of {operand(step).describe()} are not supported"
-    return unknown
+    if is_real(operand(step)) and is_real(step.outputs[0]):
+        return None
+    return f"windows of {operand(step).describe()} are not supported"
 
 
 def _pool(name: str) -> KernelLowering:

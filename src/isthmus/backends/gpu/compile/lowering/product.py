@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.kernel_source import Draft, by_axis
+from isthmus.backends.gpu.compile.kernel_source import KernelSource, by_axis
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
 from isthmus.backends.gpu.compile.lowering.product_kernels import cpu_body, gpu_body, thin_body
@@ -28,18 +28,11 @@ from isthmus.prepare.geometry.windows import ConvWindow
 class Left:
     """The left operand.
 
-    Parameters
-    ----------
-    place, storage
-        Its memory, and how elements are stored.
-    rows, depth
-        The number of rows, and of elements of a row, which is the length of a sum.
-    zero
-        The value that is subtracted from stored elements of a quantized operand; their scale is applied later.
-    row_step
-        Elements between rows, if rows are contiguous memory.
-    window
-        The window, if a row is a window of an image instead.
+    - `place`, `storage`: Its memory, and how elements are stored.
+    - `rows`, `depth`: The number of rows, and of elements of a row, which is the length of a sum.
+    - `zero`: The value that is subtracted from stored elements of a quantized operand; their scale is applied later.
+    - `row_step`: Elements between rows, if rows are contiguous memory.
+    - `window`: The window, if a row is a window of an image instead.
     """
 
     place: BufferRef
@@ -55,10 +48,7 @@ class Left:
 class Right:
     """The packed right operand: `columns` columns without padding, in panels of `width`.
 
-    Parameters
-    ----------
-    bias
-        A bias for each column, padded like the columns; it is added to the sums.
+    - `bias`: A bias for each column, padded like the columns; it is added to the sums.
     """
 
     place: BufferRef
@@ -74,10 +64,8 @@ class ResultTarget:
 
     Here m is the row and n the column of a result.
 
-    Parameters
-    ----------
-    pixels
-        Elements from one result to the next along batch, depth, height and width, if rows are spread over an image.
+    - `pixels`: Elements from one result to the next along batch, depth, height and width, if rows are spread over an
+      image.
     """
 
     output: Tensor
@@ -91,7 +79,7 @@ def panel_width(traits: DeviceTraits, rows: int, columns: int) -> int:
     return product_tile(traits, rows, columns, 1).panel
 
 
-def packed(matrices: np.ndarray, width: int) -> np.ndarray:
+def pack(matrices: np.ndarray, width: int) -> np.ndarray:
     """Pack matrices [count, depth, columns] into panels [count, panel, depth, width], padded with zeros."""
     count, depth, columns = matrices.shape
     panels = -(-columns // width)
@@ -100,7 +88,7 @@ def packed(matrices: np.ndarray, width: int) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(count, depth, panels, width).swapaxes(1, 2))
 
 
-def padded_bias(bias: np.ndarray, columns: int, width: int) -> np.ndarray:
+def pad_bias(bias: np.ndarray, columns: int, width: int) -> np.ndarray:
     """Pad a bias [count * columns] to [count, whole panels]."""
     rows = np.asarray(bias, np.float32).reshape(-1, columns)
     return np.pad(rows, ((0, 0), (0, -columns % width)))
@@ -117,50 +105,38 @@ def emit_product(
 ) -> None:
     """Emit a product.
 
-    Parameters
-    ----------
-    before
-        Links that are applied to the sums before anything else.
-    batches
-        Where each batch begins, in elements of the left operand, the right operand and the result, and its first
-        channel; None for a single batch.
-    in_steps
-        Whether `before` gives a quantized result in units of its scale.
+    - `batches`: Where each batch begins, in elements of the left operand, the right operand and the result, and its
+      first channel; None for a single batch.
+    - `in_steps`: Whether `before` gives a quantized result in units of its scale.
     """
     count = 1 if batches is None else len(batches)
     tile = product_tile(e.traits, left.rows, right.columns, count, left.depth)
     assert tile.panel == right.width
-    draft = e.draft()
-    draft.memory("x", left.place, left.storage.c_type)
-    draft.memory("w", right.place, right.storage.c_type)
+    kernel = e.kernel()
+    kernel.memory("x", left.place, left.storage.c_type)
+    kernel.memory("w", right.place, right.storage.c_type)
     if right.bias is not None:
-        draft.memory("bias", right.bias, "float")
+        kernel.memory("bias", right.bias, "float")
     if left.storage.quantized:
-        draft.floats(x_zero=float(left.zero))
-    draft.ints(M=left.rows, N=right.columns, K=left.depth, y_step=target.row_step, y_start=target.start)
+        kernel.floats(x_zero=float(left.zero))
+    kernel.ints(M=left.rows, N=right.columns, K=left.depth, y_step=target.row_step, y_start=target.start)
     if batches is not None:
-        draft.memory("table", e.constant(np.asarray(batches, np.int32)), "int")
+        kernel.memory("table", e.constant(np.asarray(batches, np.int32)), "int")
     if left.window is None:
-        draft.ints(x_step=left.row_step)
+        kernel.ints(x_step=left.row_step)
     else:
-        declare_window(draft, left.window)
-        draft.memory("taps", e.constant(_taps(left.window)), "int4")
+        declare_window(kernel, left.window)
+        kernel.memory("taps", e.constant(_taps(left.window)), "int4")
     if target.pixels is not None:
-        draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
-    tail = Epilogue(e, draft, target.output, before, in_steps)
+        kernel.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
+    tail = Epilogue(e, kernel, target.output, before, in_steps)
     aligned = _is_aligned(left, right, target, tail, batches)
     aligned = aligned and e.at(tail.output).offset % (4 * tail.storage.size) == 0
     if tile.cpu:
         body = cpu_body(tile, left, right, target, tail, batches is not None)
     else:
         body = (thin_body if tile.thin else gpu_body)(tile, left, right, target, tail, batches is not None, aligned)
-    e.launch(
-        "product",
-        draft,
-        body,
-        tile.items(left.rows, right.columns, count),
-        tile.group,
-    )
+    kernel.launch("product", [body], tile.items(left.rows, right.columns, count), tile.group)
 
 
 def _is_aligned(left: Left, right: Right, target: ResultTarget, tail: Epilogue, batches: np.ndarray | None) -> bool:
@@ -179,13 +155,13 @@ _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
 """The kinds of left operand and result that are read and written as vectors."""
 
 
-def declare_window(draft: Draft, w: ConvWindow) -> None:
+def declare_window(kernel: KernelSource, w: ConvWindow) -> None:
     """Declare the parameters of a window.
 
     C is the number of channels of a group. D, H and W follow what they measure: the image, O the output, K the kernel,
     and in lower case s the stride, d the dilation, p the padding.
     """
-    draft.ints(
+    kernel.ints(
         C=w.channels // w.groups, channels=w.channels, **by_axis("", w.size), **by_axis("O", w.out),
         **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("d", w.dilation), **by_axis("p", w.pad),
     )  # fmt: skip

@@ -25,11 +25,9 @@ _PAD = 4
 
 
 def _rows(left: Left, rows: str, count: int) -> list[str]:
-    """Return statements that compute where each of `count` rows begins in the left operand.
-
-    `rows` is a format for the number of row r. Rows behind the last are replaced by the last. For windows, x, y and z
-    are the position of the first element, which may be outside the image.
-    """
+    """Return statements that compute where each of `count` rows begins in the left operand."""
+    # `rows` is a format for the number of row r. Rows behind the last are replaced by the last. For windows, x, y and z
+    # are the position of the first element, which may be outside the image.
     lines = []
     for r in range(count):
         lines.append(f"  int m{r} = min({rows.format(r=r)}, M - 1);")
@@ -57,32 +55,20 @@ def _depth_width(left: Left) -> int:
 
 
 def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str) -> str:
-    """Return an expression for `width` elements of row r from element k on, with zeros outside the operand.
-
-    `tap` names the entry of the table of taps for element k: its position in the window, and its offset in memory.
-    """
-    wide = _suffix(width)
-    if left.window is None:
-        return f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
-    inside = f"(uint)(y{r} + {tap}.y) < (uint)H && (uint)(x{r} + {tap}.z) < (uint)W && (uint)(z{r} + {tap}.x) < (uint)D"
-    return f"({k} < K && {inside} ? {_left_value(left, f'at{r} + {tap}.w', width, aligned)} : (float{wide})(0.0f))"
-
-
-def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
-    """Return an expression for elements of the left operand; the scale of quantized ones is applied to sums later."""
-    if not left.storage.quantized:
-        return left.storage.load("x", index, width, aligned)
-    if width == 1:
-        return f"((float)x[{index}] - x_zero)"
-    return f"(convert_float{width}(*(global const {left.storage.c_type}{width}_u *)(x + ({index}))) - x_zero)"
+    """Return an expression for `width` elements of row r from element k on, with zeros outside the operand."""
+    # `tap` names the entry of the table of taps for element k: its position in the window, and its offset in memory.
+    inside, index = f"{k} < K", f"at{r} + {k}"
+    if left.window is not None:
+        inside += f" && (uint)(y{r} + {tap}.y) < (uint)H && (uint)(x{r} + {tap}.z) < (uint)W"
+        inside, index = f"{inside} && (uint)(z{r} + {tap}.x) < (uint)D", f"at{r} + {tap}.w"
+    value = left.storage.load_whole("x", index, width, aligned)
+    return f"({inside} ? {value} : (float{_suffix(width)})(0.0f))"
 
 
 def _slice_memory(tile: ClTile, threads: int) -> list[str]:
-    """Declare local memory for all slices: two buffers per operand each. It also holds their sums at the end.
-
-    `threads` is the number of work-items of a slice. ``As`` and ``Bs`` are the buffers of the left and right operand,
-    and ``t`` is the number of the work-item in its slice.
-    """
+    """Return statements that declare local memory: for each slice two buffers per operand, at the end its sums."""
+    # `threads` is the number of work-items of a slice. ``As`` and ``Bs`` are the buffers of the left and right operand,
+    # and ``t`` is the number of the work-item in its slice.
     bm, bn, bk = tile.rows, tile.columns, tile.depth
     if tile.slices == 1:
         return [
@@ -245,10 +231,8 @@ def gpu_body(
 def _store(
     right: Right, tail: Epilogue, batched: bool, aligned: bool, count: int, values: list[str], indent: str
 ) -> list[str]:
-    """Return statements that finish and store `count` adjacent sums from column n on.
-
-    `values` are expressions for the sums. Four are stored as a vector, unless some are behind the last column.
-    """
+    """Return statements that finish and store `count` adjacent sums from column n on."""
+    # `values` are expressions for the sums. Four are stored as a vector, unless some are behind the last column.
     bias = "z * NP + n" if batched else "n"
     lines = []
     if count == 4:

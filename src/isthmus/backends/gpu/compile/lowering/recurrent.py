@@ -10,36 +10,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.kernel_source import Draft
-from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
+from isthmus.backends.gpu.compile.kernel_source import KernelSource
+from isthmus.backends.gpu.compile.lowering import product
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
-from isthmus.backends.gpu.compile.lowering.product import (
-    Left,
-    ResultTarget,
-    Right,
-    emit_product,
-    packed,
-    padded_bias,
-    panel_width,
-)
 from isthmus.backends.gpu.compile.program import BufferRef
 from isthmus.backends.gpu.compile.storage import FLOAT, OperandStorage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry import recurrent as geometry
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.recurrent import (
-    RecurrentLayer,
-    clip,
-    constant,
-    gate_biases,
-    gate_matrix,
-    input_biases,
-    input_weights,
-    offsets,
-    optional,
-    recurrent_layer,
-    refuses_recurrent,
-)
 from isthmus.prepare.schedule import Step
 
 _WIDTH = 8
@@ -51,7 +30,7 @@ _ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
-class VectorizedLayer(RecurrentLayer):
+class VectorizedLayer(geometry.RecurrentLayer):
     """A recurrent layer whose gates are padded to whole vectors of units."""
 
     @property
@@ -69,50 +48,36 @@ class VectorizedLayer(RecurrentLayer):
         and a GRU's hidden state after its reset; "end" is the size.
         """
         cell = self.batch * self.padded * 4
-        return offsets(
+        return geometry.offsets(
             {"input_gates": self.steps * self.batch * self.columns * 4, "cell": cell, "held": cell}, _ALIGNMENT
         )
 
 
 def _layer(step: Step) -> VectorizedLayer:
     """Return the sizes of a recurrent step."""
-    return VectorizedLayer(**asdict(recurrent_layer(step)))
+    return VectorizedLayer(**asdict(geometry.recurrent_layer(step)))
 
 
 def _emit_inputs(step: Step, e: KernelEmitter, layer: VectorizedLayer) -> BufferRef:
     """Emit the input's share of all gates, for all steps of the sequence; return where it is."""
     x, rows = operand(step, 0), layer.steps * layer.batch
-    width = panel_width(e.traits, rows, layer.columns)
-    place, storage = e.weights(packed(input_weights(step, layer.padded)[None], width))
-    bias = padded_bias(input_biases(step, layer.padded), layer.columns, width)
-    right = Right(place, storage, layer.columns, width, e.constant(bias))
+    width = product.panel_width(e.traits, rows, layer.columns)
+    place, storage = e.weights(product.pack(geometry.input_weights(step, layer.padded)[None], width))
+    bias = product.pad_bias(geometry.input_biases(step, layer.padded), layer.columns, width)
+    right = product.Right(place, storage, layer.columns, width, e.constant(bias))
     goal = Tensor("input gates", TensorType.NATIVE, DataType.FLOAT_32, (rows, layer.columns))
     e.place_in_work(goal, layer.places()["input_gates"])
-    left = Left(e.at(x), e.storage(x), rows, layer.inputs, layer.inputs)
-    emit_product(e, left, right, ResultTarget(goal, layer.columns))
+    left = product.Left(e.at(x), e.storage(x), rows, layer.inputs, layer.inputs)
+    product.emit_product(e, left, right, product.ResultTarget(goal, layer.columns))
     return e.at(goal)
 
 
 class _Steps:
     """A writer of the launches of all steps of the sequence: what they have in common, and where each begins.
 
-    Parameters
-    ----------
-    step, layer
-        The step of the schedule, which is a layer, and its sizes.
-    inputs
-        The input's share of all gates.
-    initial
-        The number of the operand that is the initial hidden state; zeros if it is absent.
-
-    Attributes
-    ----------
-    out, storage
-        The sequence of hidden states, and how it is stored.
-    width, real
-        Units that statements compute at a time, and the type of such a vector.
-    initial
-        The location and storage of the initial hidden state.
+    - `width`, `real`: Units that statements compute at a time, and the type of such a vector.
+    - `initial`: As a parameter, the number of the operand with the initial hidden state (zeros if it is absent); as an
+      attribute, the location and storage of that state.
     """
 
     def __init__(self, step: Step, e: KernelEmitter, layer: VectorizedLayer, inputs: BufferRef, initial: int) -> None:
@@ -121,7 +86,7 @@ class _Steps:
         self.storage = e.storage(self.out)
         self.width = _WIDTH if not e.gpu and layer.units % _WIDTH == 0 else 1
         self.real = "float" if self.width == 1 else f"float{self.width}"
-        first = optional(step, initial)
+        first = geometry.optional(step, initial)
         self.initial = (
             (e.constant(np.zeros(layer.batch * layer.units, np.float32)), FLOAT)
             if first is None
@@ -144,35 +109,28 @@ class _Steps:
         """Return the position of a step in the sequence."""
         return self.layer.steps - 1 - number if int(self.step.params["direction"]) else number
 
-    def draft(self, number: int, weights: BufferRef, stored: OperandStorage) -> tuple[Draft, OperandStorage]:
+    def kernel(self, number: int, weights: BufferRef, stored: OperandStorage) -> tuple[KernelSource, OperandStorage]:
         """Start a kernel with what every launch has: input gates, previous hidden state, weights [units, gates *
         padded]. Return it with the storage of the previous hidden state.
-
-        Parameters
-        ----------
-        number
-            The number of the step in the order of computation.
-        weights, stored
-            The location and storage of the weights.
         """
         layer, time = self.layer, self.time(number)
         row = layer.batch * layer.columns
-        draft = self.e.draft()
+        kernel = self.e.kernel()
         part = BufferRef(self.inputs.pool, 0, self.inputs.offset + time * row * 4, row * 4, False)
-        draft.memory("gates", part, "float")
+        kernel.memory("gates", part, "float")
         place, storage = self.initial
         if number:
             previous = self.time(number - 1) * layer.batch * layer.units
             place, storage = self.e.at(self.out, previous), self.storage
-        draft.memory("h", place, storage.c_type)
-        draft.memory("w", weights, stored.c_type)
-        draft.ints(units=layer.units, padded=layer.padded, columns=layer.columns, batch=layer.batch)
-        return draft, storage
+        kernel.memory("h", place, storage.c_type)
+        kernel.memory("w", weights, stored.c_type)
+        kernel.ints(units=layer.units, padded=layer.padded, columns=layer.columns, batch=layer.batch)
+        return kernel, storage
 
     def launch(
         self,
-        kernel: str,
-        draft: Draft,
+        name: str,
+        kernel: KernelSource,
         source: str,
         storage: OperandStorage,
         stored: OperandStorage,
@@ -181,16 +139,9 @@ class _Steps:
     ) -> None:
         """Emit a kernel that adds up products of weights with a state, and computes new states from the sums.
 
-        Parameters
-        ----------
-        source, storage
-            The kernel's name of the state, and how it is stored.
-        stored
-            How the weights are stored.
-        gates
-            The number of gates; ``s0``, ``s1`` and so on are their sums.
-        after
-            Statements for the units from ``u`` on of batch element ``b``, which use these sums.
+        - `source`, `storage`: The kernel's name of the state, and how it is stored.
+        - `gates`: The number of gates; ``s0``, ``s1`` and so on are their sums.
+        - `after`: Statements for the units from ``u`` on of batch element ``b``, which use these sums.
         """
         e, layer = self.e, self.layer
         width = gates * layer.padded
@@ -216,14 +167,13 @@ class _Steps:
                 "  }",
                 *(f"  {line}" for line in after),
             ]
-            e.launch(
-                kernel, draft, "\n".join(lines), (-(-layer.units // _LANES) * _LANES, _SLICES, layer.batch),
+            kernel.launch(name, lines, (-(-layer.units // _LANES) * _LANES, _SLICES, layer.batch),
                 (_LANES, _SLICES, 1),
             )  # fmt: skip
             return
         wide = f"float{_WIDTH}"
 
-        def step(k: str, sums: str) -> list[str]:
+        def multiply_add(k: str, sums: str) -> list[str]:
             """Return statements that add the products of element k to the sums whose names begin with `sums`."""
             products = (
                 f"{sums}{n} = a * {stored.load('panel', f'(({k}) * {gates} + {g}) * {_WIDTH}', _WIDTH)} + {sums}{n};"
@@ -238,11 +188,11 @@ class _Steps:
             # gate.
             *(f"  {wide} {', '.join(f'{sums}{n} = 0.0f' for n in names)};" for sums in ("v", "w")),
             "  for (; k + 2 <= units; k += 2) {",
-            *step("k", "v"),
-            *step("k + 1", "w"),
+            *multiply_add("k", "v"),
+            *multiply_add("k + 1", "w"),
             "  }",
             "  if (k < units) {",
-            *step("k", "v"),
+            *multiply_add("k", "v"),
             "  }",
             *(f"  v{n} += w{n};" for n in names),
         ]
@@ -259,7 +209,7 @@ class _Steps:
                 *(f"    {line}" for line in after),
                 "  }",
             ]
-        e.launch(kernel, draft, "\n".join(lines), (layer.padded // _WIDTH, layer.batch), (1, 1))
+        kernel.launch(name, lines, (layer.padded // _WIDTH, layer.batch), (1, 1))
 
 
 def _recurrent(e: KernelEmitter, matrix: np.ndarray) -> np.ndarray:
@@ -275,62 +225,60 @@ def _gate(text: str) -> str:
     return f"(1.0f / (1.0f + exp(-({text}))))"
 
 
-def _outputs(e: KernelEmitter, draft: Draft, steps: _Steps, number: int, last: Tensor | None, name: str) -> list[str]:
-    """Declare the destination of a step's hidden state; return the statements that store ``h_new`` of a unit.
-
-    `last` is the tensor for the hidden state of the last step, if the layer has such an output, and `name` is its name
-    in the kernel.
-    """
+def _outputs(
+    e: KernelEmitter, kernel: KernelSource, steps: _Steps, number: int, last: Tensor | None, name: str
+) -> list[str]:
+    """Declare the destination of a step's hidden state; return the statements that store ``h_new`` of a unit."""
+    # `last` is the tensor for the hidden state of the last step, if the layer has such an output, and `name` is its
+    # name in the kernel.
     layer = steps.layer
     place = e.at(steps.out, steps.time(number) * layer.batch * layer.units, writes=True)
-    draft.memory("out", place, steps.storage.c_type)
+    kernel.memory("out", place, steps.storage.c_type)
     lines = [steps.store("out", "h_new", steps.storage)]
     if number == layer.steps - 1 and last is not None:
         storage = e.storage(last)
-        draft.memory(name, e.at(last, writes=True), storage.c_type)
+        kernel.memory(name, e.at(last, writes=True), storage.c_type)
         lines.append(steps.store(name, "h_new", storage))
     return lines
 
 
 def _emit_lstm(step: Step, e: KernelEmitter) -> None:
-    """Emit an LSTM with one launch for each step of the sequence.
-
-    Operands are numbered as QNN's Lstm: recurrent weights are 4 to 6 and 17, the initial hidden state is 10, the
-    initial cell 11, and the weights from the cell to the gates (peepholes) are 18 to 20.
-    """
+    """Emit an LSTM with one launch for each step of the sequence."""
+    # Operands are numbered as QNN's Lstm: recurrent weights are 4 to 6 and 17, the initial hidden state is 10, the
+    # initial cell 11, and the weights from the cell to the gates (peepholes) are 18 to 20.
     layer = _layer(step)
     inputs = _emit_inputs(step, e, layer)
-    recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
+    recurrent = geometry.gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
     weights, stored = e.weights(_recurrent(e, recurrent))
     steps = _Steps(step, e, layer, inputs, 10)
     real, x = steps.real, steps.x
-    peepholes = [constant(step, index) for index in (18, 19, 20)]
+    peepholes = [geometry.constant(step, index) for index in (18, 19, 20)]
     cell_bytes, cell_at = layer.batch * layer.units * 4, layer.places()["cell"]
     last_cell, last = (step.outputs[i] if i < len(step.outputs) else None for i in (1, 2))
     for number in range(layer.steps):
-        draft, storage = steps.draft(number, weights, stored)
+        kernel, storage = steps.kernel(number, weights, stored)
         # The cell before this step: the layer's operand for the first one, then work space.
-        first = optional(step, 11)
+        first = geometry.optional(step, 11)
         if number:
-            old, kept = e.work(cell_at, cell_bytes), FLOAT
+            old, old_storage = e.work(cell_at, cell_bytes), FLOAT
         else:
             assert first is not None
-            old, kept = e.at(first), e.storage(first)
-        draft.memory("old", old, kept.c_type)
-        draft.memory("cell", e.work(cell_at, cell_bytes, writes=True), "float")
-        draft.floats(clip=clip(step, "cell_clip_threshold"))
+            old, old_storage = e.at(first), e.storage(first)
+        kernel.memory("old", old, old_storage.c_type)
+        kernel.memory("cell", e.work(cell_at, cell_bytes, writes=True), "float")
+        kernel.floats(clip=geometry.clip(step, "cell_clip_threshold"))
         peeped = []
         for name, values in zip(("enter_peep", "forget_peep", "out_peep"), peepholes, strict=True):
             peeped.append("0.0f" if values is None else steps.load(name, "u"))
             if values is not None:
-                draft.memory(name, e.constant(np.asarray(values, np.float32)), "float")
-        store = _outputs(e, draft, steps, number, last, "last")
+                kernel.memory(name, e.constant(np.asarray(values, np.float32)), "float")
+        store = _outputs(e, kernel, steps, number, last, "last")
         if number == layer.steps - 1 and last_cell is not None:
-            draft.memory("last_cell", e.at(last_cell, writes=True), e.storage(last_cell).c_type)
+            kernel.memory("last_cell", e.at(last_cell, writes=True), e.storage(last_cell).c_type)
             store.append(steps.store("last_cell", "c", e.storage(last_cell)))
         entering = "1.0f - forget" if layer.is_coupled else _gate(f"{x(3)} + s3 + c * {peeped[0]}")
         after = [
-            f"{real} c = {steps.load('old', storage=kept)};",
+            f"{real} c = {steps.load('old', storage=old_storage)};",
             f"{real} forget = {_gate(f'{x(0)} + s0 + c * {peeped[1]}')};",
             f"{real} enter = {entering};",
             f"c = forget * c + enter * tanh({x(1)} + s1);",
@@ -339,55 +287,55 @@ def _emit_lstm(step: Step, e: KernelEmitter) -> None:
             f"{real} h_new = {_gate(f'{x(2)} + s2 + c * {peeped[2]}')} * tanh(c);",
             *store,
         ]
-        steps.launch("lstm", draft, "h", storage, stored, layer.gates, after)
+        steps.launch("lstm", kernel, "h", storage, stored, layer.gates, after)
 
 
 def _emit_gru(step: Step, e: KernelEmitter) -> None:
-    """Emit a GRU. Its reset gate applies to the previous hidden state, or to the product with it (linear).
-
-    The latter takes one launch for each step of the sequence. The former takes two, because the product needs all units
-    of the hidden state after the reset. Operands are numbered as QNN's Gru: recurrent weights are 4 to 6, the new
-    gate's recurrent bias is 12, and the initial hidden state is 13.
-    """
+    """Emit a GRU. Its reset gate applies to the previous hidden state, or to the product with it (linear)."""
+    # The latter takes one launch for each step of the sequence. The former takes two, because the product needs all
+    # units of the hidden state after the reset. Operands are numbered as QNN's Gru: recurrent weights are 4 to 6, the
+    # new gate's recurrent bias is 12, and the initial hidden state is 13.
     layer = _layer(step)
     linear, padded = bool(step.params["linear_before_reset"]), layer.padded
     steps = _Steps(step, e, layer, _emit_inputs(step, e, layer), 13)
     real, x = steps.real, steps.x
     last = step.outputs[1] if len(step.outputs) > 1 else None
-    weights, stored = e.weights(_recurrent(e, gate_matrix(step, (4, 5, 6) if linear else (4, 5), padded)))
-    new_weights, new_stored = (weights, stored) if linear else e.weights(_recurrent(e, gate_matrix(step, (6,), padded)))
-    new_bias = e.constant(gate_biases(step, ((12,),), padded))
+    weights, stored = e.weights(_recurrent(e, geometry.gate_matrix(step, (4, 5, 6) if linear else (4, 5), padded)))
+    new_weights, new_stored = (
+        (weights, stored) if linear else e.weights(_recurrent(e, geometry.gate_matrix(step, (6,), padded)))
+    )
+    new_bias = e.constant(geometry.gate_biases(step, ((12,),), padded))
     held_bytes, held_at = layer.batch * layer.units * 4, layer.places()["held"]
     cell_at = layer.places()["cell"]
     for number in range(layer.steps):
-        draft, storage = steps.draft(number, weights, stored)
+        kernel, storage = steps.kernel(number, weights, stored)
         old = steps.load("h", storage=storage)
         if linear:
-            draft.memory("new_bias", new_bias, "float")
+            kernel.memory("new_bias", new_bias, "float")
             after = [
                 f"{real} update = {_gate(f'{x(0)} + s0')}, reset = {_gate(f'{x(1)} + s1')};",
                 f"{real} fresh = tanh({x(2)} + reset * (s2 + {steps.load('new_bias', 'u')}));",
                 f"{real} h_new = update * ({old} - fresh) + fresh;",
-                *_outputs(e, draft, steps, number, last, "last"),
+                *_outputs(e, kernel, steps, number, last, "last"),
             ]
-            steps.launch("gru", draft, "h", storage, stored, 3, after)
+            steps.launch("gru", kernel, "h", storage, stored, 3, after)
             continue
-        draft.memory("held", e.work(held_at, held_bytes, writes=True), "float")
-        draft.memory("kept", e.work(cell_at, held_bytes, writes=True), "float")
+        kernel.memory("held", e.work(held_at, held_bytes, writes=True), "float")
+        kernel.memory("kept", e.work(cell_at, held_bytes, writes=True), "float")
         after = [
             steps.store("kept", _gate(f"{x(0)} + s0")),
             steps.store("held", f"{_gate(f'{x(1)} + s1')} * {old}"),
         ]
-        steps.launch("gru_gates", draft, "h", storage, stored, 2, after)
-        draft, storage = steps.draft(number, new_weights, new_stored)
-        draft.memory("held", e.work(held_at, held_bytes), "float")
-        draft.memory("kept", e.work(cell_at, held_bytes), "float")
+        steps.launch("gru_gates", kernel, "h", storage, stored, 2, after)
+        kernel, storage = steps.kernel(number, new_weights, new_stored)
+        kernel.memory("held", e.work(held_at, held_bytes), "float")
+        kernel.memory("kept", e.work(cell_at, held_bytes), "float")
         after = [
             f"{real} update = {steps.load('kept')}, fresh = tanh({x(2)} + s0);",
             f"{real} h_new = update * ({steps.load('h', storage=storage)} - fresh) + fresh;",
-            *_outputs(e, draft, steps, number, last, "last"),
+            *_outputs(e, kernel, steps, number, last, "last"),
         ]
-        steps.launch("gru_new", draft, "held", FLOAT, new_stored, 1, after)
+        steps.launch("gru_new", kernel, "held", FLOAT, new_stored, 1, after)
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
@@ -397,9 +345,9 @@ def _work(step: Step, traits: DeviceTraits) -> int:
 
 def _refuses(step: Step) -> str | None:
     """Return why a recurrent layer cannot be executed, or None."""
-    if step.op == "Lstm" and optional(step, 22) is not None:
+    if step.op == "Lstm" and geometry.optional(step, 22) is not None:
         return "a projection in[22] is not supported"
-    return unknown_types(step) or refuses_recurrent(step)
+    return geometry.refuses_recurrent(step)
 
 
 LOWERINGS: dict[str, KernelLowering] = {

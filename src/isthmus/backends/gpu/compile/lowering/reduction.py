@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from isthmus.backends.gpu.compile.kernel_source import Draft
+from isthmus.backends.gpu.compile.kernel_source import KernelSource
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
-from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
@@ -21,10 +21,10 @@ from isthmus.prepare.schedule import Step
 # The initial v of a reduction, and how an element u updates it; comparisons keep a NaN.
 START = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}
 MORE = {
-    "sum": "{v} = {v} + {u};",
-    "prod": "{v} = {v} * {u};",
-    "max": "{v} = {u} > {v} || {u} != {u} ? {u} : {v};",
-    "min": "{v} = {u} < {v} || {u} != {u} ? {u} : {v};",
+    "sum": "v = v + u;",
+    "prod": "v = v * u;",
+    "max": "v = u > v || u != u ? u : v;",
+    "min": "v = u < v || u != u ? u : v;",
 }
 _INTEGER_START = {
     ("max", "i32"): "INT_MIN", ("min", "i32"): "INT_MAX", ("max", "i64"): "LONG_MIN", ("min", "i64"): "LONG_MAX",
@@ -38,20 +38,20 @@ _ROW_GROUP = 128
 """Work-items of a work-group on a GPU, which share a row."""
 
 
-def declare_input(e: KernelEmitter, draft: Draft, x: Tensor) -> OperandStorage:
-    """Declare an operand ``x``, with its scale and zero point if it is quantized; return how it is stored."""
-    storage = e.storage(x)
-    scale, zero = 1.0, 0
-    if storage.quantized:
-        assert x.quantization is not None
-        scale, zero = x.quantization.scale, x.quantization.zero_point
-    draft.operand("x", e.at(x), storage, scale, zero)
-    return storage
-
-
 def _start(function: str, storage: OperandStorage) -> str:
     """Return the initial value of a reduction; integers have no infinity, so theirs depends on their type."""
     return START[function] if storage.real else _INTEGER_START.get((function, storage.kind), START[function])
+
+
+def _begin(
+    e: KernelEmitter, x: Tensor, output: Tensor, links: Sequence[Link], factor: float, **sizes: int
+) -> tuple[KernelSource, OperandStorage, Epilogue]:
+    """Start the kernel of a reduction; return it with the storage of its operand and what it does with results."""
+    kernel = e.kernel()
+    storage = kernel.tensor("x", x)
+    kernel.ints(**sizes)
+    kernel.floats(factor=factor)
+    return kernel, storage, Epilogue(e, kernel, output, links)
 
 
 def emit_columns(
@@ -67,24 +67,13 @@ def emit_columns(
 ) -> None:
     """Emit a reduction of the middle axis of [outer, length, inner].
 
-    Parameters
-    ----------
-    function
-        "sum", "prod", "max" or "min".
-    links
-        What is applied to each result.
-    factor
-        What each result is multiplied by before that, such as one over the length for a mean.
+    - `links`: The functions that are applied to each result.
+    - `factor`: What each result is multiplied by before `links`, such as one over the length for a mean.
     """
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
-    draft.ints(outer=outer, length=length, inner=inner)
-    draft.floats(factor=factor)
-    tail = Epilogue(e, draft, output, links)
-    computed, start = storage.computed, _start(function, storage)
+    kernel, storage, tail = _begin(e, x, output, links, factor, outer=outer, length=length, inner=inner)
+    computed, start, more = storage.computed, _start(function, storage), MORE[function]
     scaled = "v = v * factor;" if storage.real else ""
     if e.gpu:
-        more = MORE[function].format(v="v", u="u")
         lines = [
             f"  local {computed} parts[{_SLICES}][{_LANES}];",
             "  int lane = get_local_id(0), slice = get_local_id(1);",
@@ -103,15 +92,12 @@ def emit_columns(
             *(f"    {line}" for line in tail.lines(1, "o * inner + i", "i")),
             "  }",
         ]
-        e.launch("columns", draft, "\n".join(lines), (-(-inner // _LANES) * _LANES, outer * _SLICES), (_LANES, _SLICES))
+        kernel.launch("columns", lines, (-(-inner // _LANES) * _LANES, outer * _SLICES), (_LANES, _SLICES))
         return
     # On a CPU a work-item reduces 64 columns: vectors of 8 first, then what is left one by one.
     lines = ["  int o = get_global_id(0), i = get_global_id(1) * 64, last = min(i + 64, inner);"]
     for width in (8, 1) if storage.real else (1,):
         real = computed if width == 1 else f"{computed}{width}"
-        more = MORE[function].format(v="v", u="u")
-        if width > 1 and function in ("max", "min"):
-            more = f"v = (u {'>' if function == 'max' else '<'} v) || (u != u) ? u : v;"
         lines += [
             f"  for (; i + {width} <= last; i += {width}) {{",
             f"    {real} v = ({real})({start});",
@@ -123,7 +109,7 @@ def emit_columns(
             *(f"    {line}" for line in tail.lines(width, "o * inner + i", "i")),
             "  }",
         ]
-    e.launch("columns", draft, "\n".join(lines), (outer, -(-inner // 64)), (1, 1))
+    kernel.launch("columns", lines, (outer, -(-inner // 64)), (1, 1))
 
 
 def emit_rows(
@@ -137,14 +123,9 @@ def emit_rows(
     factor: float = 1.0,
 ) -> None:
     """Emit a reduction of each of `rows` rows of `length` elements; parameters as for `emit_columns`."""
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
-    draft.ints(rows=rows, length=length)
-    draft.floats(factor=factor)
-    tail = Epilogue(e, draft, output, links)
-    computed, start = storage.computed, _start(function, storage)
+    kernel, storage, tail = _begin(e, x, output, links, factor, rows=rows, length=length)
+    computed, start, more = storage.computed, _start(function, storage), MORE[function]
     scaled = "v = v * factor;" if storage.real else ""
-    more = MORE[function].format(v="v", u="u")
     if e.gpu:
         lines = [
             f"  local {computed} parts[{_ROW_GROUP}];",
@@ -166,7 +147,7 @@ def emit_rows(
             *(f"    {line}" for line in tail.lines(1, "row", "0")),
             "  }",
         ]
-        e.launch("rows", draft, "\n".join(lines), (rows * _ROW_GROUP,), (_ROW_GROUP,))
+        kernel.launch("rows", lines, (rows * _ROW_GROUP,), (_ROW_GROUP,))
         return
     lines = [
         "  int row = get_global_id(0);",
@@ -178,52 +159,46 @@ def emit_rows(
         f"  {scaled}",
         *(f"  {line}" for line in tail.lines(1, "row", "0")),
     ]
-    e.launch("rows", draft, "\n".join(lines), (rows,), (1,))
+    kernel.launch("rows", lines, (rows,), (1,))
 
 
 def _emit_walk(
     e: KernelEmitter, x: Tensor, output: Tensor, function: str, axes: Reduction, links: Sequence[Link], factor: float
 ) -> None:
     """Emit a reduction of axes that alternate with kept ones; each work-item computes one result."""
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
     # Sizes and strides of the axes that are kept and of those that are reduced, innermost first.
     inner = [(axes.run, 1)]
-    kept, reduced = (axes.kept, inner + axes.reduced) if axes.reduces_run else (inner + axes.kept, axes.reduced)
-    draft.ints(count=output.elements, length=axes.count)
-    draft.floats(factor=factor)
-    tail = Epilogue(e, draft, output, links)
+    remaining, reduced = (axes.kept, inner + axes.reduced) if axes.reduces_run else (inner + axes.kept, axes.reduced)
+    kernel, storage, tail = _begin(e, x, output, links, factor, count=output.elements, length=axes.count)
     computed = storage.computed
 
     def taken_apart(name: str, number: str, sizes: list[tuple[int, int]]) -> list[str]:
         """Return statements that split a number into indices of axes and add up their strides in variable `name`."""
         lines = [f"int rest_{name} = {number}, {name} = 0;"]
         for level, (size, stride) in enumerate(sizes):
-            draft.ints(**{f"{name}_d{level}": size, f"{name}_s{level}": stride})
+            kernel.ints(**{f"{name}_d{level}": size, f"{name}_s{level}": stride})
             lines.append(f"{name} += rest_{name} % {name}_d{level} * {name}_s{level}; rest_{name} /= {name}_d{level};")
         return lines
 
     lines = [
         "  int item = get_global_id(0);",
         "  if (item >= count) return;",
-        *(f"  {line}" for line in taken_apart("base", "item", kept)),
+        *(f"  {line}" for line in taken_apart("base", "item", remaining)),
         f"  {computed} v = {_start(function, storage)};",
         "  for (int k = 0; k < length; ++k) {",
         *(f"    {line}" for line in taken_apart("at", "k", reduced)),
         f"    {computed} u = {storage.load('x', 'base + at')};",
-        f"    {MORE[function].format(v='v', u='u')}",
+        f"    {MORE[function]}",
         "  }",
         "  v = v * factor;" if storage.real else "",
         *(f"  {line}" for line in tail.lines(1, "item", "0")),
     ]
-    e.launch("reduce", draft, "\n".join(lines), (output.elements,), (64,))
+    kernel.launch("reduce", lines, (output.elements,), (64,))
 
 
 def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
     """Emit a reduction as rows or columns if its axes are adjacent, else as a walk; a mean is a sum with a factor."""
     x, output = operand(step), step.outputs[0]
-    if not output.elements:
-        return
     function = "sum" if name == "mean" else name
     axes, links = reduction(step), limit_links(step.clamp)
     factor = 1.0 / axes.count if name == "mean" and axes.count else 1.0
@@ -243,11 +218,8 @@ def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
 
 
 def _refuses_reduce(step: Step, name: str) -> str | None:
-    """Return why a reduction cannot be executed, or None: of reals all, of integers those with an integer result."""
+    """Return why a reduction cannot be executed, or None. Of reals all can, of integers those with integer results."""
     x, output = operand(step), step.outputs[0]
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
     if is_real(x) and is_real(output):
         return None
     if not x.dtype.is_integer or x.dtype is not output.dtype or name == "mean" or step.clamp is not None:
@@ -258,16 +230,14 @@ def _refuses_reduce(step: Step, name: str) -> str | None:
 def _emit_running_sum(step: Step, e: KernelEmitter) -> None:
     """Emit the running sums along an axis; a work-item adds up one row of it."""
     x, output = operand(step), step.outputs[0]
-    if not x.elements:
-        return
-    draft = e.draft()
-    storage = declare_input(e, draft, x)
+    kernel = e.kernel()
+    storage = kernel.tensor("x", x)
     outer, length, inner = around(x.dims, int(step.params["axis"]) % x.rank)
-    draft.ints(
+    kernel.ints(
         outer=outer, length=length, inner=inner, exclusive=int(step.params["exclusive"]),
         reverse=int(step.params["reverse"]),
     )  # fmt: skip
-    tail = Epilogue(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, kernel, output, limit_links(step.clamp))
     lines = [
         "  int item = get_global_id(0);",
         "  if (item >= outer * inner) return;",
@@ -280,11 +250,7 @@ def _emit_running_sum(step: Step, e: KernelEmitter) -> None:
         *(f"    {line}" for line in tail.lines(1, "at", "0")),
         "  }",
     ]
-    e.launch("running_sum", draft, "\n".join(lines), (outer * inner,), (64,))
-
-
-def _refuses_running_sum(step: Step) -> str | None:
-    return _refuses_reduce(step, "sum")
+    kernel.launch("running_sum", lines, (outer * inner,), (64,))
 
 
 def _reduce(name: str) -> KernelLowering:
@@ -294,5 +260,5 @@ def _reduce(name: str) -> KernelLowering:
 
 LOWERINGS: dict[str, KernelLowering] = {
     **{op: _reduce(name) for op, name in REDUCTIONS.items()},
-    "CumulativeSum": KernelLowering(_emit_running_sum, refuses=_refuses_running_sum),
+    "CumulativeSum": KernelLowering(_emit_running_sum, refuses=lambda step: _refuses_reduce(step, "sum")),
 }

@@ -5,22 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
-from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.movement import emit_remap, refuses_movement
-from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry import resize as geometry
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.resize import (
-    bilinear,
-    intermediate_bytes,
-    is_bilinear,
-    is_nearest,
-    nearest,
-    passes,
-    work_bytes,
-)
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128
@@ -29,31 +20,29 @@ _ALIGNMENT = 128
 
 def _emit(step: Step, e: KernelEmitter) -> None:
     """Emit resizing: to the nearest pixel as a movement, bilinear in one kernel, anything else one axis at a time."""
-    if not step.outputs[0].elements:
-        return
-    if is_nearest(step):
-        emit_remap(e, step.outputs[0], operand(step), nearest(step))
+    if geometry.is_nearest(step):
+        emit_remap(e, step.outputs[0], operand(step), geometry.nearest(step))
     else:
-        (_emit_bilinear if is_bilinear(step) else _emit_axes)(step, e)
+        (_emit_bilinear if geometry.is_bilinear(step) else _emit_axes)(step, e)
 
 
 def _emit_bilinear(step: Step, e: KernelEmitter) -> None:
     """Emit bilinear resizing; tables give two rows and two columns for each pixel, and the weight of the second."""
-    x, output, draft = operand(step), step.outputs[0], e.draft()
+    x, output, kernel = operand(step), step.outputs[0], e.kernel()
     batch, height, width, channels = x.dims
-    storage = declare_input(e, draft, x)
-    for name, (places, weights) in zip(("row", "column"), bilinear(step), strict=True):
-        draft.memory(f"{name}_at", e.constant(places.astype(np.int32)), "int2")
-        draft.memory(f"{name}_weight", e.constant(weights), "float")
-    draft.ints(
+    storage = kernel.tensor("x", x)
+    for name, (places, weights) in zip(("row", "column"), geometry.bilinear(step), strict=True):
+        kernel.memory(f"{name}_at", e.constant(places.astype(np.int32)), "int2")
+        kernel.memory(f"{name}_weight", e.constant(weights), "float")
+    kernel.ints(
         H=output.dims[1], W=output.dims[2], C=channels, image=height * width * channels,
         pixels=batch * output.dims[1] * output.dims[2],
     )  # fmt: skip
-    tail = Epilogue(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, kernel, output, limit_links(step.clamp))
     lanes = 1 if channels % 4 else 4
     real = "float" if lanes == 1 else f"float{lanes}"
     blocks = channels // lanes
-    draft.ints(blocks=blocks)
+    kernel.ints(blocks=blocks)
     load = [storage.load("x", f"{at} + c", lanes) for at in ("a", "b", "d", "f")]
     lines = [
         "  int item = get_global_id(0);",
@@ -70,26 +59,26 @@ def _emit_bilinear(step: Step, e: KernelEmitter) -> None:
         *(f"  {line}" for line in tail.lines(lanes, "pixel * C + c", "c")),
     ]
     pixels = batch * output.dims[1] * output.dims[2]
-    e.launch("bilinear", draft, "\n".join(lines), (pixels * blocks,), (128,))
+    kernel.launch("bilinear", lines, (pixels * blocks,), (128,))
 
 
 def _emit_axes(step: Step, e: KernelEmitter) -> None:
     """Emit one pass for each axis; intermediate results alternate between the two halves of the work space."""
-    half, source, axes = intermediate_bytes(step, _ALIGNMENT), operand(step), passes(step)
+    half, source, axes = geometry.intermediate_bytes(step, _ALIGNMENT), operand(step), geometry.passes(step)
     for number, axis in enumerate(axes):
         last = number == len(axes) - 1
         goal = step.outputs[0]
         if not last:
             goal = Tensor(f"{step.name} {number}", TensorType.NATIVE, DataType.FLOAT_32, (axis.elements,))
             e.place_in_work(goal, number % 2 * half)
-        draft = e.draft()
-        storage = declare_input(e, draft, source)
-        draft.memory("places", e.constant(axis.places.astype(np.int32)), "int")
-        draft.memory("weights", e.constant(axis.weights), "float")
-        draft.ints(size=axis.size, count=axis.count, inner=axis.inner, taps=axis.taps, items=axis.elements)
+        kernel = e.kernel()
+        storage = kernel.tensor("x", source)
+        kernel.memory("places", e.constant(axis.places.astype(np.int32)), "int")
+        kernel.memory("weights", e.constant(axis.weights), "float")
+        kernel.ints(size=axis.size, count=axis.count, inner=axis.inner, taps=axis.taps, items=axis.elements)
         # Only the last pass applies the chain and the activation.
         chain, e.chain = e.chain, e.chain if last else None
-        tail = Epilogue(e, draft, goal, limit_links(step.clamp) if last else [])
+        tail = Epilogue(e, kernel, goal, limit_links(step.clamp) if last else [])
         e.chain = chain
         lines = [
             "  int item = get_global_id(0);",
@@ -100,22 +89,21 @@ def _emit_axes(step: Step, e: KernelEmitter) -> None:
             f"    v += weights[n * taps + t] * ({storage.load('x', '(o * size + places[n * taps + t]) * inner + i')});",
             *(f"  {line}" for line in tail.lines(1, "item", "i")),
         ]
-        e.launch("along_axis", draft, "\n".join(lines), (axis.elements,), (128,))
+        kernel.launch("along_axis", lines, (axis.elements,), (128,))
         source = goal
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
     """Return the bytes of work space for intermediate results, which are the same on every device."""
-    return work_bytes(step, _ALIGNMENT)
+    return geometry.work_bytes(step, _ALIGNMENT)
 
 
 def _refuses(step: Step) -> str | None:
     """Return why resizing cannot be executed, or None: only reals are interpolated, and other elements moved."""
     x, output = operand(step), step.outputs[0]
-    unknown = unknown_types(step)
-    if unknown is not None or not output.elements:
-        return unknown
-    if is_nearest(step):
+    if not output.elements:
+        return None
+    if geometry.is_nearest(step):
         return refuses_movement(Step(step.op, step.name, [x], [output], step.params, step.clamp))
     return None if is_real(x) and is_real(output) else f"interpolation of {x.describe()} is not supported"
 

@@ -18,18 +18,11 @@ CPU_WIDTH = 8
 class ClTile:
     """The tiling of a product.
 
-    Parameters
-    ----------
-    rows, columns
-        The size of a work-group's tile; on a CPU a work-group is one work-item.
-    item_rows, item_columns
-        The size of a work-item's part.
-    depth
-        How many elements of a sum are in local memory at a time; 0 without local memory.
-    slices
-        The number of work-items that share a sum, each with a part of its depth.
-    panel
-        Columns of the packed right matrix, with padding.
+    - `rows`, `columns`: The size of a work-group's tile; on a CPU a work-group is one work-item.
+    - `item_rows`, `item_columns`: The size of a work-item's part.
+    - `depth`: How many elements of a sum are in local memory at a time; 0 without local memory.
+    - `slices`: The number of work-items that share a sum, each with a part of its depth.
+    - `panel`: Columns of the packed right matrix, with padding.
     """
 
     cpu: bool
@@ -85,9 +78,9 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
         # Work-groups run in rounds, as many at a time as the device has compute units.
         best = min(fitting, key=lambda t: -(-groups(t) // traits.compute_units) * t.rows * t.columns / t.speed)
         return ClTile(False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel)
-    # Too few results for that: a thin tile of one or two rows.
-    height = 1 if rows == 1 else 2
-    return ClTile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
+    # Too few results to keep the device busy: a thin tile of one or two rows, whose work-items share each sum.
+    height, slices = 1 if rows == 1 else 2, 8 if depth < 256 else 16
+    return ClTile(False, height, 32, item_rows=height, item_columns=1, depth=0, slices=slices, panel=panel)
 
 
 @dataclass(frozen=True)
@@ -135,19 +128,11 @@ def batch_lines(batched: bool) -> list[str]:
     ]
 
 
-def split_row(name: str, suffix: str = "") -> str:
-    """Return the statement that splits row `name` into batch, plane, line and pixel."""
-    return (
-        f"int ox{suffix} = {name} % OW, oy{suffix} = {name} / OW % OH, oz{suffix} = {name} / (OW * OH) % OD, "
-        f"ob{suffix} = {name} / (OW * OH * OD);"
-    )
-
-
 def result_row(target: ResultTarget, m: str) -> list[str]:
     """Return statements that compute ``y_at``, the first element of a row of results."""
     if target.pixels is None:
         return [f"int y_at = y_first + {m} * y_step;"]
     return [
-        split_row(m, "_y"),
+        f"int ox_y = {m} % OW, oy_y = {m} / OW % OH, oz_y = {m} / (OW * OH) % OD, ob_y = {m} / (OW * OH * OD);",
         "int y_at = y_first + ob_y * y_batch + oz_y * y_plane + oy_y * y_row + ox_y * y_pixel;",
     ]

@@ -1,7 +1,0 @@
-"""The table of what the GPU backend accepts. A test compares it with the answers of the OpenCL engine's lowerings."""
-
-from __future__ import annotations
-
-from isthmus.graph.acceptance import Acceptance, load
-
-ACCEPTED = Acceptance(load(__file__, "accepted.txt"))
