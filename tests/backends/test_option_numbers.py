@@ -26,9 +26,19 @@ NUMBERS = {
         "QURT": 0, "SHARED_BUFFER": 1, "WEIGHTS_BUFFER": 2, "SHARED_SPILLFILL_BUFFER": 3,
         "SHARED_VTCMBACKUP_BUFFER": 4, "UNDEFINED": 0x7FFFFFFF,
     },
-    htp_options.HtpContextConfigOption: {"REREGISTRATION": 20001},
-    htp_options.HtpBackendProperty: {"ACCELERATOR_PID": 20001},
-    htp_options.HtpGraphConfigOption: {"PRECISION": 2},
+    htp_options.HtpContextConfigOption: {
+        "WEIGHT_SHARING_ENABLED": 1, "REGISTER_MULTI_CONTEXTS": 2, "DSP_MEMORY_PROFILING_ENABLED": 4,
+        "SHARE_RESOURCES": 5, "IO_MEM_ESTIMATION": 6, "PREPARE_ONLY": 7, "SHARE_RESOURCES_OPTIMIZATION_TYPE": 10,
+        "USE_EXTENDED_UDMA": 11, "REGISTER_CONCURRENT_RESOURCE_SHARING": 12, "REUSED_IO_LIMIT": 17,
+        "REFERENCE_WEIGHT_SHARING_ENABLED": 18, "REREGISTRATION": 20001,
+    },
+    htp_options.HtpBackendProperty: {
+        "ACCELERATOR_PID": 20001, "PROCESS_DOMAINS": 20002, "LOADED_GRAPHS": 20003,
+    },
+    htp_options.HtpGraphConfigOption: {
+        "PRECISION": 2, "NUM_HVX_THREADS": 6, "NUM_CORES": 8, "VTCM_SIZE_IN_BYTES": 10, "SHARE_IO_BUFFER": 14,
+        "OPTIMIZATION_LEVEL": 20001, "DLBC": 20002, "DLBC_WEIGHTS": 20003, "VTCM_SIZE_IN_MB": 20010,
+    },
     htp_options.HtpFloatPrecision: {"FLOAT32": 0, "FLOAT16": 1},
     lpai_options.LpaiBackendProperty: {"ALIGNMENT_REQ": 0, "REQUIRE_PERSISTENT_BINARY": 1, "SHARED_POOLS": 20001},
     lpai_options.LpaiBackendOption: {"HW_INFO": 0},

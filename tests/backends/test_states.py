@@ -21,7 +21,7 @@ def backend(request):
 
 
 def accumulator(context: qnn.Context) -> qnn.Graph:
-    """A graph that reads its state before and after the node that writes it, which adds the input."""
+    """A graph whose state begins at 5: it gives -state, adds x to the state, and gives the new -state."""
     graph = context.create_graph("accumulator")
     shape = (1, 8)
     x = graph.create_tensor("x", TensorType.APP_WRITE, F32, shape)
@@ -42,7 +42,7 @@ def run(memory, **inputs):
 
 
 def numbers(memory, *values: float) -> list[tuple[float, float]]:
-    """What an accumulator gives before and after each of the values."""
+    """The state before and after each execution of an accumulator, for these values as its input."""
     results = [run(memory, x=value) for value in values]
     for result in results:
         assert all((array == array[0, 0]).all() for array in result.values())
@@ -57,10 +57,10 @@ def test_nodes_before_the_write_read_the_old_value_and_nodes_after_it_the_new_on
     assert numbers(memory, 2) == [(5, 7)]
 
 
-def test_a_context_binary_keeps_the_state_and_its_initial_value(backend) -> None:
+def test_a_graph_from_a_context_binary_begins_with_the_initial_state(backend) -> None:
     graph = accumulator(backend.create_context())
     memory = graph.allocate()
-    numbers(memory, 1)
+    numbers(memory, 1)  # the state is 6 now; the binary has its initial value, 5
     binary = graph.context.get_binary()
     restored = backend.create_context_from_binary(binary).retrieve("accumulator")
     memory = restored.allocate()

@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from support.suites import LONG
-from support.waiting import eventually, interrupted_when
+from support.waiting import PATIENCE, eventually, interrupted_when
 
 from backends.vendor.harness import (
     ENDS,
@@ -24,8 +24,7 @@ from backends.vendor.harness import (
     summing,
 )
 from isthmus import qnn
-from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.process import VendorProcess
+from isthmus.backends.vendor.library import VendorProcess, find
 from isthmus.errors import Code, QnnError
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
@@ -197,7 +196,7 @@ def test_the_process_ends_when_its_parent_is_killed(library) -> None:
     process = VendorProcess(find(library))
     # What the system does to the descriptors of a process that is killed.
     process._channel.close()
-    process._child.wait(10)
+    process._child.wait(PATIENCE)
     process.close()
     assert not process.alive
 

@@ -9,7 +9,7 @@ from backends.vendor.harness import NAME, needs_package, summing
 from isthmus import qnn
 from isthmus.backends.vendor.composition import compose, specimen
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.encodings import encoded
+from isthmus.frontends.composed.encodings import read_encoding
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 
@@ -202,7 +202,7 @@ def test_weights_of_4_bits_keep_their_encoding(op, encoding) -> None:
     assert weights.encoding.bits == (0 if encoding == "BLOCK" else 4)
     # A product becomes a FullyConnected, whose weights are transposed.
     expected = quantizations("FullyConnected" if op == "MatMul" else op)[encoding]
-    found = encoded(weights.encoding, "weights", weights.dims, S8, 4)
+    found = read_encoding(weights.encoding, "weights", weights.dims, S8, 4)
     np.testing.assert_array_equal(np.float32(found.scales), np.float32(expected.scales))
     assert (found.axis, found.block, found.factors) == (expected.axis, expected.block, expected.factors)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 
 import pytest
 
 from backends.vendor.harness import needs_package
+from isthmus.backends.htp.blobs import figures_of, graph_blob
 from isthmus.backends.vendor import measurement as vendor_measurement
 from isthmus.backends.vendor.composition import specimen
-from isthmus.backends.vendor.figures import GraphBlobInfoV1, GraphBlobInfoV2, VendorFigures, total_ram
 from isthmus.backends.vendor.judge import Variant, best
 from isthmus.backends.vendor.library import find
 from isthmus.backends.vendor.measurement import (
     Compilation,
+    DdrTraffic,
     MeasuredGraph,
     Measurement,
     MeasurementCache,
@@ -25,29 +25,29 @@ from isthmus.backends.vendor.measurement import (
 )
 from isthmus.backends.vendor.target import ChipTarget, chip, chips
 from isthmus.errors import QnnError
+from isthmus.graph.figures import GraphFigures, total_ram
 
 TARGET = ChipTarget(69, 8, 3)
 
 
 def measurement(spill=0, constants=100, problem=""):
-    graphs = () if problem else (MeasuredGraph("g", VendorFigures(spill, 1000, constants=constants), 0.5),)
+    graphs = () if problem else (MeasuredGraph("g", GraphFigures(spill, 1000, constants=constants), 0.5),)
     return Measurement("v1", graphs, 4096, problem)
 
 
 def test_figures_are_read_from_both_versions_of_a_graphs_blob() -> None:
-    one, two = GraphBlobInfoV1(1, 64, 8 << 20, 3, 0, 4), GraphBlobInfoV2(2, 0, 0, 0, 10, 20, 30, 40, 50)
-    assert (ctypes.sizeof(one), ctypes.sizeof(two)) == (40, 72)
-    found = VendorFigures.of_blob(bytes(one) + bytes(two))
-    assert found == VendorFigures(64, 8 << 20, 20, 30, 40, 10, 50, 3, 4, 0)
-    assert VendorFigures.of_blob(bytes(one)) == VendorFigures(64, 8 << 20, level=3, hvx_threads=4)
-    assert VendorFigures.of_blob(b"short") is None
+    figures = GraphFigures(64, 8 << 20, 20, 30, 40, 10, 50, 3, 4, 0, 1)
+    blob = graph_blob(figures)
+    assert len(blob) == 112
+    assert figures_of(blob) == figures
+    assert figures_of(blob[:40]) == GraphFigures(64, 8 << 20, level=3, hvx_threads=4)
+    assert figures_of(b"short") is None
     # Older libraries give VTCM in MB.
-    one.vtcmSize = 8
-    assert VendorFigures.of_blob(bytes(one)).vtcm == 8 << 20
+    assert figures_of(blob[:16] + (8).to_bytes(4, "little") + blob[20:]).vtcm == 8 << 20
 
 
 def test_total_ram_counts_shared_weights_once() -> None:
-    each = VendorFigures(1, 2, 3, 4, 5, 6, shared_weights=100)
+    each = GraphFigures(1, 2, 3, 4, 5, 6, shared_weights=100)
     assert total_ram([each, each]) == 2 * (1 + 2 + 3 + 4 + 5 + 6) + 100
 
 
@@ -87,6 +87,30 @@ def test_the_cache_keeps_what_lasts(tmp_path) -> None:
     assert cache.get("late") is None
     (tmp_path / "made" / "k.json").write_text("{}")
     assert cache.get("k") is None
+
+
+def test_ddr_traffic_is_kept_and_needs_every_figure_of_the_log(tmp_path) -> None:
+    logged = {"spill_bytes": 1, "fill_bytes": 2, "write_total_bytes": 3, "read_total_bytes": 4}
+    traffic = DdrTraffic.of_log(logged)
+    assert traffic == DdrTraffic(spilled=1, filled=2, written=3, read=4)
+    assert all(DdrTraffic.of_log({n: v for n, v in logged.items() if n != name}) is None for name in logged)
+    one = MeasuredGraph("g", GraphFigures(0, 1000), 0.5, traffic)
+    known = Measurement("v1", (one, replace(one, name="h")))
+    cache = MeasurementCache(tmp_path)
+    cache.put("k", known)
+    assert cache.get("k") == known
+    assert known.traffic == DdrTraffic(2, 4, 6, 8)
+    assert replace(known, graphs=(one, replace(one, traffic=None))).traffic is None
+
+
+@needs_package
+def test_the_compilers_ddr_traffic_is_in_the_measurement(tmp_path) -> None:
+    [entry] = prepared([specimen()])
+    found = measure([entry], TARGET, find())
+    assert found.traffic is not None
+    assert (found.traffic.spilled, found.traffic.filled) == (0, 0)
+    assert found.traffic.written > 0
+    assert found.traffic.read > 0
 
 
 def test_only_what_is_missing_is_measured_and_each_result_is_kept(tmp_path, monkeypatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from collections import deque
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_uint64, c_void_p
@@ -19,6 +20,10 @@ from isthmus.cabi import LOG_CALLBACK, FunctionTable, SystemFunctionTable, funct
 MAX_LINES = 64
 """How many lines of the library's log are kept."""
 _MAX_LINE = 1 << 14
+_INFO = 3
+"""QNN_LOG_LEVEL_INFO, of which the lines about DDR traffic are."""
+_TRAFFIC = re.compile("(spill_bytes|fill_bytes|write_total_bytes|read_total_bytes)=([0-9]{1,18})")
+"""A line of the summary of DDR traffic, which graphFinalize logs."""
 _libc = ctypes.CDLL(None)
 
 
@@ -59,17 +64,25 @@ class BackendLibrary(Calls):
         super().__init__(interface.table, stage)
         self.versions = {"core": str(interface.coreApiVersion), "backend": str(interface.backendApiVersion)}
         self.log: deque[str] = deque(maxlen=MAX_LINES)
+        self.traffic: dict[str, int] = {}
+        """The figures of the last summary of DDR traffic in the log."""
+        self._level = log_level
         self._callback = LOG_CALLBACK(self._log_line)
-        self.log_handle = self.handle("logCreate", ctypes.cast(self._callback, c_void_p), log_level)
+        self.log_handle = self.handle("logCreate", ctypes.cast(self._callback, c_void_p), max(log_level, _INFO))
         build = c_char_p()
         self.call("backendGetBuildId", byref(build))
         self.build = (build.value or b"").decode(errors="replace")
 
     def _log_line(self, text: bytes, level: int, time: int, arguments: int) -> None:
-        """Keep a line of the library's log; its arguments are a va_list."""
+        """Keep a line of the library's log, or a figure of DDR traffic in it; its arguments are a va_list."""
         room = ctypes.create_string_buffer(_MAX_LINE)
         _libc.vsnprintf(room, c_uint64(_MAX_LINE), c_char_p(text), c_void_p(arguments))
-        self.log.append(room.value.decode(errors="replace").strip())
+        line = room.value.decode(errors="replace").strip()
+        figure = _TRAFFIC.fullmatch(line)
+        if figure is not None:
+            self.traffic[figure[1]] = int(figure[2])
+        if level <= self._level:
+            self.log.append(line)
 
 
 class SystemLibrary(Calls):

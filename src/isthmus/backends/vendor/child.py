@@ -15,8 +15,7 @@ import numpy as np
 from isthmus.backends.foreign.serving import CallError, serve
 from isthmus.backends.htp.c import HtpMemDescriptor
 from isthmus.backends.vendor.calls import BackendLibrary, SystemLibrary
-from isthmus.backends.vendor.description import described
-from isthmus.backends.vendor.structures import device_configs, graph_configs, handle_memory
+from isthmus.backends.vendor.structures import describe, device_configs, graph_configs, handle_memory
 from isthmus.cabi.objects import MemDescriptor
 from isthmus.cabi.system import BinaryInfo
 from isthmus.cabi.types import Tensor
@@ -77,8 +76,7 @@ class Server:
         """Load the libraries."""
         self._library = BackendLibrary(backend, log_level, self._stage)
         self._system_path = system
-        known = self._library
-        return {"build": known.build, "versions": known.versions}
+        return {"build": self._library.build, "versions": self._library.versions}
 
     def do_context(self, message: Message, target: dict[str, Any]) -> dict[str, Any]:
         """Create a backend, a device for a target, and an empty context."""
@@ -137,10 +135,11 @@ class Server:
         return made
 
     def do_finalize(self, message: Message, name: str) -> dict[str, Any]:
-        """Compile a graph."""
+        """Compile a graph; return the DDR traffic that the library logs too."""
         begun = time.perf_counter()
+        self.library.traffic.clear()
         self.library.call("graphFinalize", self._graphs[name], None, None)
-        return {"seconds": time.perf_counter() - begun}
+        return {"seconds": time.perf_counter() - begun, "traffic": dict(self.library.traffic)}
 
     def _binary(self) -> bytes:
         size, written = c_uint64(), c_uint64()
@@ -169,7 +168,7 @@ class Server:
             self._system.call(
                 "systemContextGetBinaryInfo", handle, content.ctypes.data, content.nbytes, byref(info), byref(size)
             )
-            return {"bytes": content.nbytes, **described(info.contents)}
+            return {"bytes": content.nbytes, **describe(info.contents)}
         finally:
             self._system.code("systemContextFree", handle)
 
@@ -205,14 +204,14 @@ class Server:
         Inputs and outputs are given as name, number of bytes and memory handle. Without a handle (0), the bytes of an
         input are in the request's section of that name, and those of an output go to the answer's.
         """
-        known = self._tensors[name]
+        tensors = self._tensors[name]
         results = {each: np.zeros(size, np.uint8) for each, size, handle in outputs if not handle}
         content = {each: np.frombuffer(message.sections[each], np.uint8) for each, _, handle in inputs if not handle}
         sides = []
         for side, arrays in ((inputs, content), (outputs, results)):
             array = (Tensor * max(1, len(side)))()
             for index, (each, _, handle) in enumerate(side):
-                array[index] = known[each]
+                array[index] = tensors[each]
                 if handle:
                     handle_memory(array[index], handle)
                 else:

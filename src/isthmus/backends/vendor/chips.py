@@ -9,10 +9,9 @@ import json
 import re
 from typing import Any
 
+from isthmus.backends.htp.chips import FILE
 from isthmus.backends.vendor.composition import specimen
-from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.process import VendorProcess
-from isthmus.backends.vendor.target import FILE
+from isthmus.backends.vendor.library import VendorProcess, find
 
 MAX_NUMBER = 400
 """Numbers below this are tried."""
@@ -21,25 +20,27 @@ MAX_NUMBER = 400
 def learn() -> dict[str, Any]:
     """Ask the installed library for all its chips, and return the contents of the table.
 
-    The name and the architecture are in its log. VTCM is what a graph gets that asks for all there is.
+    The name and the architecture are in its log. VTCM is what a graph gets that asks for all there is, and so are the
+    vector threads of one that asks for more than there are.
     """
-    found: list[tuple[int, str, int, int]] = []
+    found: list[tuple[int, str, int, int, int]] = []
     with VendorProcess(find(), log_level=2) as process:
         for soc in range(MAX_NUMBER):
             # VTCM of 0 means all of the chip's.
-            answer, _ = process.call("context", target={"soc": soc, "vtcm_mb": 0}, tolerate=True)
+            answer, _ = process.call("context", target={"soc": soc, "vtcm_mb": 0, "hvx_threads": 64}, tolerate=True)
             if answer.get("code"):
                 continue
             text = "\n".join(answer["log"])
             name, arch = re.search(r"on soc (\S+)", text), re.search(r"will overwrite it to (\d+)", text)
             process.call("compose", {"graph": specimen().to_bytes()}, name="specimen")
             answer, _ = process.call("finalize", name="specimen", tolerate=True)
-            vtcm = 0
+            vtcm = threads = 0
             if not answer.get("code"):
                 answer, _ = process.call("describe")
-                vtcm = answer["graphs"][0]["figures"]["vtcm"] >> 20
+                figures = answer["graphs"][0]["figures"]
+                vtcm, threads = figures["vtcm"] >> 20, figures["hvx_threads"]
             called = name[1] if name and not name[1].startswith("UNKNOWN") else ""
-            found.append((soc, called, int(arch[1]) if arch else 68, vtcm))
+            found.append((soc, called, int(arch[1]) if arch else 68, vtcm, threads))
             process.call("close_context")
         return {"library": process.build, "chips": found}
 

@@ -36,19 +36,15 @@ _MAX_NAMED = 5
 _FACTOR_BITS = 4
 """The bits of a block's factor."""
 _STORED = {DataType.INT_64: DataType.INT_32}
-"""Data types of constants that the library has no use for, with those that replace them."""
+"""Data types of constants that the library does not take, with those that replace them."""
 
 
 @dataclass(frozen=True)
 class Composition:
     """A graph for the vendor's library.
 
-    Parameters
-    ----------
-    entry
-        The graph.
-    states
-        For each state its name, which is that of an input, and the name of the output with its next value.
+    - `entry`: The graph.
+    - `states`: For each state its name, which is that of an input, and the name of the output with its next value.
     """
 
     entry: GraphEntry
@@ -64,10 +60,7 @@ class Composition:
 def compose(graph: Graph) -> Composition:
     """Compose a graph for the vendor's library, with its quantized operations folded.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED with the nodes that QNN's package of operations lacks.
+    Raises COMMON_NOT_SUPPORTED with the nodes that QNN's package of operations lacks.
     """
     lacking = [f"{node.name} ({node.op})" for node in graph.nodes if is_lacking(node.op)]
     if lacking:
@@ -83,13 +76,7 @@ def is_lacking(op: str) -> bool:
 
 
 class _Composer:
-    """The conversion of one graph.
-
-    Attributes
-    ----------
-    tensors
-        The tensors so far, by name.
-    """
+    """The conversion of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -131,7 +118,7 @@ class _Composer:
             is_named = self._graph.tensors.get(tensor.name, tensor) is tensor and tensor.name not in self.tensors
             name = tensor.name if is_named else self._fresh(f"{tensor.name}.value")
             self._names[tensor] = name
-            self.tensors[name] = replace(_composed(tensor), name=name)
+            self.tensors[name] = replace(_compose(tensor), name=name)
         return self._names[tensor]
 
     def node_of(
@@ -150,10 +137,8 @@ class _Composer:
     def _params(
         self, node: str, op: str, values: Mapping[str, Any], scalar: DataType
     ) -> tuple[dict[str, Scalar | ComposedTensor], dict[str, int]]:
-        """Return the parameters that QNN's operation has, and the data types of the scalar ones.
-
-        `scalar` is the data type of a number that has the type of the node's tensors.
-        """
+        """Return the parameters that QNN's operation has, and the data types of the scalar ones."""
+        # `scalar` is the data type of parameters of kind "scalar", which have the type of the node's tensors.
         params: dict[str, Scalar | ComposedTensor] = {}
         kinds: dict[str, int] = {}
         for param in OPERATIONS[op].params:
@@ -174,7 +159,7 @@ class _Composer:
 
 
 def _scalar_type(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> DataType:
-    """Return the type of a number in the type of a tensor: the first operand's, or the result's."""
+    """Return the data type of a parameter of kind "scalar": float or integer, as the first operand or result is."""
     of = next((tensor.dtype for tensor in (*inputs[:1], *outputs) if tensor is not None), DataType.FLOAT_32)
     return DataType.FLOAT_32 if of.is_float or of.is_fixed_point else DataType.INT_32
 
@@ -182,7 +167,7 @@ def _scalar_type(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> 
 _TYPES = {TensorType.APP_READWRITE: TensorType.APP_WRITE}
 
 
-def _composed(tensor: Tensor) -> ComposedTensor:
+def _compose(tensor: Tensor) -> ComposedTensor:
     """Return a tensor as plain data; a state is an input."""
     data = tensor.data if tensor.is_static else None
     dtype = _STORED.get(tensor.dtype, tensor.dtype) if tensor.is_static else tensor.dtype
@@ -240,7 +225,7 @@ def fold_quantization(entry: GraphEntry) -> GraphEntry:
     that they meet the operations. A Quantize right after a Dequantize becomes a Convert, or nothing if both have the
     same encoding. Nodes and tensors that nothing reads any more are left out.
     """
-    return _without_unread(_Folding(_quantized_early(entry)).folded())
+    return _without_unread(_Folding(_quantize_early(entry)).fold())
 
 
 def _only_quantized(entry: GraphEntry) -> dict[str, str]:
@@ -262,7 +247,7 @@ def _readers(entry: GraphEntry) -> dict[str, list[NodeEntry]]:
     return readers
 
 
-def _quantized_early(entry: GraphEntry) -> GraphEntry:
+def _quantize_early(entry: GraphEntry) -> GraphEntry:
     """Move each Quantize before the changes of layout that lead to it; they are visited from the last to the first."""
     tensors = {tensor.name: tensor for tensor in entry.tensors}
     readers, quantized = _readers(entry), _only_quantized(entry)
@@ -307,7 +292,7 @@ class _Folding:
         """The float results of folded operations, which nothing computes any more."""
         self._quantized = _only_quantized(entry)
 
-    def folded(self) -> GraphEntry:
+    def fold(self) -> GraphEntry:
         """Return the graph after folding, with nodes that nothing reads any more."""
         nodes: list[NodeEntry] = []
         for node in self._entry.nodes:
@@ -326,7 +311,7 @@ class _Folding:
                 self._gone.update(node.outputs)
                 return [replace(node, inputs=inputs, outputs=tuple(self._quantized[name] for name in node.outputs))]
             if node.type in _LAYOUT and self._has_one_scale(inputs[0]):
-                return self._moved(node, inputs[0])
+                return self._move(node, inputs[0])
         return [node]
 
     def _quantize(self, node: NodeEntry) -> list[NodeEntry]:
@@ -342,7 +327,7 @@ class _Folding:
             return []
         return [replace(node, type="Convert", inputs=(before.name,))]
 
-    def _moved(self, node: NodeEntry, stored: str) -> list[NodeEntry]:
+    def _move(self, node: NodeEntry, stored: str) -> list[NodeEntry]:
         """Return a change of layout on the quantized tensor, and a Dequantize of its result."""
         name = _add_like(self._tensors, stored, node.outputs[0])
         self._stored[node.outputs[0]] = name
@@ -373,7 +358,7 @@ def with_fully_connected(entry: GraphEntry) -> GraphEntry:
         is_plain = node.type == "MatMul" and not any(node.params.values()) and operands[1].encoding is not None
         if is_plain and [len(each.dims) for each in operands] == [2, 2] and operands[1].type == TensorType.STATIC:
             weights = operands[1]
-            turned = _transposed(weights, f"{weights.name}.transposed")
+            turned = _transpose(weights, f"{weights.name}.transposed")
             # The same weights may be used twice.
             tensors[turned.name] = turned
             node = replace(node, type="FullyConnected", inputs=(node.inputs[0], turned.name), params={}, kinds={})
@@ -381,7 +366,7 @@ def with_fully_connected(entry: GraphEntry) -> GraphEntry:
     return _without_unread(replace(entry, tensors=tuple(tensors.values()), nodes=tuple(nodes)))
 
 
-def _transposed(matrix: ComposedTensor, name: str) -> ComposedTensor:
+def _transpose(matrix: ComposedTensor, name: str) -> ComposedTensor:
     """Return a constant matrix with rows and columns exchanged."""
     rows, columns = matrix.dims
     assert matrix.data is not None
@@ -398,14 +383,14 @@ def _without_unread(entry: GraphEntry) -> GraphEntry:
     """Leave out nodes whose results nothing reads, and tensors that no node has; inputs and outputs stay."""
     types = {tensor.name: tensor.type for tensor in entry.tensors}
     needed = {name for name, kind in types.items() if kind == TensorType.APP_READ}
-    kept = []
+    nodes = []
     for node in reversed(entry.nodes):
         if needed.intersection(node.outputs):
-            kept.append(node)
+            nodes.append(node)
             needed.update(node.inputs)
-    used = {name for node in kept for name in (*node.inputs, *node.outputs)}
+    used = {name for node in nodes for name in (*node.inputs, *node.outputs)}
     tensors = [t for t in entry.tensors if t.name in used or t.type in (TensorType.APP_WRITE, TensorType.APP_READ)]
-    return replace(entry, tensors=tuple(tensors), nodes=tuple(reversed(kept)))
+    return replace(entry, tensors=tuple(tensors), nodes=tuple(reversed(nodes)))
 
 
 def specimen() -> Composition:

@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, truth
+from isthmus.backends.seam.config import (
+    ConfigError,
+    ContextSettings,
+    Key,
+    Table,
+    choice,
+    file_name,
+    number,
+    settings,
+    truth,
+)
 from isthmus.backends.vendor import NAME
 from isthmus.backends.vendor.target import LEVELS, MAX_HVX, PRECISIONS, ChipTarget, chip
 from isthmus.errors import QnnError
@@ -20,20 +30,17 @@ _MAX_VTCM_MB = 1 << 12
 class VendorConfig:
     """The backend's configuration, under the key ``qnn-htp`` of a file or a dictionary.
 
-    Parameters
-    ----------
-    library
-        The HTP library, or its folder; by default that of an installed SDK or package.
-    target
-        What graphs are compiled for (keys ``soc``, ``vtcm_mb``, ``optimization``, ``precision``, ``hvx_threads``,
-        ``dlbc``).
-    timeout
-        Time limit of every call of the library, in seconds.
+    - `library`: The HTP library, or its folder; by default that of an installed SDK or package.
+    - `target`: What graphs are compiled for (keys ``soc``, ``vtcm_mb``, ``optimization``, ``precision``,
+      ``hvx_threads``, ``dlbc``).
+    - `timeout`: Time limit of every call of the library, in seconds.
+    - `contexts`: What the tools' own file says of contexts.
     """
 
     library: Path | None = None
     target: ChipTarget = field(default_factory=ChipTarget)
     timeout: float | None = None
+    contexts: ContextSettings = field(default_factory=ContextSettings)
 
 
 def _soc(value: Any) -> int:
@@ -62,8 +69,6 @@ KEYS: Table = {
 def read_config(config: Any, log: Log) -> VendorConfig:
     """Check and merge configurations; later ones override earlier ones.
 
-    Examples
-    --------
     >>> read_config({"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4}}, Log()).target
     ChipTarget(soc=57, vtcm_mb=4, level=None, precision=None, hvx_threads=None, dlbc=False)
     """
@@ -72,4 +77,5 @@ def read_config(config: Any, log: Log) -> VendorConfig:
     target = ChipTarget(**given.only(*(key.setting for key in _TARGET.values())))
     target.check()
     library = given.values.get("library")
-    return VendorConfig(None if library is None else Path(library), target, given.values.get("timeout"))
+    path, contexts = None if library is None else Path(library), ContextSettings.of(given)
+    return VendorConfig(path, target, given.values.get("timeout"), contexts)

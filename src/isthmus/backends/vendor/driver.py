@@ -12,23 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.seam.driver import (
-    BackendDriver,
-    DeviceDriver,
-    GraphsContext,
-    MemDescriptor,
-    Registration,
-    Source,
-)
+from isthmus.backends.seam import driver as seam
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.vendor import NAME
 from isthmus.backends.vendor.composition import is_lacking, node_alone
 from isthmus.backends.vendor.config import KEYS, VendorConfig, read_config
-from isthmus.backends.vendor.figures import VendorFigures
+from isthmus.backends.vendor.figures import figures_from_json
 from isthmus.backends.vendor.graph import VendorGraphDriver
-from isthmus.backends.vendor.library import VendorLibrary, find
+from isthmus.backends.vendor.library import VendorLibrary, VendorProcess, find
 from isthmus.backends.vendor.memory import VendorMemory
-from isthmus.backends.vendor.process import VendorProcess
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 from isthmus.graph.operation import Call
@@ -38,16 +30,17 @@ from isthmus.system import reading
 from isthmus.system.channel import MAX_BYTES
 
 
-class VendorBackend(BackendDriver):
+class VendorBackend(seam.BackendDriver):
     """The backend, created with a configuration."""
 
     def __init__(self, config: VendorConfig, log: Log) -> None:
         self.config, self._log = config, log
+        self.contexts = config.contexts
         self.library = find(config.library)
         # The process that validates nodes; contexts have their own.
         self._validator: VendorProcess | None = None
 
-    def create_context(self, device: DeviceDriver | None = None) -> VendorContext:
+    def create_context(self, device: seam.DeviceDriver | None = None) -> VendorContext:
         return VendorContext(self.library, self.config, self._log)
 
     def operations(self) -> Collection[str]:
@@ -75,14 +68,14 @@ class VendorBackend(BackendDriver):
             self._validator.close()
 
 
-class VendorContext(GraphsContext[VendorGraphDriver]):
+class VendorContext(seam.GraphsContext[VendorGraphDriver]):
     """A context in a process of its own."""
 
     def __init__(self, library: VendorLibrary, config: VendorConfig, log: Log) -> None:
         super().__init__()
         self.library, self.config, self._log = library, config, log
         self.memory = VendorMemory(self.process)
-        # Whether a graph could not be composed or compiled: the library still has it, and its name.
+        # Whether a graph failed to compose or compile: the library keeps it, so its name cannot be used again.
         self._failed = False
         self._process = self._start()
         try:
@@ -115,7 +108,7 @@ class VendorContext(GraphsContext[VendorGraphDriver]):
             raise self._process.gone("context")
         return VendorGraphDriver(self, graph)
 
-    def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
+    def register(self, descriptors: Sequence[seam.MemDescriptor]) -> Sequence[seam.Registration]:
         return self.memory.register(descriptors)
 
     def get_binary(self) -> bytes:
@@ -125,13 +118,13 @@ class VendorContext(GraphsContext[VendorGraphDriver]):
         _, sections = self.process().call("binary")
         return bytes(sections["binary"])
 
-    def restore(self, binary: Source) -> Sequence[VendorGraphDriver]:
+    def restore(self, binary: seam.Source) -> Sequence[VendorGraphDriver]:
         self._process.call("close_context")
         description, _ = self._process.call(
             "restore", {"binary": contents(binary)}, target=self.config.target.to_json(), seconds=self.config.timeout
         )
         for graph in description["graphs"]:
-            figures = None if graph["figures"] is None else VendorFigures.from_json(graph["figures"])
+            figures = None if graph["figures"] is None else figures_from_json(graph["figures"])
             self._graphs.append(VendorGraphDriver(self, outline(graph), figures, is_restored=True))
         return list(self._graphs)
 
@@ -148,7 +141,7 @@ class VendorContext(GraphsContext[VendorGraphDriver]):
         self._process.close()
 
 
-def contents(binary: Source) -> bytes | memoryview:
+def contents(binary: seam.Source) -> bytes | memoryview:
     """Return the bytes of a context binary that a client passes as a path, or as an object with its bytes."""
     try:
         if isinstance(binary, (str, os.PathLike)):

@@ -15,15 +15,16 @@ import numpy as np
 
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, Traffic, check_overlaps
-from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline, abort_error
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.staging import require_memory, traffic
-from isthmus.backends.vendor.composition import Composition, compose
-from isthmus.backends.vendor.figures import VendorFigures, total_ram
+from isthmus.backends.vendor.composition import compose
+from isthmus.backends.vendor.figures import figures_from_json
 from isthmus.backends.vendor.memory import VendorRegistration
 from isthmus.backends.vendor.options import VendorGraphProperty
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemoryNeeds, Tensor, TensorInfo
+from isthmus.graph.figures import GraphFigures, total_ram
 from isthmus.memory import Window
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _ABORTED = "its execution was aborted, which ends the process"
 class VendorGraphDriver(GraphDriver):
     """A graph in the vendor's library.
 
-    - `context`: The context that it belongs to.
     - `graph`: The graph, composed or still to be composed; for a graph of a binary, its inputs and outputs.
     - `figures`: The figures of a graph that comes from a binary, which is finalized.
     """
@@ -43,24 +43,18 @@ class VendorGraphDriver(GraphDriver):
     properties = VendorGraphProperty
 
     def __init__(
-        self, context: VendorContext, graph: Graph, figures: VendorFigures | None = None, is_restored: bool = False
+        self, context: VendorContext, graph: Graph, figures: GraphFigures | None = None, is_restored: bool = False
     ) -> None:
         self.graph, self.context = graph, context
         self.figures = figures
         self.finalized = is_restored
         self.finalize_seconds = 0.0
         self.counts = ExecutionCounts(ExecutionLock())
-        self._composition: Composition | None = None
         self._info: GraphInfo | None = None
         self.states: dict[str, np.ndarray] = {}
         """The current value of each state, by name."""
         self.next_states: Mapping[str, str] = {}
         """The output with the next value of each state, by the state's name."""
-
-    @property
-    def what(self) -> str:
-        """The graph's description in messages."""
-        return f"graph '{self.graph.name}'"
 
     @property
     def info(self) -> GraphInfo:
@@ -102,7 +96,7 @@ class VendorGraphDriver(GraphDriver):
         self.finalize_seconds = float(answer["seconds"])
         description, _ = process.call("describe")
         graphs = {each["name"]: each["figures"] for each in description["graphs"]}
-        self.figures = VendorFigures.from_json(graphs[name]) if graphs.get(name) else None
+        self.figures = figures_from_json(graphs[name]) if graphs.get(name) else None
         self.next_states = dict(composition.states)
         self._info = None
         self.reset()
@@ -137,6 +131,7 @@ class VendorBinding(BindingBase):
 
     def __init__(self, graph: VendorGraphDriver, memories: Memories) -> None:
         self._graph = graph
+        # When the binding was created; 0 once its first execution, which is measured from there, has ended.
         self._begun = time.perf_counter()
         super().__init__(graph.what, memories, graph.counts)
 
@@ -171,7 +166,7 @@ class VendorBinding(BindingBase):
                 self._run(limit.left)
             except QnnError as problem:
                 if killed:
-                    raise aborted(self._what) from None
+                    raise abort_error(self._what) from None
                 if problem.code is Code.GRAPH_TIMED_OUT:
                     raise limit.timed_out(self._what) from None
                 raise
@@ -180,6 +175,7 @@ class VendorBinding(BindingBase):
         graph = self._graph
         infos, inputs = graph.info.tensors, len(graph.info.inputs)
         sections: dict[str, bytes | memoryview] = {}
+        # Inputs and outputs, each as name, bytes and memory handle; without a handle (0), the bytes go by a section.
         sides: tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]] = ([], [])
         for index, (info, window, handle) in enumerate(zip(infos, self._io, self._handles, strict=True)):
             sides[index >= inputs].append((info.name, info.nbytes, handle))

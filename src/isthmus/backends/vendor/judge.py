@@ -45,7 +45,7 @@ def unsplit_best(variants: Iterable[Variant]) -> Variant | None:
 
 
 def best(variants: Iterable[Variant]) -> Variant | None:
-    """Return the variant to use: the model as it is, unless another one is really better; None if none compiles."""
+    """Return the variant to use: the model as it is, unless another `is_better`; None if none compiles."""
     listed = [each for each in variants if not each.measurement.problem]
     plain = unsplit_best(listed)
     if plain is None:

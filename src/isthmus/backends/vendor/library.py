@@ -1,4 +1,4 @@
-"""The search for the vendor's libraries: at a path that is given, in an SDK, or in the package onnxruntime-qnn."""
+"""The vendor's libraries, at a path, in an SDK or in the package onnxruntime-qnn, and the process that runs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.backends.foreign.process import LibraryProcess
 from isthmus.errors import Code, QnnError
+from isthmus.system.shield import shielded
 
 BACKEND, SYSTEM = "libQnnHtp.so", "libQnnSystem.so"
 SDK_VARIABLE = "QNN_SDK_ROOT"
@@ -25,12 +27,8 @@ INSTALL = "Install it with: pip install 'isthmus[qnn]' (or set QNN_SDK_ROOT, or 
 class VendorLibrary:
     """The files of an installation.
 
-    Parameters
-    ----------
-    backend
-        The HTP library, which contains the compiler.
-    system
-        The system library, which describes context binaries.
+    - `backend`: The HTP library, which contains the compiler.
+    - `system`: The system library, which describes context binaries.
     """
 
     backend: Path
@@ -45,16 +43,10 @@ class VendorLibrary:
 def find(given: str | os.PathLike[str] | None = None) -> VendorLibrary:
     """Find the vendor's libraries.
 
-    Parameters
-    ----------
-    given
-        The HTP library, or the folder that it is in. If omitted, the SDK that ``QNN_SDK_ROOT`` names, or the package
-        onnxruntime-qnn.
+    - `given`: The HTP library, or the folder that it is in. If omitted, the SDK that ``QNN_SDK_ROOT`` names, or the
+      package onnxruntime-qnn.
 
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES if there is none; the message says what to install.
+    Raises COMMON_LOADING_BINARIES if there is none; the message says what to install.
     """
     if given is not None:
         path = Path(given).absolute()
@@ -87,3 +79,30 @@ def _check(backend: Path) -> VendorLibrary:
     if not backend.is_file():
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"library '{backend}'", "there is no such file", INSTALL)
     return VendorLibrary(backend, backend.with_name(SYSTEM))
+
+
+CHILD = "isthmus.backends.vendor.child"
+"""The module that the process runs."""
+SECONDS = 900.0
+"""How long a call may take; compiling a large graph takes minutes."""
+_PASSED = ("ADSP_LIBRARY_PATH", "CDSP_LIBRARY_PATH", "DSP_LIBRARY_PATH")
+"""Variables by which the library finds its other half on a device."""
+
+
+class VendorProcess(LibraryProcess):
+    """A running process that has loaded the library; a context manager.
+
+    `log_level` is QNN's, 1 (errors) to 5; the last lines become part of errors. `build` is the library's build id, and
+    `versions` are those of the core and of HTP's interface.
+    """
+
+    @shielded(release=LibraryProcess.close)
+    def __init__(self, library: VendorLibrary, log_level: int = 1) -> None:
+        self.library = library
+        super().__init__(library.what, CHILD, SECONDS, _PASSED, "A new context starts a new process.")
+        try:
+            hello, _ = self.call("open", backend=str(library.backend), system=str(library.system), log_level=log_level)
+            self.build, self.versions = str(hello["build"]), dict(hello["versions"])
+        except Exception:
+            self.close()
+            raise

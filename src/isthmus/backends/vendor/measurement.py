@@ -10,22 +10,22 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from isthmus.backends.vendor.composition import Composition
-from isthmus.backends.vendor.figures import VendorFigures, total_ram
-from isthmus.backends.vendor.library import VendorLibrary
-from isthmus.backends.vendor.process import VendorProcess
+from isthmus.backends.vendor.figures import figures_from_json
+from isthmus.backends.vendor.library import VendorLibrary, VendorProcess
 from isthmus.backends.vendor.target import ChipTarget
 from isthmus.errors import Code, QnnError
+from isthmus.graph.figures import GraphFigures, total_ram
 from isthmus.system import reading
 from isthmus.system.container import as_size, as_text
-from isthmus.system.jobs import LocalJobs, ResultFolder, resumed
+from isthmus.system.jobs import LocalJobs, ResultFolder, resume
 from isthmus.system.progress import progress
 
-_VERSION = 1
+_VERSION = 2
 """Part of the key: results of other versions of this module are not read."""
 _PASSING = (Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM)
 """Codes of problems that another attempt may not have; they are not kept."""
@@ -33,30 +33,49 @@ _MAX_BINARY = 1 << 34
 
 
 @dataclass(frozen=True)
+class DdrTraffic:
+    """The bytes that an execution moves to DDR memory and back, as the compiler logs them.
+
+    - `spilled`, `filled`: Between VTCM and spill-fill memory.
+    - `written`, `read`: All, with inputs, outputs and constants.
+    """
+
+    spilled: int
+    filled: int
+    written: int
+    read: int
+
+    @classmethod
+    def of_log(cls, figures: Mapping[str, Any]) -> DdrTraffic | None:
+        """Read the figures of the library's log; None if it has not all of them, as after an update of the library."""
+        names = ("spill_bytes", "fill_bytes", "write_total_bytes", "read_total_bytes")
+        return cls(*(as_size(figures[name]) for name in names)) if figures.keys() >= {*names} else None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> DdrTraffic:
+        """Read plain data; raise a LookupError, TypeError or ValueError if it is none."""
+        return cls(**{each.name: as_size(content[each.name]) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
 class MeasuredGraph:
-    """One graph of a model on a target."""
+    """One graph of a model on a target; what was not compiled here has no `traffic`."""
 
     name: str
-    figures: VendorFigures
+    figures: GraphFigures
     finalize_seconds: float = 0.0
+    traffic: DdrTraffic | None = None
 
 
 @dataclass(frozen=True)
 class Measurement:
     """The compiler's result for a model and a target.
 
-    Parameters
-    ----------
-    build
-        The build of the library.
-    graphs
-        The graphs; none if the model was refused.
-    file_bytes
-        The size of the context binary.
-    problem
-        Why the model was refused; empty if it was compiled.
-    is_lasting
-        Whether another attempt would have the same result.
+    - `build`: The build of the library.
+    - `graphs`: The graphs; none if the model was refused.
+    - `file_bytes`: The size of the context binary.
+    - `problem`: Why the model was refused; empty if it was compiled.
+    - `is_lasting`: Whether another attempt would have the same result.
     """
 
     build: str
@@ -76,6 +95,14 @@ class Measurement:
         return total_ram(graph.figures for graph in self.graphs)
 
     @property
+    def traffic(self) -> DdrTraffic | None:
+        """The DDR traffic of all graphs, each executed once; None if it is not known of one of them."""
+        known = [graph.traffic for graph in self.graphs if graph.traffic is not None]
+        if not known or len(known) < len(self.graphs):
+            return None
+        return DdrTraffic(*(sum(getattr(each, field.name) for each in known) for field in fields(DdrTraffic)))
+
+    @property
     def finalize_seconds(self) -> float:
         """How long the compiler took."""
         return sum(graph.finalize_seconds for graph in self.graphs)
@@ -90,12 +117,16 @@ class Measurement:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Measurement:
         """Read a measurement from plain data; raise a LookupError, TypeError or ValueError if it is none."""
-        graphs = tuple(
-            MeasuredGraph(as_text(g["name"]), VendorFigures.from_json(g["figures"]), float(g["finalize_seconds"]))
-            for g in content["graphs"]
-        )
+        graphs = tuple(map(_graph_from_json, content["graphs"]))
         build, problem = as_text(content["build"]), as_text(content["problem"])
         return cls(build, graphs, as_size(content["file_bytes"]), problem, bool(content["is_lasting"]))
+
+
+def _graph_from_json(content: Mapping[str, Any]) -> MeasuredGraph:
+    """Read a graph's measurement from plain data."""
+    traffic = None if content["traffic"] is None else DdrTraffic.from_json(content["traffic"])
+    seconds = float(content["finalize_seconds"])
+    return MeasuredGraph(as_text(content["name"]), figures_from_json(content["figures"]), seconds, traffic)
 
 
 def key_of(graphs: Sequence[bytes], target: ChipTarget, build: str) -> str:
@@ -123,15 +154,15 @@ def measure(
             started(process)
             build = process.build
             process.call("context", target=target.to_json())
-            seconds = {}
+            answers = {}
             for name, content in graphs:
                 process.call("compose", {"graph": content}, name=name)
                 answer, _ = process.call("finalize", name=name)
-                seconds[name] = float(answer["seconds"])
+                answers[name] = answer
             description, _ = process.call("describe")
     except QnnError as problem:
         return Measurement(build, problem=problem.rule, is_lasting=problem.code not in _PASSING)
-    return _measurement(description, build, seconds)
+    return _measurement(description, build, answers)
 
 
 def describe(binary: bytes | memoryview, library: VendorLibrary) -> dict[str, Any]:
@@ -146,7 +177,7 @@ def describe_file(path: Path, library: VendorLibrary) -> dict[str, Any] | None:
     try:
         return describe(reading.contents(path, _MAX_BINARY), library)
     except QnnError as problem:
-        # A library that the file has ended is worth a message; one that refuses it is not.
+        # That the file ended the library's process is worth a message; that the library refuses it is not.
         if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
             raise
         return None
@@ -163,16 +194,21 @@ def figures_of(description: Mapping[str, Any]) -> Measurement:
     return _measurement(description, as_text(description["build"]), {})
 
 
-def _measurement(description: Mapping[str, Any], build: str, seconds: Mapping[str, float]) -> Measurement:
-    """Return the figures of the graphs that a description has, each with the seconds of its compilation."""
+def _measurement(description: Mapping[str, Any], build: str, answers: Mapping[str, Mapping[str, Any]]) -> Measurement:
+    """Return the figures of the graphs that a description has; `answers` are those to their compilations, by name."""
     found = [
-        MeasuredGraph(as_text(g["name"]), VendorFigures.from_json(g["figures"]), seconds.get(g["name"], 0.0))
+        _with_answer(as_text(g["name"]), figures_from_json(g["figures"]), answers.get(g["name"], {}))
         for g in description["graphs"]
         if g["figures"] is not None
     ]
     if not found:
         return Measurement(build, problem="it holds no figures of HTP")
     return Measurement(build, tuple(found), as_size(description["bytes"]))
+
+
+def _with_answer(name: str, figures: GraphFigures, answer: Mapping[str, Any]) -> MeasuredGraph:
+    """Return a graph with what its compilation answered; nothing for a graph of a file."""
+    return MeasuredGraph(name, figures, float(answer.get("seconds", 0)), DdrTraffic.of_log(answer.get("traffic", {})))
 
 
 class MeasurementCache:
@@ -232,7 +268,7 @@ def measure_all(
 
     results: dict[int, Measurement] = {}
     with progress("compilations", len(compilations)) as state:
-        for number, result in resumed(range(len(compilations)), key, cache, LocalJobs(work, workers)):
+        for number, result in resume(range(len(compilations)), key, cache, LocalJobs(work, workers)):
             results[number] = result
             state.step(f"{compilations[number].model}, {compilations[number].target.title}")
     return [results[number] for number in range(len(compilations))]

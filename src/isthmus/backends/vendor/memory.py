@@ -1,6 +1,6 @@
 """Registered memory in the vendor's library: its process gets the descriptor and registers it there.
 
-On a device the library maps such memory for the DSP. Its x86 build registers no memory and answers 1000.
+On a device the library maps such memory for the DSP. Its x86 build registers no memory: COMMON_NOT_SUPPORTED.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from isthmus.backends.htp.memory import SharedPart, part_of_buffer
 from isthmus.backends.htp.options import HtpDescriptor
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor
 from isthmus.backends.seam.registration import RegistrationTable, TableEntry
-from isthmus.backends.vendor.process import VendorProcess
+from isthmus.backends.vendor.library import VendorProcess
 from isthmus.errors import Code, QnnError
 
 
@@ -43,7 +43,7 @@ class VendorMemory(RegistrationTable[VendorRegistration]):
     @property
     def is_empty(self) -> bool:
         """Whether no memory is registered."""
-        return not self._known
+        return not self._entries
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> VendorRegistration:
         made = VendorRegistration(next(self._numbers), descriptor, part_of_buffer(what, descriptor), self._forget)

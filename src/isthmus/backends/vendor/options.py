@@ -9,6 +9,6 @@ class VendorGraphProperty(IntEnum):
     """Properties of a graph in the vendor's library. The numbers are ours."""
 
     FIGURES = 9001
-    """The memory that the compiled graph needs on the chip, as `VendorFigures`."""
+    """The memory that the compiled graph needs on the chip, as `GraphFigures`."""
     FINALIZE_SECONDS = 9002
     """How long the compiler took."""
