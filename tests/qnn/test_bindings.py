@@ -8,7 +8,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, run_in_threads
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import holds, rpcmem
@@ -278,11 +278,7 @@ def test_executions_of_many_threads_are_all_counted(context) -> None:
             graph.execute(*tensors(x, y))
         binding.close()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda _: work(), range(4))
     assert graph.stats.executions == 4 * 400
 
 
@@ -292,7 +288,7 @@ def test_what_is_no_list_of_tensors_is_refused(context, given) -> None:
         doubler(context).execute(*given)
 
 
-def test_freeing_the_context_in_a_callback_ends_it(context) -> None:
+def test_a_context_may_be_freed_in_the_callback_of_an_execution(context) -> None:
     graph = doubler(context)
     freed = threading.Event()
 
@@ -425,11 +421,7 @@ def test_executions_go_on_while_others_push_their_bindings_out(context) -> None:
         except QnnError as problem:
             problems.append(problem)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda _: work(), range(4))
     assert not problems
     assert graph.stats.executions == 4 * 360
     assert len(bound(graph)) <= REMEMBERED
@@ -456,7 +448,7 @@ def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed() -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_a_change_elsewhere_makes_no_binding_again(name, monkeypatch) -> None:
+def test_a_change_of_other_memory_does_not_make_a_binding_anew(name, monkeypatch) -> None:
     with qnn.Backend(name) as backend:
         graph = doubler(backend.create_context())
         x, y = arrays()
@@ -488,12 +480,12 @@ def test_memory_that_is_used_again_is_not_the_oldest(context) -> None:
     graph = doubler(context)
     often = tensors(*arrays())
     graph.execute(*often)
-    binding = graph._bindings.known(*map(tuple, often))
+    binding = graph._bindings.find(*map(tuple, often))
     # By the very objects, by other arrays at the same places, and by the memory alone.
     for n in range(3 * REMEMBERED):
         graph.execute(*tensors(*arrays()))
         again = often if n % 2 else tuple([ClientTensor(t.name, t.data[...]) for t in given] for given in often)
         graph.execute(*again)
-        assert graph._bindings.known(*map(tuple, again)) is binding
+        assert graph._bindings.find(*map(tuple, again)) is binding
     assert not binding.closed
     assert len(bound(graph)) <= REMEMBERED

@@ -47,11 +47,11 @@ def doubled(allocated):
 
 
 def forked_elsewhere(deed):
-    """The same, forked by a thread that holds nothing of what this one holds."""
+    """As `in_child`, but forked by another thread, which holds none of this thread's locks; a list of the code."""
     codes = []
     thread = threading.Thread(target=lambda: codes.append(in_child(deed)))
     thread.start()
-    thread.join(60)
+    thread.join(PATIENCE)
     return codes
 
 
@@ -176,7 +176,7 @@ def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freei
 
 
 @pytest.mark.parametrize("kind", only(["cpu", "htp"], ["cpu", "lpai", "lpai-adsp", "lpai-arm", "htp"]))
-def test_while_another_thread_executes(kind, fresh_tcm) -> None:
+def test_a_child_forked_while_another_thread_executes_is_refused(kind, fresh_tcm) -> None:
     with created(kind) as backend:
         context = backend.create_context()
         graph = doubling(context)

@@ -73,7 +73,7 @@ def contexts(name: str, width: str = str(WIDTH)) -> Iterator[Callable[[], object
 
 @contextmanager
 def kept_contexts(name: str) -> Iterator[Callable[[], object]]:
-    """The same, by a client that keeps the objects of all that it has freed."""
+    """One context after the other, by a client that keeps the objects of all that it has freed."""
     kept = []
     with opened(name) as backend:
         yield lambda: kept.append(run_once(backend)[:2])
@@ -185,7 +185,7 @@ def left_by_composing(path: str, before: str, count: str) -> list[float]:
 
 def test_composing_does_not_grow_the_heap() -> None:
     blocks, nbytes = alone(__file__, "left_by_composing", model("okay_nabu"), str(COMPOSITIONS), str(COMPOSITIONS))
-    # One object a composition would be 1. The heap grows by some bytes, ever fewer.
+    # A loss of one object in each composition would be 1 block. The heap grows by some bytes, ever fewer.
     assert blocks < 0.5
     assert nbytes < 200
 

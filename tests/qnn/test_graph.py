@@ -5,9 +5,9 @@ import threading
 import numpy as np
 import pytest
 from support import tiny
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, eventually, run_in_threads
 
-from isthmus import Code, memory, qnn
+from isthmus import Code, QnnError, memory, qnn
 from isthmus import graph as ir
 from isthmus.graph import DataType
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
@@ -123,18 +123,88 @@ def test_asynchronous_executions_run_in_order_and_notify(graph) -> None:
     assert graph.stats.executions == 10
 
 
-def test_the_queue_of_asynchronous_executions_is_bounded(graph) -> None:
+def held(graph):
+    """Let executions of a graph wait for the event that is returned."""
     go_on = threading.Event()
     executor = graph.driver.executor()
     real = executor.run
     executor.run = lambda: (go_on.wait(PATIENCE), real())
-    futures = [graph.execute_async() for _ in range(64)]
-    with refused(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, "64 executions"):
-        graph.execute_async()
+    return go_on
+
+
+@pytest.mark.parametrize(("asked", "depth"), [(None, 10), (3, 3)])
+def test_a_full_queue_of_asynchronous_executions_makes_the_caller_wait(asked, depth) -> None:
+    with qnn.Backend("cpu") as backend:
+        context = qnn.Context(backend, queue_depth=asked)
+        first, second = doubling(context, "first"), doubling(context, "second")
+        for each in (first, second):
+            each.finalize()
+        go_on = held(first)
+        futures = [(first, second)[n % 2].execute_async() for n in range(depth)]
+        assert not any(future.done() for future in futures)
+        seen = []
+
+        def submit():
+            last = second.execute_async()
+            seen.append(futures[0].done())
+            last.result(PATIENCE)
+
+        waiting = threading.Thread(target=submit)
+        waiting.start()
+        assert eventually(lambda: context.executions.depth == len(context.executions._waiting))
+        assert not seen
+        go_on.set()
+        waiting.join(PATIENCE)
+        assert seen == [True]
+        assert all(future.result(PATIENCE) is None for future in futures)
+
+
+def test_a_notification_does_not_wait_for_a_full_queue(context, graph) -> None:
+    go_on, answers = held(graph), []
+
+    def notify(execution):
+        for _ in range(11):
+            try:
+                answers.append(graph.execute_async())
+            except QnnError as refusal:
+                answers.append(refusal)
+
+    graph.execute_async(notify=notify)
     go_on.set()
-    for future in futures:
-        future.result(PATIENCE)
-    graph.execute_async().result(PATIENCE)
+    assert eventually(lambda: len(answers) == 11)
+    assert answers[-1].code is Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL
+    assert "10 executions are waiting already, and a notification cannot wait" in str(answers[-1])
+    assert all(answer.result(PATIENCE) is None for answer in answers[:-1])
+
+
+def test_a_caller_that_waits_for_a_full_queue_learns_that_the_context_is_freed(context, graph) -> None:
+    go_on, answers = held(graph), []
+    futures = [graph.execute_async() for _ in range(10)]
+
+    def submit():
+        try:
+            answers.append(graph.execute_async())
+        except QnnError as refusal:
+            answers.append(refusal.code)
+
+    waiting = threading.Thread(target=submit)
+    waiting.start()
+    freeing = threading.Thread(target=context.free)
+    freeing.start()
+    assert eventually(lambda: futures[-1].cancelled())
+    go_on.set()
+    for thread in (waiting, freeing):
+        thread.join(PATIENCE)
+    assert answers in ([Code.CONTEXT_INVALID_HANDLE], [Code.GRAPH_INVALID_HANDLE])
+
+
+@pytest.mark.parametrize("depth", [-1, 301, 2.5, "10", True])
+def test_a_queue_of_no_depth_or_of_more_than_300_is_refused(depth) -> None:
+    with (
+        qnn.Backend("cpu") as backend,
+        refused(Code.CONTEXT_INVALID_CONFIG, "the depth of its queue must be 1 to 300"),
+    ):
+        qnn.Context(backend, queue_depth=depth)
 
 
 def test_an_asynchronous_refusal_is_in_the_future(graph) -> None:
@@ -166,11 +236,7 @@ def test_threads_may_execute_one_graph(graph) -> None:
                 wrong.append(value)
 
     wrong = []
-    threads = [threading.Thread(target=work, args=(value, wrong)) for value in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda value: work(value, wrong), range(4))
     assert not wrong
     assert graph.stats.executions == 200
 

@@ -137,10 +137,14 @@ def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_the
         graph.execute_async().result()
         return weakref.ref(backend)
 
-    before = threading.enumerate()
-    forgotten = use_and_forget()
-    with pytest.warns(ResourceWarning, match="never freed"):
+    def forget_and_collect():
+        backend = use_and_forget()
         gc.collect()
+        return backend
+
+    before = threading.enumerate()
+    with pytest.warns(ResourceWarning, match="never freed"):
+        forgotten = forget_and_collect()
     assert forgotten() is None
     for thread in threading.enumerate():
         if thread not in before:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.interruption import Alarm, Interrupt, account, everywhere, left, unharmed
 from support.suites import only
+from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import rpcmem
@@ -51,7 +52,7 @@ def accelerator(backend):
 
 @pytest.fixture
 def as_before(backend, given):
-    """Whether the accelerator holds what it held, and another thread can execute."""
+    """A check that the accelerator holds what it held before, and that another thread can execute."""
     running = accelerator(backend)
 
     def held():
@@ -79,7 +80,7 @@ def as_before(backend, given):
 
         thread = threading.Thread(target=execute, daemon=True)
         thread.start()
-        thread.join(60)
+        thread.join(PATIENCE)
         assert results, f"another thread cannot execute: {where}"
         assert (results[0] == 6).all()
 
@@ -87,7 +88,7 @@ def as_before(backend, given):
 
 
 def surely(end):
-    """To end something again after an interrupt ends it."""
+    """End something, and once more if an interrupt came in between, which is then raised."""
     try:
         end()
     except (Interrupt, Alarm):
@@ -95,7 +96,7 @@ def surely(end):
         raise
 
 
-def test_a_graph_from_its_creation_to_its_end(backend, as_before) -> None:
+def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, as_before) -> None:
     def deed():
         context = backend.create_context()
         try:
@@ -109,7 +110,7 @@ def test_a_graph_from_its_creation_to_its_end(backend, as_before) -> None:
 
 
 def unharmed_but_owned(deed, check, most):
-    """As `unharmed`, when what the backend still owns of it has been freed."""
+    """As `unharmed`, but `check` first frees what the backend still owns of the deed."""
     deed()
     before = account()
     for where in everywhere(deed, outside=PURE, most=most):
@@ -145,7 +146,7 @@ def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_befo
     context.free()
 
 
-def test_an_execution_on_other_memory(backend, given, request) -> None:
+def test_an_execution_on_new_memory_may_be_interrupted_anywhere(backend, given, request) -> None:
     graph = given.binding.graph
     x, y = (memory.host(128, 128) for _ in range(2))
     tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
@@ -251,9 +252,9 @@ def test_a_count_is_not_lost_where_it_is_asked_for(backend, given) -> None:
     assert len(runs) <= settled <= len(runs) + 80
 
 
-def test_a_registration(backend, as_before) -> None:
+def test_a_registration_may_be_interrupted_anywhere(backend, as_before) -> None:
     if backend.name == "cpu":
-        pytest.skip("it registers none")
+        pytest.skip("the CPU registers no memory")
     with rpcmem.alloc(25, 1, 4096) as shared:
 
         def descriptor(offset):
@@ -274,7 +275,7 @@ def test_a_registration(backend, as_before) -> None:
 
 def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_before) -> None:
     if backend.name == "cpu":
-        pytest.skip("it registers none")
+        pytest.skip("the CPU registers no memory")
     context = backend.create_context()
     with rpcmem.alloc(25, 1, 4096) as shared:
         custom = htp.Descriptor(4096, shared.fd, 0) if backend.name == "htp" else lpai.MemInfo(shared.fd, 0)
@@ -303,14 +304,14 @@ def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_bef
     context.free()
 
 
-def test_a_wait_for_an_asynchronous_execution(backend, given, as_before) -> None:
+def test_a_wait_for_an_asynchronous_execution_may_be_interrupted_anywhere(backend, given, as_before) -> None:
     def deed():
         given.binding.execute_async().result()
 
     unharmed(deed, as_before, by=Alarm, outside=PURE, most=60)
 
 
-def test_an_execution_with_a_time_limit(backend, given, request) -> None:
+def test_an_execution_with_a_time_limit_may_be_interrupted_anywhere(backend, given, request) -> None:
     with qnn.Signal(backend, timeout_us=600_000_000) as signal:
         as_before = request.getfixturevalue("as_before")
         unharmed(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)

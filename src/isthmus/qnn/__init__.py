@@ -5,6 +5,7 @@ configs are in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isth
 """
 
 from isthmus.backends.seam.driver import DescriptorType, GraphStats, MemDescriptor
+from isthmus.backends.seam.provider import BinaryProvider, BinaryReader, BinarySection, ProvidedBuffer
 from isthmus.graph import BinaryInfo, DataType, GraphInfo, Quantization, TensorInfo, TensorMemType, TensorType
 from isthmus.log import Log, LogLevel
 from isthmus.memory.auditing import audit_process
@@ -19,6 +20,7 @@ from isthmus.qnn.mem import MemHandle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Profile, ProfileLevel
 from isthmus.qnn.profile import ProfilingEvent as Event
+from isthmus.qnn.provider import FileProvider
 from isthmus.qnn.signal import Signal, SignalConfig
 from isthmus.qnn.system import SystemContext
 from isthmus.qnn.tensor import ClientTensor
@@ -26,6 +28,9 @@ from isthmus.qnn.tensor import ClientTensor
 __all__ = [
     "Backend",
     "BinaryInfo",
+    "BinaryProvider",
+    "BinaryReader",
+    "BinarySection",
     "Binding",
     "ClientTensor",
     "Context",
@@ -34,6 +39,7 @@ __all__ = [
     "Device",
     "Event",
     "Execution",
+    "FileProvider",
     "Graph",
     "GraphConfig",
     "GraphInfo",
@@ -46,6 +52,7 @@ __all__ = [
     "Priority",
     "Profile",
     "ProfileLevel",
+    "ProvidedBuffer",
     "Quantization",
     "Signal",
     "SignalConfig",

@@ -17,8 +17,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer, start
 from isthmus.system.shield import check
 
-QUEUE_DEPTH = 64
-"""Maximum number of waiting executions per graph."""
+QUEUE_DEPTH = 10
+"""How many executions of a context may wait or run, unless it asks for another number."""
 # Seconds between checks whether the thread being joined has been replaced by another.
 _JOIN_SECONDS = 0.1
 
@@ -52,15 +52,15 @@ class Execution(Future[None]):
 
     def result(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for the end, and raise the execution's exception if it failed."""
-        self._wait(timeout)
+        self.wait_for_end(timeout)
         super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait at most `timeout` seconds for the end, and return the execution's exception."""
-        self._wait(timeout)
+        self.wait_for_end(timeout)
         return super().exception(0)
 
-    def _wait(self, timeout: float | None) -> None:
+    def wait_for_end(self, timeout: float | None) -> None:
         """Wait for the end, or until the timeout: the caller's ``super()`` call then raises `TimeoutError`."""
         seconds = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
         if not self.done() and self._in_progress.acquire(timeout=seconds):
@@ -73,12 +73,13 @@ class Execution(Future[None]):
 
 
 class ExecutionQueue:
-    """The pending executions of one context."""
+    """The pending executions of one context: at most `depth`."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
         self._lock = threading.Lock()
-        # How many executions of each graph are waiting or running.
-        self._waiting: dict[object, int] = {}
+        # The executions that are waiting or running, the oldest first.
+        self._waiting: dict[Execution, None] = {}
         self._closed = False
         # The thread must not refer to the queue: an unreferenced context would otherwise live as long as the thread.
         self._work = _Work()
@@ -86,57 +87,53 @@ class ExecutionQueue:
         Finalizer(self, self._work.tasks.put, None)
 
     def submit(
-        self, graph: object, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None
+        self, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None
     ) -> Execution:
         """Run after everything submitted before, and call `notify` with the execution when it has ended.
 
-        - `graph`: The graph that is executed; at most `QUEUE_DEPTH` executions of one graph may wait.
-        - `run`: The function that executes, on the queue's thread.
-
-        Raises
-        ------
-        QnnError
-            GRAPH_EXECUTION_ASYNC_FIFO_FULL if too many executions of the graph are waiting, CONTEXT_INVALID_HANDLE if
-            the context is being freed.
+        A full queue makes the caller wait until an execution ends. A notification cannot wait, since executions end on
+        its thread: it is refused.
         """
         execution = Execution()
         if notify is not None:
             # Do this before sharing the execution: a future that is interrupted while adding a callback stays locked.
             execution.add_done_callback(notify)  # type: ignore[arg-type]
+        while (oldest := self._enter(execution, what, run)) is not None:
+            check()
+            oldest.wait_for_end(_JOIN_SECONDS)
+        return execution
+
+    def _enter(self, execution: Execution, what: str, run: Callable[[], object]) -> Execution | None:
+        """Queue an execution; return the oldest one instead if the queue is full."""
         with self._lock:
-            waiting = self._waiting.get(graph, 0)
-            if waiting >= QUEUE_DEPTH:
-                raise QnnError(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, what, f"{waiting} executions are waiting already")
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
+            if len(self._waiting) >= self.depth:
+                if isinstance(threading.current_thread(), _Executions):
+                    rule = f"{len(self._waiting)} executions are waiting already, and a notification cannot wait"
+                    raise QnnError(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, what, rule)
+                return next(iter(self._waiting))
             try:
                 self._work.begin()
             except RuntimeError as problem:
                 rule = f"it needs a thread, and the system starts no more: {problem}"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
-            task = _Task(execution, run, [graph], self._leave)
-            self._waiting[graph] = waiting + 1
+            task = _Task(execution, run, self._leave)
+            self._waiting[execution] = None
             try:
                 self._work.tasks.put(task)
             except BaseException:
                 # It was not queued, so it will never run.
                 if task.execution.cancel():
-                    self._count_out(task.place)
+                    self._waiting.pop(execution, None)
                 raise
-        return execution
+        return None
 
     def close(self, seconds: float | None = None) -> bool:
-        """Finish the running execution and cancel the others. Safe to call again, also from an execution's callback.
+        """Finish the running execution, within `seconds` if given, and cancel the others; return whether it has ended.
 
-        A callback never waits for an execution thread, its own or another context's. Two callbacks that free each
-        other's context would wait forever.
-
-        - `seconds`: How long to wait for the running execution; without a limit if omitted.
-
-        Returns
-        -------
-        bool
-            Whether it has ended. True if called from an execution's callback, which must not wait.
+        Safe to call again. From a callback it returns True without waiting, also for another context's execution: two
+        callbacks that free each other's context would wait forever.
         """
         with self._lock:
             self._closed = True
@@ -150,55 +147,42 @@ class ExecutionQueue:
         self._work.tasks.put(None)
         return isinstance(threading.current_thread(), _Executions) or self._work.join(seconds)
 
-    def _leave(self, place: list[object]) -> None:
-        """Remove an execution (`_Task.place`) from the count, under the lock."""
+    def _leave(self, execution: Execution) -> None:
+        """Remove an execution from those that are waiting or running; a second call does nothing."""
         with self._lock:
-            self._count_out(place)
-
-    def _count_out(self, place: list[object]) -> None:
-        """Remove an execution from the count; the second call finds `place` empty and does nothing."""
-        while place:
-            graph = place.pop()
-            self._waiting[graph] -= 1
-            if not self._waiting[graph]:
-                del self._waiting[graph]
+            self._waiting.pop(execution, None)
 
 
 @dataclass(eq=False)
 class _Task:
     """A waiting execution.
 
-    - `execution`: The future that the client has.
-    - `run`: The function that executes.
-    - `place`: Its entry in the queue's count of waiting executions: a list with its graph, empty when it is no longer
-      counted.
-    - `leave`: Removes the execution from that count, and empties `place`.
+    - `leave`: Removes the execution from the queue's count.
     """
 
     execution: Execution
     run: Callable[[], object]
-    place: list[object]
-    leave: Callable[[list[object]], None]
+    leave: Callable[[Execution], None]
 
     def work(self) -> None:
         """Run it. It is removed from the count before its end is announced, so that a client that waits for the end
         can submit another at once.
         """
         if not self.execution.set_running_or_notify_cancel():
-            self.leave(self.place)
+            self.leave(self.execution)
             return
         try:
             self.run()
         except BaseException as problem:
-            self.leave(self.place)
+            self.leave(self.execution)
             self.execution.set_exception(problem)
         else:
-            self.leave(self.place)
+            self.leave(self.execution)
             self.execution.set_result(None)
 
     def cancel(self) -> None:
         """Cancel it without running it."""
-        self.leave(self.place)
+        self.leave(self.execution)
         self.execution.cancel()
         # `concurrent.futures.wait` sees a cancelled future only after this call.
         self.execution.set_running_or_notify_cancel()

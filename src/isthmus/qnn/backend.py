@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from isthmus import faults
+from isthmus import audit_log, faults
 from isthmus.backends.seam import registry
-from isthmus.backends.seam.driver import Source
+from isthmus.backends.seam.driver import ListEntry, Source
+from isthmus.backends.seam.loading import LoadingOptions
+from isthmus.backends.seam.provider import BinaryProvider, BinaryReader
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import Tensor
 from isthmus.graph.operation import Call
@@ -19,10 +22,32 @@ from isthmus.system.shield import shielded
 from isthmus.version import build_id
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from isthmus.qnn.context import Context
+    from isthmus.qnn.profile import Profile
 
 API_VERSION = (2, 40, 0)
 """The QNN core API version whose names and numbers are used here."""
+
+
+def free_all(handles: Iterable[Handle]) -> None:
+    """Free the handles that a call has created and that the client never receives."""
+    for handle in handles:
+        handle.free()
+
+
+def check_provider(provider: Any) -> None:
+    """Refuse what is no provider of constants."""
+    if not isinstance(provider, BinaryProvider):
+        rule = f"{provider!r} is not a BinaryProvider"
+        hint = "Derive from qnn.BinaryProvider."
+        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", rule, hint)
+
+
+def _same(binary: Source) -> Source:
+    """Return a binary as it is."""
+    return binary
 
 
 class Backend(Handle):
@@ -146,7 +171,7 @@ class Backend(Handle):
             call = Call(name, op, list(inputs), complete, list(outputs), complete.keys() - (params or {}).keys())
             operation.verify(call)
         except QnnError as problem:
-            # The codes of graphs are for nodes that are added to one.
+            # The codes of graphs are for adding a node to a graph; validation has a code of its own.
             code = Code.OP_PACKAGE_VALIDATION_FAILURE
             raise QnnError(code, problem.what, problem.rule, problem.hint) from None
         reason = self.driver.supports(call)
@@ -166,8 +191,15 @@ class Backend(Handle):
         return Context(self, configs, device)
 
     @shielded(release=Handle.free)
+    @audit_log.reported
     def create_context_from_binary(
-        self, binary: Source, configs: Mapping[Any, Any] | None = None, device: Device | None = None
+        self,
+        binary: Source,
+        configs: Mapping[Any, Any] | None = None,
+        device: Device | None = None,
+        graphs: Collection[str] | None = None,
+        deferred: bool = False,
+        **more: Unpack[BinaryOptions],
     ) -> Context:
         """Create a context with the graphs of a context binary (QnnContext_createFromBinary).
 
@@ -175,10 +207,119 @@ class Backend(Handle):
         ----------
         binary
             A file, or its contents. The format is private to the backend.
+        graphs
+            The graphs to load (QNN_CONTEXT_CONFIG_ENABLE_GRAPHS); if omitted those that the backend's configuration
+            enables, or all.
+        deferred
+            Whether graphs are loaded by `Context.finalize` only (QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT).
+        persistent
+            Whether the binary stays as it is until the context is freed (QNN_CONTEXT_CONFIG_PERSISTENT_BINARY): then it
+            is not copied, and a file is mapped. If omitted what the backend's configuration says.
+        memory_limit
+            A memory limit hint in MB (QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT); its size has no meaning. With a persistent
+            binary it turns graph switching on: one graph is loaded at a time. If omitted what the configuration says.
+        retained
+            Graphs that stay loaded while there is room, the most important one first
+            (QNN_CONTEXT_CONFIG_OPTION_GRAPH_RETENTION_ORDER). If omitted what the configuration says.
+        priority, profile
+            As for `Context`.
         """
         from isthmus.qnn.context import Context
 
-        return Context(self, configs, device, binary, from_binary=True)
+        return Context(self, configs, device, binary, from_binary=True, graphs=graphs, deferred=deferred, **more)
+
+    @shielded(release=Handle.free)
+    @audit_log.reported
+    def create_context_from_provider(
+        self,
+        binary: str | os.PathLike[str] | BinaryReader,
+        provider: BinaryProvider,
+        configs: Mapping[Any, Any] | None = None,
+        device: Device | None = None,
+        graphs: Collection[str] | None = None,
+    ) -> Context:
+        """Create a context with the graphs of a file, whose data come from callbacks.
+
+        It is QnnContext_createFromBinaryWithCallback.
+
+        Parameters
+        ----------
+        binary
+            The file, or a `BinaryReader` of it. Only the header and the descriptions of the graphs are read.
+        provider
+            Brings its constants in buffers that the accelerator then uses in place, and gets them back when the context
+            is freed.
+        graphs
+            As for `create_context_from_binary`.
+        """
+        from isthmus.qnn.context import Context
+
+        check_provider(provider)
+        return Context(self, configs, device, binary, from_binary=True, graphs=graphs, provider=provider)
+
+    def check_device(self, device: Device | None) -> None:
+        """Refuse what is no device of this backend; None stands for its only one."""
+        if device is None:
+            return
+        if not isinstance(device, Device):
+            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", f"{device!r} is not a device")
+        device._check()
+        if device.backend is not self:
+            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", "its device belongs to another backend")
+
+    def open_list(
+        self, configs: Mapping[Any, Any], entries: Sequence[ListEntry], device: Device | None = None
+    ) -> tuple[Mapping[Any, Any], Sequence[Any]]:
+        """Return the configs that each context of a list of binaries gets, and what each shares with the others."""
+        self._check()
+        self.check_device(device)
+        if not isinstance(configs, Mapping):
+            rule = f"its configs are a mapping of options, are {configs!r}"
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "list of binaries", rule)
+        return self.driver.open_list(configs, entries, None if device is None else device.driver)
+
+    @shielded(release=free_all)
+    @audit_log.reported
+    def create_contexts_from_binaries(
+        self,
+        binaries: Sequence[Source],
+        configs: Mapping[Any, Any] | None = None,
+        device: Device | None = None,
+        providers: Sequence[BinaryProvider | None] | None = None,
+    ) -> list[Context]:
+        """Create a context of each binary of a list, or none (QnnContext_createFromBinaryListAsync).
+
+        Parameters
+        ----------
+        binaries
+            Files, or their contents, in the order in which they are loaded.
+        configs
+            Custom configs of the list by option: those of lists, and configs that every context gets.
+        providers
+            What brings the constants of each binary, or None for one whose constants are in the binary.
+        """
+        from isthmus.qnn.context import Context
+
+        for given, noun in ((binaries, "binaries"), (() if providers is None else providers, "providers")):
+            if not isinstance(given, Sequence) or isinstance(given, (str, bytes, bytearray, memoryview)):
+                raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", f"its {noun} are not a list")
+        if not binaries or (providers is not None and len(providers) != len(binaries)):
+            rule = "it is empty, or there is not one provider for each binary"
+            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", rule)
+        for each in providers or ():
+            if each is not None:
+                check_provider(each)
+        usual = self.driver.contexts
+        entries = [ListEntry(partial(_same, each), usual.enabled, usual.priority) for each in binaries]
+        common, shared = self.open_list({} if configs is None else configs, entries, device)
+        contexts: list[Context] = []
+        try:
+            for binary, own, provider in zip(binaries, shared, providers or [None] * len(binaries), strict=True):
+                contexts.append(Context(self, common, device, binary, from_binary=True, provider=provider, shared=own))
+        except Exception:
+            free_all(contexts)
+            raise
+        return contexts
 
     def _release(self) -> None:
         self.driver.close()
@@ -188,14 +329,15 @@ class Backend(Handle):
         end(self)
 
 
-class Device(Handle):
-    """A device (QnnDevice_create).
+class BinaryOptions(LoadingOptions, total=False):
+    """More options of contexts from binaries, as `Context` describes them."""
 
-    Attributes
-    ----------
-    driver
-        The backend's object for the device; None if the backend has no devices.
-    """
+    priority: int | None
+    profile: Profile | None
+
+
+class Device(Handle):
+    """A device (QnnDevice_create). Its `driver` is None if the backend has no devices."""
 
     invalid = Code.DEVICE_INVALID_HANDLE
 
@@ -211,6 +353,15 @@ class Device(Handle):
         except QnnError:
             self._release()
             raise
+
+    @shielded
+    def set_config(self, option: Any, value: Any = None) -> None:
+        """Set a config, or several from a mapping: all or none (QnnDevice_create, QnnDevice_setConfig)."""
+        self._check()
+        code = Code.DEVICE_INVALID_CONFIG
+        if self.driver is None:
+            raise QnnError(code, self._what, "it has no configs")
+        options.set_all(self.driver, options.pairs(option, value, self._what, code), self._what, code).keep()
 
     def _may_end(self) -> None:
         """Refuse to free a device that a context uses."""

@@ -89,16 +89,16 @@ class Binding:
             self.graph._check()
         try:
             if profile is None and signal is None and wait_for is None:
-                # Looked up each time: an audit exchanges it.
+                # Looked up at each call, because an audit exchanges the method.
                 self._driver.execute()
             elif wait_for is not None:
-                return enqueued(self._driver.enqueue, wait_for, profile, signal)
+                return enqueue_after(self._driver.enqueue, wait_for, profile, signal)
             else:
-                watched(partial(run, self._driver), self.graph.driver, profile, signal)
+                run_watched(partial(run, self._driver), self.graph.driver, profile, signal)
             return None
         except QnnError as error:
             audit_log.refuse(error)
-            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
+            # If the graph was freed meanwhile, that is the cause, whatever error the backend reports.
             self.graph._check()
             raise
 
@@ -148,7 +148,7 @@ def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) ->
     return Timings()
 
 
-def enqueued(
+def enqueue_after(
     enqueue: Callable[[Any], Any], wait_for: Any, profile: Profile | None, signal: Signal | Reservation | None
 ) -> Any:
     """Enqueue an execution on the device, after the events `wait_for`; return the event of its end."""
@@ -165,7 +165,7 @@ def check_kinds(profile: Any, signal: Any) -> None:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{argument!r} is no {kinds[0].__name__}")
 
 
-def watched(
+def run_watched(
     execute: Callable[[ExecutionDeadline | None, bool], Timings],
     graph: GraphDriver,
     profile: Profile | None,
@@ -175,12 +175,11 @@ def watched(
 
     - `execute`: Runs once. It takes the deadline and whether to time each operation, and returns the times, as `run`
       does.
-    - `graph`: The graph, whose totals a detailed profile compares.
     """
     check_kinds(profile, signal)
     if signal is not None:
         with signal.in_use() as limit:
-            watched(lambda _, timed: execute(limit, timed), graph, profile, None)
+            run_watched(lambda _, timed: execute(limit, timed), graph, profile, None)
         return
     if profile is None:
         execute(None, False)
@@ -214,7 +213,7 @@ def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after:
 
 
 @dataclass(eq=False)
-class _Known:
+class _CachedBinding:
     """A cached binding, the memory it was created from, and when it was last used (a count of uses, not a time)."""
 
     binding: DriverBinding
@@ -234,20 +233,18 @@ class Bindings:
     holds every cached binding.
 
     A binding that is evicted from the cache is closed; a caller that still has it looks it up again.
-
-    - `bind`: Binds memories for which there is no binding yet.
     """
 
-    def __init__(self, bind: Callable[[Memories], DriverBinding]) -> None:
+    def __init__(self, bind: Callable[[Memories, int], DriverBinding]) -> None:
         self._bind = bind
         self._lock = threading.Lock()
         self._clock = itertools.count()
-        self._last: _Known | None = None
-        self._recent: tuple[tuple[_Tensors, _Tensors, _Known], ...] = ()
-        self._by_place: dict[Any, _Known] = {}
-        self._by_memory: dict[Any, _Known] = {}
+        self._last: _CachedBinding | None = None
+        self._recent: tuple[tuple[_Tensors, _Tensors, _CachedBinding], ...] = ()
+        self._by_place: dict[Any, _CachedBinding] = {}
+        self._by_memory: dict[Any, _CachedBinding] = {}
 
-    def known(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
+    def find(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
         """Return the binding of exactly these objects, or of other arrays at the same addresses, if cached."""
         known = self._look_up(inputs, outputs)
         if known is None:
@@ -256,7 +253,7 @@ class Bindings:
             self._use(known)
         return known.binding
 
-    def _look_up(self, inputs: _Tensors, outputs: _Tensors) -> _Known | None:
+    def _look_up(self, inputs: _Tensors, outputs: _Tensors) -> _CachedBinding | None:
         """Look in `_recent`, then in `_by_place`; without the lock, since each is read in one atomic operation."""
         for known_inputs, known_outputs, known in self._recent:
             if known_inputs == inputs and known_outputs == outputs:
@@ -265,13 +262,13 @@ class Bindings:
         # responsible for what is at a bare address.
         return self._by_place.get(_places(inputs, outputs))
 
-    def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
-        """Return the binding of these memories, creating it if there is none."""
-        key = tuple(None if memory is None else _memory_key(memory) for memory in memories)
+    def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories, multiple: int = 1) -> DriverBinding:
+        """Return the binding of these memories for a multiple of the batch, creating it if there is none."""
+        key = (multiple, *(None if memory is None else _memory_key(memory) for memory in memories))
         with self._lock:
             known = self._by_memory.get(key)
             if known is None:
-                known = self._by_memory[key] = _Known(self._bind(memories), memories)
+                known = self._by_memory[key] = _CachedBinding(self._bind(memories, multiple), memories)
             self._use(known)
             self._recent = ((inputs, outputs, known), *self._recent[: _RECENT - 1])
             places = _places(inputs, outputs)
@@ -280,12 +277,14 @@ class Bindings:
                     # The same memory may be described in many ways, as arrays of different shapes.
                     self._by_place = {}
                 self._by_place[places] = known
-            while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
+            while len(self._by_memory) > REMEMBERED or (
+                len(self._by_memory) > 1 and self._kept_bytes() > REMEMBERED_BYTES
+            ):
                 oldest = min(self._by_memory, key=lambda each: self._by_memory[each].used)
                 self._evict(self._by_memory.pop(oldest))
         return known.binding
 
-    def _use(self, known: _Known) -> None:
+    def _use(self, known: _CachedBinding) -> None:
         """Mark it as the last used."""
         known.used = next(self._clock)
         self._last = known
@@ -297,12 +296,12 @@ class Bindings:
             self._by_place.clear()
             self._by_memory.clear()
 
-    def _kept(self) -> int:
+    def _kept_bytes(self) -> int:
         """Return how many bytes all bindings but the last used keep alive."""
         return sum(known.kept_bytes() for known in self._by_memory.values() if known is not self._last)
 
-    def _evict(self, evicted: _Known) -> None:
-        """Close a binding that is no longer in `_by_memory`, and remove it from the other two."""
+    def _evict(self, evicted: _CachedBinding) -> None:
+        """Close a binding that is no longer in `_by_memory`, and remove it from `_recent` and `_by_place`."""
         self._recent = tuple(entry for entry in self._recent if entry[2] is not evicted)
         self._by_place = {places: known for places, known in self._by_place.items() if known is not evicted}
         evicted.binding.close()
@@ -326,11 +325,9 @@ def _is_kept(memory: TensorMemory) -> bool:
 
 
 def _memory_key(memory: TensorMemory) -> tuple[Any, ...]:
-    """Return a key of the memory: its identity, its address and its registration.
-
-    The same memory may be mapped at two addresses. A binding uses the one it was given: the other mapping may end at
-    any time.
-    """
+    """Return a key of the memory: its identity, its address and its registration."""
+    # The same memory may be mapped at two addresses. A binding uses the one it was given: the other mapping may end at
+    # any time.
     window = memory.window
     return window.spans, window.address if window.buffer.has_host_view else None, id(memory.registration)
 

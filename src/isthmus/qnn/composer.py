@@ -10,14 +10,12 @@ import ctypes
 from dataclasses import dataclass, replace
 from typing import Any
 
+from isthmus.cabi.objects import PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW
 from isthmus.cabi.tables import FunctionTable, function
 from isthmus.cabi.types import Tensor, TensorKind
 from isthmus.cabi.writer import Keeps, write_node, write_tensor
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry, Scalar
-
-RETRIEVE_RAW = 516
-"""The capability that QNN's reader queries first; the result is not used here."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +29,7 @@ class ComposedGraph:
 
 
 class Composer:
-    """A composer of graphs in a library's context.
-
-    Parameters
-    ----------
-    table
-        The library's functions.
-    backend, context
-        The handles that the library has returned.
-    """
+    """A composer of graphs in a library's context."""
 
     def __init__(self, table: FunctionTable, backend: int, context: int) -> None:
         self._backend, self._context = backend, context
@@ -56,25 +46,16 @@ class Composer:
     def compose(self, graph: GraphEntry, configs: Any = None) -> ComposedGraph:
         """Compose a graph without finalizing it.
 
-        Parameters
-        ----------
-        graph
-            The graph as data: tensors and nodes.
-        configs
-            The argument of ``graphCreate``: a null-terminated list of pointers.
-
-        Raises
-        ------
-        QnnError
-            With the error code of the library's function, and the name of what it was called for.
+        - `configs`: The argument of ``graphCreate``: a null-terminated list of pointers.
         """
-        self._functions["propertyHasCapability"](RETRIEVE_RAW)
+        # QNN's reader queries this first; the result is not used here.
+        self._functions["propertyHasCapability"](PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW)
         handle = ctypes.c_void_p()
         self._call(f"graph '{graph.name}'", "graphCreate", self._context, graph.name.encode(), configs,
                    ctypes.byref(handle))  # fmt: skip
         composition = _Graph(self, graph, handle)
-        inputs = composition.created(TensorKind.APP_WRITE)
-        outputs = composition.created(TensorKind.APP_READ)
+        inputs = composition.create_tensors(TensorKind.APP_WRITE)
+        outputs = composition.create_tensors(TensorKind.APP_READ)
         for node in graph.nodes:
             composition.add(node)
         return ComposedGraph(graph.name, handle.value or 0, inputs, outputs)
@@ -90,17 +71,7 @@ class Composer:
 
 
 class _Graph:
-    """One graph during composition.
-
-    Parameters
-    ----------
-    composer
-        Calls the library, and keeps what the library is passed.
-    graph
-        The graph as data.
-    handle
-        The library's handle of the graph that it has created.
-    """
+    """One graph during composition."""
 
     def __init__(self, composer: Composer, graph: GraphEntry, handle: ctypes.c_void_p) -> None:
         self._composer, self._graph, self._handle = composer, graph, handle
@@ -108,7 +79,7 @@ class _Graph:
         # The C descriptions of tensors, with the ids that the library has given them.
         self._tensors: dict[str, Tensor] = {}
 
-    def created(self, kind: TensorKind) -> tuple[Tensor, ...]:
+    def create_tensors(self, kind: TensorKind) -> tuple[Tensor, ...]:
         """Return the tensors of a kind in order, creating those that do not exist yet."""
         return tuple(self._tensor(entry.name) for entry in self._graph.tensors if entry.type == kind)
 

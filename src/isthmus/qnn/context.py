@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus import audit_log
 from isthmus import graph as ir
-from isthmus.backends.seam.driver import MemDescriptor, Source, member
+from isthmus.backends.seam.config import MAX_QUEUE_DEPTH
+from isthmus.backends.seam.driver import GraphDriver, MemDescriptor, Source, member
+from isthmus.backends.seam.loading import Loading, LoadingOptions
+from isthmus.backends.seam.provider import BinaryProvider, ProvidedBuffer
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
+from isthmus.log import LogLevel
+from isthmus.memory.integers import is_int
 from isthmus.qnn import mem, options
-from isthmus.qnn.asynchronous import ExecutionQueue
-from isthmus.qnn.backend import Backend, Device
-from isthmus.qnn.graph import QnnGraph
+from isthmus.qnn.asynchronous import QUEUE_DEPTH, ExecutionQueue
+from isthmus.qnn.backend import Backend, Device, check_provider, free_all
+from isthmus.qnn.graph import Priority, QnnGraph
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
+from isthmus.qnn.profile import Profile, ProfilingEvent
 from isthmus.qnn.system import of_binary, with_file_name
+from isthmus.system.lock import Lock
 from isthmus.system.shield import shielded
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def _free_all(handles: Iterable[Handle]) -> None:
-    """Free the handles that an interrupted call has created: the client never receives them."""
-    for handle in handles:
-        handle.free()
+_CONFIG = Code.CONTEXT_INVALID_CONFIG
+_MAX_HINT = (1 << 64) - 1
+"""The largest memory limit hint, which has 64 bits in C."""
 
 
 def _drop(graph: QnnGraph) -> None:
@@ -54,6 +63,25 @@ class Context(Handle):
         A context binary to take the graphs from: a file, or its contents.
     from_binary
         Whether to read `binary`. A `binary` of None is then refused, instead of creating an empty context.
+    graphs
+        The graphs of the binary to load; if omitted those that the backend's configuration enables, or all.
+    deferred
+        Whether the graphs are loaded by `finalize` only.
+    queue_depth
+        How many asynchronous executions may wait or run; if omitted what the backend's configuration says, or 10.
+    priority
+        The priority of its graphs, a `Priority`; if omitted what the backend's configuration says.
+    profile
+        Records how long it took, and what the backend says of memory.
+    strict
+        Whether a binary that does not make full use of the device is refused (QNN_CONTEXT_BINARY_COMPATIBILITY_TYPE);
+        if omitted what the backend's configuration says.
+    provider
+        Brings the constants of the binary in buffers that the backend uses in place.
+    shared
+        What it shares with the other contexts of a list (`Backend.open_list`).
+    persistent, memory_limit, retained
+        How the graphs of the binary are loaded: see `Backend.create_context_from_binary`.
     """
 
     invalid = Code.CONTEXT_INVALID_HANDLE
@@ -66,18 +94,31 @@ class Context(Handle):
         device: Device | None = None,
         binary: Source | None = None,
         from_binary: bool = False,
+        graphs: Collection[str] | None = None,
+        deferred: bool = False,
+        queue_depth: int | None = None,
+        priority: int | None = None,
+        profile: Profile | None = None,
+        strict: bool | None = None,
+        provider: BinaryProvider | None = None,
+        shared: Any = None,
+        **loading: Unpack[LoadingOptions],
     ) -> None:
+        begin = time.perf_counter()
         backend._check()
-        if device is not None:
-            if not isinstance(device, Device):
-                raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", f"{device!r} is not a device")
-            device._check()
-            if device.backend is not backend:
-                raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", "its device belongs to another backend")
+        backend.check_device(device)
+        if provider is not None:
+            check_provider(provider)
         self.backend = backend
-        self.executions = ExecutionQueue()
+        self.executions = ExecutionQueue(_depth(queue_depth or backend.driver.contexts.queue_depth or QUEUE_DEPTH))
         """Its asynchronous executions."""
         self._device = device
+        self._is_composed = not from_binary
+        # What brings its constants, and the buffers that it has brought.
+        self._provider, self._provided = provider, list[ProvidedBuffer]()
+        # The graphs of its binary that `finalize` will load; empty if it needs none.
+        self._deferred: tuple[str, ...] | None = None
+        self._finalizing = Lock()
         self.driver = backend.driver.create_context(None if device is None else device.driver)
         try:
             super().__init__(f"context of {backend._what}", backend)
@@ -88,21 +129,124 @@ class Context(Handle):
             self.driver.close()
             raise
         try:
+            self.driver.priority = None if priority is None else int(member(priority, Priority, "priority", _CONFIG))
             if configs:
                 self.set_config(configs)
+            enabled = backend.driver.contexts.enabled if graphs is None else graphs
+            self.driver.enabled = None if enabled is None else tuple(dict.fromkeys(enabled))
+            self.driver.strict = backend.driver.contexts.strict if strict is None else strict
+            if shared is not None:
+                self.driver.join_list(shared)
             if from_binary:
+                self.driver.loading = _loading(backend.driver.contexts.loading, **loading)
                 try:
-                    for driver in self.driver.restore(binary):
-                        # The new handle registers itself with this context, its owner.
-                        QnnGraph(self, driver)
+                    if provider is not None:
+                        self._take(self._restore_provided(binary, deferred))
+                    elif deferred:
+                        self._deferred = self._enabled(self.driver.defer(binary))
+                    else:
+                        self._take(self.driver.restore(binary))
                 except QnnError as problem:
                     raise of_binary(problem) from None
+                self._set_loading(self.driver.loading)
         except QnnError as problem:
             self.free()
             raise with_file_name(problem, binary) from None
         except Exception:
             self.free()
             raise
+        self._record(profile, "context created from binary" if from_binary else "context created", begin)
+
+    def _record(self, profile: Profile | None, name: str, begin: float) -> None:
+        """Record a call that began at a time, and what the backend says of memory."""
+        if profile is not None:
+            figures = [ProfilingEvent(name, nbytes, "bytes") for name, nbytes in self.driver.memory_events]
+            profile.add(ProfilingEvent(name, (time.perf_counter() - begin) * 1e6, "us"), *figures)
+
+    def free(self, profile: Profile | None = None) -> None:
+        """Free the context with its graphs and memory handles (QnnContext_free); safe to call again.
+
+        Parameters
+        ----------
+        profile
+            Records how long it took, and what the backend says of memory.
+        """
+        begin = time.perf_counter()
+        super().free()
+        self._record(profile, "context freed", begin)
+
+    def _restore_provided(self, binary: Source | None, deferred: bool) -> Sequence[GraphDriver]:
+        """Restore a binary with constants that its provider brings."""
+        assert self._provider is not None
+        if deferred:
+            rule = "data of a binary cannot come from callbacks if its graphs are deferred"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, rule)
+        for section in self.driver.sections(binary):
+            buffer = self._provider.provide(section)
+            if not isinstance(buffer, ProvidedBuffer):
+                rule = f"its provider has brought {buffer!r}, which is not a ProvidedBuffer"
+                raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, self._what, rule)
+            self._provided.append(buffer)
+        return self.driver.restore_provided(self._provided)
+
+    def _enabled(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the graphs of its binary that are enabled; refuse names that the binary does not have."""
+        known, enabled = tuple(names), self.driver.enabled
+        missing = sorted({*(enabled or ())} - {*known})
+        if missing:
+            rule = f"it has no graph {', '.join(missing)}"
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", rule)
+        return tuple(name for name in known if enabled is None or name in enabled)
+
+    def _take(self, drivers: Sequence[GraphDriver]) -> None:
+        """Create handles for the graphs of its binary that are enabled."""
+        enabled = self._enabled(driver.graph.name for driver in drivers)
+        for driver in drivers:
+            if driver.graph.name in enabled:
+                self._open(driver)
+
+    def _open(self, driver: GraphDriver) -> QnnGraph:
+        """Create the handle of a graph, which registers itself with this context, its owner."""
+        own = self.driver.priority
+        driver.priority = self.backend.driver.contexts.priority_of(driver.graph.name) if own is None else own
+        return QnnGraph(self, driver)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether its graphs are yet to be loaded, by `finalize`."""
+        return self._deferred is not None
+
+    @property
+    def graph_names(self) -> tuple[str, ...]:
+        """The names of its graphs, also of those that `finalize` will load."""
+        return tuple(self.graphs) if self._deferred is None else self._deferred
+
+    @shielded
+    @audit_log.reported
+    def finalize(self) -> None:
+        """Load the graphs of a context that was created with `deferred` (QnnContext_finalize).
+
+        Raises
+        ------
+        QnnError
+            COMMON_NOT_SUPPORTED for any other context; otherwise the reason why the binary cannot be loaded.
+        """
+        # Of two threads that come here at once, the second finds it finalized.
+        with self._finalizing:
+            self._check()
+            if self._deferred is None:
+                rule = "no features indicate a need for context finalization"
+                raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, rule)
+            try:
+                self._take(self.driver.restore_deferred())
+            except QnnError as problem:
+                raise of_binary(problem) from None
+            self._deferred = None
+
+    def _check_loaded(self, code: Code) -> None:
+        """Refuse a call that needs the graphs of a context before `finalize` has loaded them."""
+        if self.is_deferred:
+            raise QnnError(code, self._what, "it needs finalization", "Call finalize() of the context first.")
 
     @property
     def graphs(self) -> dict[str, QnnGraph]:
@@ -120,6 +264,33 @@ class Context(Handle):
         self._check()
         pairs = options.pairs(option, value, self._what, Code.CONTEXT_INVALID_CONFIG)
         options.set_all(self.driver, pairs, self._what, Code.CONTEXT_INVALID_CONFIG).keep()
+
+    @shielded
+    def retain(self, names: Sequence[str]) -> None:
+        """Replace the order of retention (QNN_CONTEXT_CONFIG_OPTION_GRAPH_RETENTION_ORDER).
+
+        Nothing is loaded or unloaded now: the next graph switch follows it. Without graph switching it has no effect.
+        """
+        self._check()
+        order = _texts(names)
+        if not self._is_composed:
+            self._set_loading(replace(self.driver.loading, retained=order))
+        elif order:
+            rule = "Invalid or duplicate graph names provided in graph switching config list"
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule, "Provide valid graph names.")
+
+    def _set_loading(self, loading: Loading) -> None:
+        """Set how graphs are loaded, after a check of the order of retention."""
+        loading.check(self.graph_names)
+        self.driver.loading = loading
+        if loading.retained and not loading.memory_limit:
+            text = "Graph retention order set without memory limit hint. Disabling graph switching mode."
+            self.backend.log(LogLevel.WARN, text)
+        elif loading.memory_limit and not (loading.is_persistent and self.driver.switches):
+            why = "its binary is not persistent" if self.driver.switches else "this backend keeps all graphs loaded"
+            self.backend.log(LogLevel.INFO, f"MEMORY_LIMIT_HINT = {loading.memory_limit}: without effect, {why}")
+        if loading.is_persistent and not (self.driver.switches or self.backend.driver.keeps_binaries):
+            self.backend.log(LogLevel.INFO, "PERSISTENT_BINARY = True: without effect, the binary is copied")
 
     @shielded(release=_drop)
     def create_graph(self, name: str) -> QnnGraph:
@@ -214,6 +385,7 @@ class Context(Handle):
     def retrieve(self, name: str) -> QnnGraph:
         """Return a graph by name (QnnGraph_retrieve)."""
         self._check()
+        self._check_loaded(Code.GRAPH_NOT_FINALIZED)
         graphs = self.graphs
         if not isinstance(name, str) or name not in graphs:
             known = ", ".join(f"'{known}'" for known in graphs) or "none"
@@ -229,6 +401,7 @@ class Context(Handle):
     def get_binary(self) -> bytes:
         """Return a binary of the context and all its graphs, to create it from again (QnnContext_getBinary)."""
         self._check()
+        self._check_loaded(Code.CONTEXT_NOT_FINALIZED)
         for graph in list(self.graphs.values()):
             if not graph.finalized:
                 raise QnnError(Code.CONTEXT_NOT_FINALIZED, graph._what, "it is not finalized", "Call finalize() first.")
@@ -240,7 +413,7 @@ class Context(Handle):
         self._check()
         return self.driver.get_binary()
 
-    @shielded(release=_free_all)
+    @shielded(release=free_all)
     @audit_log.reported
     def mem_register(self, descriptors: Iterable[MemDescriptor]) -> list[MemHandle]:
         """Register memory (QnnMem_register): all of it, or none."""
@@ -252,7 +425,9 @@ class Context(Handle):
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", rule) from None
         if not items:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", "no descriptors are given")
-        checked = [mem.checked(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(items)]
+        checked = [
+            mem.check_descriptor(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(items)
+        ]
         since = time.monotonic()
         try:
             registrations = self.driver.register(checked)
@@ -298,15 +473,11 @@ class Context(Handle):
             else:
                 refused.append(index)
         if refused:
-            raise QnnError(
-                Code.MEM_INVALID_HANDLE,
-                f"memory handles {refused} of the list",
-                "they are not registered in this context",
-                "The others were deregistered.",
-            )
+            rule, hint = "they are not registered in this context", "The others were deregistered."
+            raise QnnError(Code.MEM_INVALID_HANDLE, f"memory handles {refused} of the list", rule, hint)
 
     def _tensors_like(self, descriptors: Iterable[MemDescriptor]) -> str:
-        """List the inputs and outputs of the graphs that memory may be for, by type and dimensions: it has no name."""
+        """List the inputs and outputs that memory may be for, by type and dimensions: descriptors name no tensor."""
         shapes = {(each.dtype, tuple(each.dims)) for each in descriptors}
         graphs = [graph.driver.graph for graph in self.graphs.values()]
         tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
@@ -315,8 +486,9 @@ class Context(Handle):
 
     def _add(self, graph: ir.Graph) -> QnnGraph:
         """Create a graph in the driver and its handle, or neither."""
+        self._check_loaded(Code.GRAPH_NOT_FINALIZED)
         try:
-            return QnnGraph(self, self.driver.create_graph(graph))
+            return self._open(self.driver.create_graph(graph))
         except Exception:
             self.drop_graph(graph)
             raise
@@ -353,8 +525,45 @@ class Context(Handle):
 
     def _release(self) -> None:
         self.driver.close()
+        while self._provider is not None and self._provided:
+            # Taken from the list first: a buffer is given back once, whatever happens then.
+            self._provider.release(self._provided.pop(0))
         if self._device is not None:
             self._device.contexts.discard(self)
+
+
+def _depth(depth: Any) -> int:
+    """Return the depth of a queue; refuse what is none."""
+    if not is_int(depth) or not 1 <= depth <= MAX_QUEUE_DEPTH:
+        rule = f"the depth of its queue must be 1 to {MAX_QUEUE_DEPTH}, is {depth!r}"
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
+    return int(depth)
+
+
+def _texts(names: Any) -> tuple[str, ...]:
+    """Return the names of an order of retention; refuse what are none."""
+    listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (None,)
+    if not all(isinstance(name, str) for name in listed):
+        rule = f"an order of retention is a list of names, is {names!r}"
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
+    return listed
+
+
+def _loading(
+    usual: Loading,
+    persistent: bool | None = None,
+    memory_limit: int | None = None,
+    retained: Sequence[str] | None = None,
+) -> Loading:
+    """Return how graphs of a binary are loaded: as a client says, or as is usual."""
+    if memory_limit is not None and (not is_int(memory_limit) or not 0 <= memory_limit <= _MAX_HINT):
+        rule = f"a memory limit hint is a number of MB, is {memory_limit!r}"
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
+    return Loading(
+        usual.is_persistent if persistent is None else bool(persistent),
+        usual.memory_limit if memory_limit is None else int(memory_limit),
+        usual.retained if retained is None else _texts(retained),
+    )
 
 
 def _path(path: Any) -> Path:

@@ -21,9 +21,9 @@ from isthmus.log import LogLevel, deferred
 from isthmus.memory.integers import is_int
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
-from isthmus.qnn import options
+from isthmus.qnn import batches, options
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.binding import Binding, Bindings, check_finalized, check_kinds, enqueued, run, watched
+from isthmus.qnn.binding import Binding, Bindings, check_finalized, check_kinds, enqueue_after, run, run_watched
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
@@ -50,6 +50,11 @@ class GraphConfig(IntEnum):
     SCRATCH_LIMIT = 30002
     """Maximum scratch of the graph; set it before the graph is finalized. Bytes, a fraction of the unlimited size
     (``"25%"``), ``"least"``, a `ScratchLimit`, or None for no limit. Specific to this project.
+    """
+    WINOGRAD = 30003
+    """Whether float convolutions may use Winograd's algorithm where it is faster; set it before the graph is finalized.
+    Only graphs on cpu without a limit on scratch do; others have the bits of those for which this is False. Specific to
+    this project.
     """
 
 
@@ -88,7 +93,7 @@ class QnnGraph(Handle):
         self.name = driver.graph.name
         # Held during `finalize`, so that two threads do not finalize at once.
         self._finalizing = threading.Lock()
-        self._bindings = Bindings(driver.bind)
+        self._bindings = Bindings(partial(batches.bind, driver))
         super().__init__(f"graph '{self.name}'", context)
 
     # -- composition ---------------------------------------------------------------------------------------------------
@@ -155,6 +160,8 @@ class QnnGraph(Handle):
         """Return the current value of an option that graphs of every backend have."""
         if option is GraphConfig.PRIORITY:
             return Priority(self.driver.priority)
+        if option is GraphConfig.WINOGRAD:
+            return self.driver.winograd
         return self.driver.threads if option is GraphConfig.THREADS else self.driver.scratch_limit
 
     @shielded
@@ -178,8 +185,14 @@ class QnnGraph(Handle):
             return self.driver.set_threads(value)
         if option is GraphConfig.SCRATCH_LIMIT:
             return self.driver.set_scratch_limit(None if value is None else ScratchLimit.of(value))
+        if option is GraphConfig.WINOGRAD:
+            if not isinstance(value, bool):
+                rule = "must be True or False"
+                raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"winograd={value!r} of {self._what}", rule)
+            return self.driver.set_winograd(value)
         if option is GraphConfig.PRIORITY:
             priority = int(member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))
+            self.context.driver.check_priority_change()
             return Change.attribute(self.driver, "priority", priority)
         own = options.option(option, self.driver.configs, "config", self._what, Code.GRAPH_INVALID_ARGUMENT)
         return self.driver.set_config(own, value)
@@ -218,14 +231,17 @@ class QnnGraph(Handle):
         ----------
         inputs, outputs
             Memory for tensors by name, in any order. A tensor that is not named uses the memory that the backend
-            planned for it, if any; `inputs` and `outputs` of this object are views of that memory.
+            planned for it, if any; `inputs` and `outputs` of this object are views of that memory. On HTP the first
+            dimension of all of them may be a multiple of what the graph was prepared with.
         """
         self._check()
         check_finalized(self)
         try:
-            return Binding(self, self.driver.bind(self._memories(*self._tensors(inputs, outputs))))
+            tensors = self._tensors(inputs, outputs)
+            multiple = self._multiple(*tensors)
+            return Binding(self, batches.bind(self.driver, self._memories(*tensors, multiple), multiple))
         except QnnError:
-            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
+            # If the graph was freed meanwhile, that is the cause, whatever error the backend reports.
             self._check()
             raise
 
@@ -258,17 +274,17 @@ class QnnGraph(Handle):
                 self._execute(inputs, outputs, _run_plainly)
             elif wait_for is not None:
                 return self._execute(
-                    inputs, outputs, lambda binding: enqueued(binding.enqueue, wait_for, profile, signal)
+                    inputs, outputs, lambda binding: enqueue_after(binding.enqueue, wait_for, profile, signal)
                 )
             else:
-                watched(
+                run_watched(
                     lambda limit, timed: self._execute(inputs, outputs, lambda binding: run(binding, limit, timed)),
                     self.driver, profile, signal,
                 )  # fmt: skip
             return None
         except QnnError as error:
             audit_log.refuse(error)
-            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
+            # If the graph was freed meanwhile, that is the cause, whatever error the backend reports.
             self._check()
             raise
 
@@ -281,7 +297,7 @@ class QnnGraph(Handle):
         try:
             return self._find_binding(inputs, outputs)
         except QnnError:
-            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
+            # If the graph was freed meanwhile, that is the cause, whatever error the backend reports.
             self._check()
             raise
 
@@ -306,8 +322,9 @@ class QnnGraph(Handle):
     ) -> Execution:
         """Run once on another thread (QnnGraph_executeAsync), in the order of such calls on the context.
 
-        The return value is a future that can be awaited; `notify` is called with it at the end. At most 64 executions
-        of a graph may wait. A signal's timeout starts now, and the signal is in use until the execution has ended.
+        The return value is a future that can be awaited; `notify` is called with it at the end. If as many executions
+        of the context wait as its `queue_depth` says, the call waits for the end of one; within `notify` it is refused
+        then. A signal's timeout starts now, and the signal is in use until the execution has ended.
         """
         return self._submit(partial(self.execute, inputs, outputs), notify, profile, signal)
 
@@ -382,12 +399,8 @@ class QnnGraph(Handle):
         """Refuse to change a graph whose composition has ended."""
         self._check()
         if self.driver.graph.finalized:
-            raise QnnError(
-                Code.GRAPH_FINALIZED,
-                self._what,
-                "it is complete and cannot be changed",
-                "Querying a size or finalizing ends composition.",
-            )
+            rule, hint = "it is complete and cannot be changed", "Querying a size or finalizing ends composition."
+            raise QnnError(Code.GRAPH_FINALIZED, self._what, rule, hint)
 
     def _views(self, start: int, infos: Sequence[ir.TensorInfo]) -> Mapping[str, np.ndarray]:
         """Return views by name; `start` is the driver's index of the first of these tensors."""
@@ -410,7 +423,7 @@ class QnnGraph(Handle):
         check_kinds(profile, signal)
         submit = self.context.executions.submit
         if signal is None:
-            return submit(self, self._what, lambda: execute(profile, None), notify)
+            return submit(self._what, lambda: execute(profile, None), notify)
         reserved = signal.reserve()
 
         def ended(execution: Execution) -> None:
@@ -420,7 +433,7 @@ class QnnGraph(Handle):
                 notify(execution)
 
         try:
-            return submit(self, self._what, lambda: execute(profile, reserved), ended)
+            return submit(self._what, lambda: execute(profile, reserved), ended)
         except BaseException:
             reserved.end()
             raise
@@ -437,7 +450,7 @@ class QnnGraph(Handle):
         """Return the cached binding of this memory, or a new one."""
         tensors = self._tensors(inputs, outputs)
         try:
-            binding = self._bindings.known(*tensors)
+            binding = self._bindings.find(*tensors)
         except (TypeError, ValueError):
             # One of them is not a tensor; the code below reports it.
             binding = None
@@ -450,7 +463,14 @@ class QnnGraph(Handle):
     @audit_log.reported
     def _new_binding(self, tensors: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
         """Check the memory and bind it. Apart from `_find_binding`, since only this slow part needs a shield."""
-        return self._bindings.of(*tensors, self._memories(*tensors))
+        multiple = self._multiple(*tensors)
+        return self._bindings.of(*tensors, self._memories(*tensors, multiple), multiple)
+
+    def _multiple(self, *tensors: tuple[ClientTensor, ...]) -> int:
+        """Return how many times the batch that the graph was prepared with the client's memory has."""
+        if not self.context.backend.driver.takes_other_batches:
+            return 1
+        return batches.multiple_in(self._what, self.info.tensors, tensors)
 
     def _memory(self, client: ClientTensor, info: ir.TensorInfo, writable: bool) -> TensorMemory | None:
         """Return the memory that a client gives for a tensor; report to the audits in progress what it is for."""
@@ -468,11 +488,12 @@ class QnnGraph(Handle):
             what, name = f"tensor '{info.name}' of {self._what}", f"'{info.name}'"
             audit_log.mistake("prepared for memhandle, run raw", what, rule, remedy, name)
 
-    def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
+    def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...], multiple: int) -> Memories:
         """Return the memory of each input and output in the graph's order; None where the client gives none."""
         memories: list[TensorMemory | None] = []
         infos = (self.info.inputs, self.info.outputs)
         for kind, tensors, known_infos in zip(("input", "output"), (inputs, outputs), infos, strict=True):
             for info, client in zip(known_infos, match_tensors(self._what, kind, tensors, known_infos), strict=True):
-                memories.append(None if client is None else self._memory(client, info, kind == "output"))
+                scaled = batches.times(info, multiple)
+                memories.append(None if client is None else self._memory(client, scaled, kind == "output"))
         return memories

@@ -29,15 +29,13 @@ class Handle:
     """An object of the API that is freed explicitly; a context manager.
 
     Freeing twice is harmless, and the order does not matter: what a handle owns ends with it.
-
-    - `owner`: The handle that it ends with, if any.
     """
 
     invalid: ClassVar[Code]
     """The error code for use after free."""
     usable = False
     """Whether it may be used: it belongs to this process and has not been freed."""
-    # Of an object whose `__init__` has not come this far: there is nothing to end.
+    # The values until `__init__` sets them: an object under construction has nothing to end.
     _ended, _inherited = True, False
     audit_key: audit_log.AuditKey | None = None
     """Its key in audits; None if it is in none."""
@@ -153,12 +151,9 @@ class Handle:
     def _refusal(self) -> QnnError:
         """Return the error that says why it may not be used."""
         if self._inherited:
-            return QnnError(
-                Code.COMMON_SYSTEM_COMMUNICATION,
-                self._what,
-                "it belongs to the process that this one was forked from",
-                "Create a backend of its own in the forked process.",
-            )
+            rule = "it belongs to the process that this one was forked from"
+            hint = "Create a backend of its own in the forked process."
+            return QnnError(Code.COMMON_SYSTEM_COMMUNICATION, self._what, rule, hint)
         return QnnError(self.invalid, self._what, "it has been freed")
 
     def _inherit(self) -> None:

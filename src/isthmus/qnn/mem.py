@@ -22,7 +22,7 @@ class MemHandle(Handle):
         descriptor = registration.descriptor
         self.context = context
         self.registration = registration
-        super().__init__(f"memory handle of {descriptor.dtype.name}{list(descriptor.dims)}", context)
+        super().__init__(f"memory handle of {descriptor.title}", context)
 
     @property
     def descriptor(self) -> MemDescriptor:
@@ -33,7 +33,7 @@ class MemHandle(Handle):
         self.registration.close()
 
 
-def checked(what: str, descriptor: Any) -> MemDescriptor:
+def check_descriptor(what: str, descriptor: Any) -> MemDescriptor:
     """Check what every backend requires of a descriptor; return it with plain integers as dimensions and enum members.
 
     `what` names the descriptor, for messages.
@@ -41,10 +41,12 @@ def checked(what: str, descriptor: Any) -> MemDescriptor:
     if not isinstance(descriptor, MemDescriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{descriptor!r} is not a MemDescriptor")
     kind = member(descriptor.mem_type, DescriptorType, f"{what}: memory type", Code.MEM_UNSUPPORTED_MEMTYPE)
+    if kind is DescriptorType.CUSTOM and not descriptor.is_tensor:
+        return replace(descriptor, dims=(), dtype=DataType.UNDEFINED, mem_type=kind)
     dtype = member(descriptor.dtype, DataType, f"{what}: data type", Code.MEM_INVALID_SHAPE)
     if dtype is DataType.UNDEFINED:
         raise QnnError(Code.MEM_INVALID_SHAPE, what, "data type UNDEFINED has no size")
-    # None is refused below: dimensions that are no sequence at all.
+    # Stands for dimensions that are not iterable at all; None is refused below.
     dims: tuple[Any, ...] = (None,)
     if isinstance(descriptor.dims, Iterable):
         dims = tuple(descriptor.dims)

@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 
 class GraphMemory:
-    """The pools, inputs and outputs of a graph, allocated for it. Created by `QnnGraph.allocate`.
-
-    Parameters
-    ----------
-    graph
-        A composed graph of any backend; it is finalized here if it is not yet.
-    io
-        The memory of inputs and outputs, see `QnnGraph.allocate`.
-    """
+    """The pools, inputs and outputs of a graph, allocated for it. Created by `QnnGraph.allocate`."""
 
     def __init__(self, graph: QnnGraph, io: str | None) -> None:
         entry, driver = graph.context.backend.entry, graph.driver
@@ -83,7 +75,7 @@ class GraphMemory:
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Existing views stay readable."""
         if self.binding.graph.inherited:
-            # The parent's graph holds it.
+            # In a forked child: the parent's graph holds the memory.
             return
         self.binding.close()
         for registration in self._registrations:

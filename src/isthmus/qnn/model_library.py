@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import LIBRARY_MAGIC, ModelSource
+from isthmus.frontends import ModelSource
 from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
@@ -38,21 +38,10 @@ CHILD = "isthmus.qnn.model_process"
 """The module that the process runs."""
 
 
-def is_library(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file starts like a shared library (ELF)."""
-    return reading.begins(path, LIBRARY_MAGIC)
-
-
 def load_all(source: ModelSource) -> list[Graph]:
     """Create the graphs that a model library composes, or only the requested one, and finalize them.
 
     Inputs and outputs have the memory type that the library declares.
-
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES if it cannot be loaded, crashes, takes too long or fails; COMMON_NOT_SUPPORTED with a
-        list of everything it uses that is not supported.
     """
     entries = compose_source(source)
     if not entries:

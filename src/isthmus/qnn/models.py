@@ -10,14 +10,15 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends import ModelSource
 from isthmus.graph import BinaryInfo, Graph, GraphInfo
 from isthmus.prepare.tiling import ScratchLimit
-from isthmus.qnn import model_library
 from isthmus.qnn.system import UNKNOWN_FORMAT, SystemContext
 from isthmus.system import reading
 
 
 def load_all(source: ModelSource) -> list[Graph]:
     """Create all graphs of a model file or library, or only the requested one."""
-    if model_library.is_library(source.path):
+    if frontends.is_library(source.path):
+        from isthmus.qnn import model_library
+
         return model_library.load_all(source)
     refuse_binary(source.path)
     return frontends.load_all(source)

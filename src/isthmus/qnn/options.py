@@ -23,8 +23,6 @@ def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: C
 
     - `value`: A member of `kind`, or its number.
     - `kind`: The object's properties or configs; None if it has none.
-    - `noun`: "property" or "config", for messages.
-    - `code`: The error code of a refusal.
     """
     if isinstance(value, Enum) and (kind is None or not isinstance(value, kind)):
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"

@@ -37,16 +37,9 @@ class ProfilingEvent:
 class ExecutionSpans:
     """When an execution and its parts ran, in seconds on the system's monotonic clock.
 
-    Parameters
-    ----------
-    graph
-        The name of the graph.
-    begin, end
-        The execution, without the preparation of its measurement as far as that is known.
-    thread
-        The name of the thread that called it.
-    timings
-        The times of operations, when they ran if the backend measures that, and the caller's copies and waiting.
+    - `begin`, `end`: The execution, without the preparation of its measurement as far as that is known.
+    - `timings`: The times of operations, when they ran if the backend measures that, and the caller's copies and
+      waiting.
     """
 
     graph: str

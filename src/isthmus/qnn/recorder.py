@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.cabi import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface, OpConfig
 from isthmus.cabi.client import BadPointer, read_array
 from isthmus.cabi.objects import PropertyAnswer
-from isthmus.cabi.tensors import tensor_fields
+from isthmus.cabi.tensors import check_dense, tensor_fields
 from isthmus.cabi.types import (
     SCALAR_FIELDS,
     Param,
@@ -92,7 +92,7 @@ class Recording:
         self.nodes.append(described)
 
     def _param(self, node: str, param: Param) -> tuple[str, Scalar | ComposedTensor]:
-        """Copy a parameter of a node: its name and its value. A tensor without data is one that was created."""
+        """Copy a parameter of a node: its name and value. A tensor without data refers to one created before."""
         name = _text(param.name, "parameter")
         if param.paramType == ParamType.TENSOR:
             tensor = Tensor.from_buffer_copy(param.tensorParam)
@@ -225,13 +225,11 @@ def _list(pointer: Any, count: int, what: str) -> list[Any]:
 
 
 def composed_tensor(tensor: Tensor, name: str = "") -> ComposedTensor:
-    """Copy a tensor's description, with its data if it is a constant or the initial value of a state.
-
-    - `name`: Its name, for a tensor whose description has none.
-    """
+    """Copy a tensor's description, with its data if it is a constant or the initial value of a state."""
     name = name or _text(tensor.v1.name, "tensor")
     try:
         fields = tensor_fields(tensor)
+        check_dense(f"tensor '{fields.name}'", fields.data_format)
         is_static = fields.type == TensorKind.STATIC
         if is_static and (fields.mem_type != TensorMemType.RAW or (fields.nbytes and not fields.data)):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")

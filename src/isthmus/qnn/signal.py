@@ -81,13 +81,7 @@ class Signal(Handle):
         self._limit.trigger()
 
     def reserve(self) -> Reservation:
-        """Reserve the signal for a later execution; its timeout starts now.
-
-        Raises
-        ------
-        QnnError
-            GRAPH_SIGNAL_IN_USE if another execution uses it.
-        """
+        """Reserve the signal for a later execution, unless another one uses it; its timeout starts now."""
         return Reservation(self)
 
     @contextmanager

@@ -32,13 +32,14 @@ from isthmus.qnn.graph import GraphConfig, QnnGraph
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Profile
 from isthmus.qnn.signal import Signal
+from isthmus.system.shield import shielded
 
 MAX_GRAPHS = 64
 """How many graphs are kept; the least recently used one is released for another."""
 MAX_COPIES = 4
-"""How many times as many bytes of constants all graphs may have as those for the greatest shapes."""
+"""The bytes of constants that all graphs may have, as a multiple of those of the graphs for the greatest shapes."""
 KEPT_BYTES = 16 << 20
-"""How many bytes of constants all graphs may always have."""
+"""The bytes of constants that all graphs may have even if `MAX_COPIES` allows fewer."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -47,8 +48,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class GraphSettings:
     """How all graphs of a model are prepared.
 
-    - `threads`: Number of threads of an execution.
-    - `limit`: The limit on scratch. A share is that of the stage with most.
+    - `limit`: The limit on scratch. A share ("25%") is one of what the stage that needs most scratch would need.
     - `mem_type`: The memory type that inputs and outputs are prepared for.
     """
 
@@ -67,7 +67,7 @@ class GraphSettings:
             if limit is not None:
                 composed.set_config(GraphConfig.SCRATCH_LIMIT, limit)
             _ = composed.info
-        except BaseException:
+        except Exception:
             context.release_graph(composed)
             raise
         return composed
@@ -77,7 +77,6 @@ class GraphSettings:
 class PlannedStage:
     """A stage for the greatest shapes.
 
-    - `info`: The description of its graph.
     - `plan`: The plan of its scratch, if the backend reports one.
     - `waits_for`: What the next stage waits for: the names of values, and of rows whose number depends on the data.
     """
@@ -113,17 +112,13 @@ class Specialization:
 class DynamicModel:
     """An ONNX model whose shapes are known only at run time, in memory for the greatest shapes.
 
-    - `context`: The context of its graphs. Without `whole` it has no others, and is freed if the model cannot be
-      prepared.
-    - `source`: The file, with the greatest dimensions of inputs.
-    - `settings`: How its graphs are prepared.
+    - `context`: The context of its graphs; without `whole`, it is freed if the model cannot be prepared.
     - `bounds`: The greatest values, by name, of values that decide shapes.
-    - `io`: The memory of inputs and outputs, see `QnnGraph.allocate`.
     - `whole`: The memory of the model as one graph at the greatest shapes, if it can be one.
-    - `stages`: The stages for the greatest shapes.
     - `info`: The description of the model: inputs and outputs at their greatest shapes, and the memory of all stages.
     """
 
+    @shielded(release=lambda model: model.close())
     def __init__(
         self,
         context: Context,
@@ -144,13 +139,13 @@ class DynamicModel:
         self._serial = 0
         self._buffers: list[Buffer] = []
         self._memories: dict[str, TensorMemory] = {}
-        # Those that were allocated here.
+        # The memories that were allocated here, not adopted.
         self._own_memories: list[TensorMemory] = []
         self._infos: dict[str, TensorInfo] = {}
         # The bytes of scratch that the graphs of each context share, and of the constants of the graphs that own it.
         self._scratch_bytes: dict[Context, int] = {}
         self._owned_constants = 0
-        # What the graphs that have been released did.
+        # The totals of the graphs that have been released.
         self._released = GraphStats()
         self.stages: list[PlannedStage] = []
         try:
@@ -158,7 +153,7 @@ class DynamicModel:
                 self._plan(io)
             else:
                 self._adopt(whole)
-        except BaseException:
+        except Exception:
             if whole is None:
                 # A graph that is composed holds the memory that it was given.
                 context.free()
@@ -198,7 +193,7 @@ class DynamicModel:
         selections: list[QnnGraph] = []
         waits_for: list[tuple[str, ...]] = []
         greatest: dict[str, TensorInfo] = {}
-        # Outputs that are where a value between stages is.
+        # Outputs that are views of a value between stages, in the same memory.
         aliases: dict[str, TensorInfo] = {}
 
         def note(name: str, value: StoredValue) -> None:
@@ -246,7 +241,7 @@ class DynamicModel:
         if composed:
             provision = self._context.backend.entry.io.io(owners[0].driver, io, tensors)
         else:
-            # All is done on the host.
+            # No stage has a graph for the backend, so host memory will do.
             buffers = [host(info.nbytes) for info in tensors]
             provision = IoMemory([TensorMemory(buffer.window()) for buffer in buffers], buffers)
         self._buffers += provision.buffers
@@ -272,10 +267,8 @@ class DynamicModel:
         return limited
 
     def _share_scratch(self, graphs: Sequence[QnnGraph]) -> QnnGraph:
-        """Finalize the graph of a context that needs most scratch, for all others to use, and return it.
-
-        The others are released: graphs for the true shapes take their places.
-        """
+        """Finalize the graph of a context that needs most scratch, for all others to use, and return it."""
+        # The others are released: graphs for the true shapes take their places.
         owner = max(graphs, key=lambda graph: graph.info.memory.scratch_bytes)
         context = owner.context
         for graph in graphs:
@@ -324,7 +317,7 @@ class DynamicModel:
         return self._settings.compose(context, graph, limit)
 
     def _compose_whole(self, graph: Graph, context: Context, limit: ScratchLimit) -> QnnGraph | None:
-        """Add a graph to a context if its tensors fit into the limit as a whole."""
+        """Add a graph to a context if it keeps the limit without tiles; return None if it does not."""
         composed = self._compose(graph, context)
         needed = composed.info.memory.scratch_bytes
         if limit.bytes is not None and needed <= limit.bytes:
@@ -360,23 +353,28 @@ class DynamicModel:
         owner.bindings.append(Binding(graph, graph.driver.bind(memories)))
 
     def _specialization(self, key: Hashable, shapes: Shapes, progress: StageProgress) -> Specialization:
-        """Return the next stage for shapes and what is known; prepare it if it is new."""
+        """Return the next stage for these shapes and the values known so far (`progress`); prepare it if it is new."""
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
             return known
-        made = Specialization(self._model.stage(shapes, progress))
+        return self._specialize(key, shapes, progress)
+
+    @shielded
+    def _specialize(self, key: Hashable, shapes: Shapes, progress: StageProgress) -> Specialization:
+        """Prepare a stage for shapes. Apart from `_specialization`, since only this slow part needs a shield."""
+        new = Specialization(self._model.stage(shapes, progress))
         try:
-            if made.stage.graph is not None:
-                self._add(made, made.stage.graph, self._context)
-            if made.stage.selection is not None:
-                self._add(made, made.stage.selection, self._host_context())
-        except BaseException:
-            made.close()
+            if new.stage.graph is not None:
+                self._add(new, new.stage.graph, self._context)
+            if new.stage.selection is not None:
+                self._add(new, new.stage.selection, self._host_context())
+        except Exception:
+            new.close()
             raise
-        self._known[key] = made
+        self._known[key] = new
         self._evict()
-        return made
+        return new
 
     def _evict(self) -> None:
         """Release graphs, the least recently used first, until few enough are left."""
@@ -388,7 +386,7 @@ class DynamicModel:
                 return
             oldest = self._known.popitem(last=False)[1]
             for graph in oldest.graphs:
-                # Memory that it reserved is free again.
+                # Staging memory that the graph reserved is free again.
                 self._released += replace(graph.stats, staging_prepare_bytes=0, staging_execute_bytes=0)
             oldest.close()
 
@@ -437,14 +435,14 @@ class DynamicModel:
         return self.view(name, stage.stored[name]) if path is None else self.view(path, stage.progress.stored[path])
 
     def stats(self, others: GraphStats) -> GraphStats:
-        """Return the totals of all graphs, also of those that are no longer kept, and of others."""
+        """Return the totals of all graphs, also of those that are no longer kept, added to `others`."""
         graphs = (graph for each in self._known.values() for graph in each.graphs)
         return sum((graph.stats for graph in graphs), others + self._released)
 
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Existing views stay readable."""
         if self._context.inherited:
-            # The parent's graphs hold it.
+            # In a forked child: the parent's graphs hold the memory.
             return
         if self._host_backend is not None:
             self._host_backend.free()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from isthmus import frontends
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo
+from isthmus.prepare.sharing import UnsharedConstants
 from isthmus.system import reading
 
 _WHAT = "context binary"
-# The thousands of QNN's codes about graphs and tensors.
-_OF_CONTENTS = (6, 7)
 """The name of every context binary in errors of backends."""
+_OF_CONTENTS = (6, 7)
+"""The thousands of QNN's error codes that are about graphs and tensors."""
 UNKNOWN_FORMAT = "no backend knows its format"
 """The reason given when bytes are not a context binary of any backend."""
 
@@ -56,12 +59,30 @@ class SystemContext:
         binary
             A file, or its contents, of any registered backend.
         """
-        try:
-            # Backends may share a format: try each format once.
-            for inspect in dict.fromkeys(entry.inspect for entry in registry.usable()):
-                info = inspect(binary)
-                if info is not None:
-                    return info
-            raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, _WHAT, UNKNOWN_FORMAT)
-        except QnnError as problem:
-            raise with_file_name(problem, binary) from None
+        return _read(binary, [entry.inspect for entry in registry.usable()])
+
+    def get_unshared_constants(self, binary: Source) -> tuple[UnsharedConstants, ...]:
+        """Return which large constants the graphs of a binary do not share, and why.
+
+        Parameters
+        ----------
+        binary
+            A file, or its contents, of any registered backend.
+        """
+        return tuple(_read(binary, [entry.unshared for entry in registry.usable()]))
+
+
+_Content = TypeVar("_Content")
+
+
+def _read(binary: Source, readers: Iterable[Callable[[Source], _Content | None]]) -> _Content:
+    """Return what the first reader that knows a binary's format makes of it; refuse one that none knows."""
+    try:
+        # Backends may share a format: try each format once.
+        for reader in dict.fromkeys(readers):
+            content = reader(binary)
+            if content is not None:
+                return content
+        raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, _WHAT, UNKNOWN_FORMAT)
+    except QnnError as problem:
+        raise with_file_name(problem, binary) from None

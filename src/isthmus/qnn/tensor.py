@@ -77,37 +77,24 @@ class ClientTensor(NamedTuple):
         return self.name, address_and_mode, data.shape, data.dtype, data.flags.c_contiguous, self.nbytes
 
     def memory(self, info: TensorInfo, context: Handle, writable: bool) -> TensorMemory | None:
-        """Return the memory, after checking that it fits a tensor; None if the client gives none.
-
-        Parameters
-        ----------
-        info
-            The tensor's description.
-        context
-            The context of the tensor's graph; a memory handle must be of the same context.
-        writable
-            Whether the graph writes the tensor.
-        """
+        """Return the memory, after checking that it fits a tensor of a context; None if the client gives none."""
         what = f"tensor '{self.name}'"
         if self.mem_handle is not None:
-            return self._registered(what, info, context)
+            return self._registered_memory(what, info, context)
         if self.data is None:
             return None
         # An array of bytes may be memory of any type and shape; its size is checked when it is bound.
         data = self.data
         if isinstance(data, np.ndarray) and data.dtype != np.uint8:
-            # Those of floats are a view, and a graph writes the client's own memory.
+            # For floats this is a view, so that a graph still writes to the client's own memory.
             data = info.dtype.elements(data) if info.dtype.is_float else data
             expected = (info.dtype.numpy, tuple(info.dims))
             if (data.dtype, data.shape) != expected:
-                raise QnnError(
-                    Code.GRAPH_INVALID_TENSOR,
-                    what,
-                    f"its array is {data.dtype}{list(data.shape)}, the tensor {expected[0]}{list(info.dims)}",
-                )
+                rule = f"its array is {data.dtype}{list(data.shape)}, the tensor {expected[0]}{list(info.dims)}"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
         return TensorMemory(window(data, what, nbytes=self.nbytes, writable=writable))
 
-    def _registered(self, what: str, info: TensorInfo, context: Handle) -> TensorMemory:
+    def _registered_memory(self, what: str, info: TensorInfo, context: Handle) -> TensorMemory:
         """Return the memory of the handle, after checking the handle and what it was registered for."""
         handle = self.mem_handle
         if not isinstance(handle, MemHandle):
@@ -132,11 +119,7 @@ class ClientTensor(NamedTuple):
 def match_tensors(
     graph: str, kind: str, tensors: Sequence[ClientTensor], infos: Sequence[TensorInfo]
 ) -> list[ClientTensor | None]:
-    """Return a client's tensors in the order of a graph's inputs or outputs; None for one that is not given.
-
-    - `graph`, `kind`: The graph, and "input" or "output", for messages.
-    - `infos`: The graph's inputs or outputs.
-    """
+    """Return a client's tensors in the order of a graph's inputs or outputs; None for one that is not given."""
     named: dict[str, ClientTensor] = {}
     for tensor in tensors:
         if not isinstance(tensor, ClientTensor) or not isinstance(tensor.name, str):

@@ -1,9 +1,9 @@
 """Properties of graphs in Qualcomm's own HTP library, for the backend that calls it."""
 
-from isthmus.backends.vendor import figures as _figures
 from isthmus.backends.vendor import options as _options
+from isthmus.graph import figures as _figures
 
-Figures = _figures.VendorFigures
+Figures = _figures.GraphFigures
 GraphProperty = _options.VendorGraphProperty
 
 FIGURES = GraphProperty.FIGURES
