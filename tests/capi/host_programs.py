@@ -39,5 +39,5 @@ def accelerators() -> set[int]:
 
 
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What a program said on standard error, but for who compiles kernels that nobody has compiled yet."""
+    """The lines of a program's standard error, without those about kernels that are being compiled."""
     return [line for line in done.stderr.splitlines() if not re.match("isthmus: (compiling|waiting for) ", line)]

@@ -61,13 +61,13 @@ class Api:
             raise SystemExit(f"{name}: {ctypes.string_at(self.raw('GetErrorMessage', status) or 0)!r}")
 
     def made(self, name: str, *arguments: Any) -> WORD:
-        """What a function puts where its last argument says."""
+        """Call a function whose last argument is a place for a result, and return that."""
         out = WORD()
         self(name, *arguments, ctypes.byref(out))
         return out
 
     def is_known(self) -> bool:
-        """Whether the table has what is looked for where it is looked for."""
+        """Whether the table has known functions at their places."""
         pairs = WORD()
         self.raw("CreateKeyValuePairs", ctypes.byref(pairs))
         self.raw("AddKeyValuePair", pairs, b"name", b"value")

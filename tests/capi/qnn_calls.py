@@ -50,7 +50,7 @@ class Client:
         if self.errorGetVerboseMessage(error, ctypes.byref(text)):
             return ""
         message = (text.value or b"").decode()
-        # It is the client's until then.
+        # The message belongs to the client until this call.
         self.errorFreeVerboseMessage(text)
         return message
 
@@ -149,6 +149,14 @@ class Client:
         v1.numOfInputs, v1.inputTensors = len(inputs), self.keep((types.Tensor * len(inputs))(*inputs))
         v1.numOfOutputs, v1.outputTensors = len(outputs), self.keep((types.Tensor * len(outputs))(*outputs))
         return config
+
+    def binary(self, context: int) -> Any:
+        """Return a context as a binary, in memory of the client's."""
+        size = ctypes.c_uint64()
+        self.do("contextGetBinarySize", context, ctypes.byref(size))
+        content = ctypes.create_string_buffer(size.value)
+        self.do("contextGetBinary", context, content, len(content), ctypes.byref(size))
+        return content
 
     def execute(self, graph: int, inputs: list[types.Tensor], outputs: list[types.Tensor], *more: Any) -> int:
         """Execute with what the tensors say; the error."""

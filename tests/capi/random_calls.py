@@ -28,7 +28,10 @@ CALLS = 16
 ARENA = 1 << 16
 LPAI = 12
 MAX_CODE = 40000
-SKIPPED = {"graphExecuteAsync", "contextCreateFromBinaryListAsync", "systemDlcComposeGraphs"}
+SKIPPED = {
+    "graphExecuteAsync", "contextCreateFromBinaryListAsync", "contextCreateFromBinaryWithCallback",
+    "systemDlcComposeGraphs",
+}  # fmt: skip
 """Functions that call back: a wild pointer to code ends any process."""
 
 
@@ -202,7 +205,7 @@ class Mess:
 
 
 def finalizes(client: Client) -> bool:
-    """Whether its graphs can be finalized without more ado; those of LPAI want memory first."""
+    """Whether its graphs can be finalized at once; those of LPAI need pools first."""
     return bool(client.provider.backendId != LPAI)
 
 

@@ -30,7 +30,7 @@ def patterns() -> np.ndarray:
 
 
 def expected(values: np.ndarray) -> np.ndarray:
-    """What another implementation makes of them."""
+    """The bits that ml_dtypes stores for these numbers."""
     with np.errstate(all="ignore"):
         return values.astype(ml_dtypes.bfloat16).view(np.uint16)
 

@@ -28,7 +28,7 @@ F32 = DataType.FLOAT_32
 
 
 class Watched(Client):
-    """A client that is looked on at, as if its calls were forwarded."""
+    """A client whose calls are validated, as if they were forwarded to another library."""
 
     def __init__(self, library: Path) -> None:
         super().__init__(library)
@@ -47,7 +47,7 @@ class Watched(Client):
         return watched
 
     def rules(self) -> list[str]:
-        """What was wrong since the last time, without the calls' numbers."""
+        """The rules that were broken since the last time, without the calls' numbers."""
         found = [mistake.partition("): ")[2] for mistake in self.seen.mistakes]
         self.seen.mistakes.clear()
         return found
@@ -123,10 +123,7 @@ def test_a_client_that_does_right_makes_no_mistake(watched: Watched) -> None:
     inner = ctypes.POINTER(ctypes.c_uint64)()
     watched.do("profileGetSubEvents", events[0], ctypes.byref(inner), ctypes.byref(count))
     watched.do("profileGetEventData", inner[0], ctypes.byref(data))
-    size = ctypes.c_uint64()
-    watched.do("contextGetBinarySize", context, ctypes.byref(size))
-    binary = ctypes.create_string_buffer(size.value)
-    watched.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    binary = watched.binary(context)
     again = ctypes.c_void_p()
     watched.do("contextCreateFromBinary", backend, None, None, binary, len(binary), ctypes.byref(again), None)
     watched.do("profileFree", profile)
@@ -140,10 +137,7 @@ def test_a_client_that_does_right_makes_no_mistake(watched: Watched) -> None:
 def test_a_buffer_for_a_graph_from_a_binary_is_judged_by_what_the_call_describes(watched: Watched) -> None:
     backend, context = opened(watched)
     _, x, y = doubling(watched, context)
-    size = ctypes.c_uint64()
-    watched.do("contextGetBinarySize", context, ctypes.byref(size))
-    binary = ctypes.create_string_buffer(size.value)
-    watched.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    binary = watched.binary(context)
     again, graph = ctypes.c_void_p(), ctypes.c_void_p()
     watched.do("contextCreateFromBinary", backend, None, None, binary, len(binary), ctypes.byref(again), None)
     watched.do("graphRetrieve", again, b"twice", ctypes.byref(graph))

@@ -37,13 +37,13 @@ MISTAKES = [
 
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory: pytest.TempPathFactory, libraries: Path) -> Path:
-    """Libraries in another folder, to be forwarded to."""
+    """A folder with further libraries, to which the first ones forward calls."""
     folder = tmp_path_factory.mktemp("forwarded") / "behind"
     shutil.copytree(libraries, folder)
     return folder
 
 
-def test_calls_of_threads_that_python_did_not_start_are_looked_at(
+def test_calls_of_threads_that_python_did_not_start_are_validated(
     libraries: Path, behind: Path, build: Build, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.json"
@@ -91,7 +91,7 @@ def test_a_program_that_does_right_makes_no_mistake(
     done = execute(build("htp_qmem"), libraries, ISTHMUS_QNN_REPORT=str(file), **how)
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
-    # Its two tests of what a freed handle answers are seen, and nothing else but that it runs a graph raw on purpose.
+    # The program uses freed handles on purpose, in three calls, and runs a graph raw that was prepared for handles.
     raw = [mistake for mistake in report["mistakes"] if "prepared for memhandle, run raw" in mistake]
     assert len(raw) == 4 * own
     assert len(report["mistakes"]) == len(raw) + 3
@@ -126,7 +126,7 @@ def test_a_correct_program_keeps_its_exit_status(libraries: Path, build: Build) 
     ("value", "told"),
     [("1,exitcod=3", "there is no option 'exitcod=3'. Did you mean 'exitcode'?"), ("exitcode=256", "takes 1 to 255")],
 )
-def test_an_option_that_does_not_exist_is_said(libraries: Path, build: Build, value: str, told: str) -> None:
+def test_an_option_that_does_not_exist_is_reported(libraries: Path, build: Build, value: str, told: str) -> None:
     done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_VALIDATE=value)
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert told in done.stderr
@@ -139,7 +139,7 @@ def test_a_variable_set_to_0_disables_the_validation(libraries: Path, build: Bui
     assert "isthmus: checked" not in done.stderr
 
 
-def test_a_library_that_is_forwarded_to_is_not_looked_at_twice(libraries: Path, behind: Path, build: Build) -> None:
+def test_a_library_that_is_forwarded_to_is_not_validated_twice(libraries: Path, behind: Path, build: Build) -> None:
     done = execute(
         build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),
         ISTHMUS_QNN_VALIDATE="1",
@@ -148,7 +148,7 @@ def test_a_library_that_is_forwarded_to_is_not_looked_at_twice(libraries: Path, 
     assert done.stderr.count("isthmus: checked") == 1
 
 
-def test_a_library_that_cannot_be_loaded_is_said_and_answered(libraries: Path, build: Build) -> None:
+def test_a_library_that_cannot_be_loaded_is_reported_and_answers_an_error(libraries: Path, build: Build) -> None:
     done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD="/nowhere/libQnnCpu.so")
     assert done.returncode == 1
     assert "isthmus: libQnnCpu: cannot forward to ISTHMUS_QNN_FORWARD=" in done.stderr
@@ -185,7 +185,7 @@ def test_calls_by_name_are_not_served_where_they_are_to_be_forwarded_and_cannot_
     )
     done = subprocess.run(
         [sys.executable, "-c", code, backend, libraries / "libQnnSystem.so"], capture_output=True, text=True,
-        timeout=120, env={**os.environ, "ISTHMUS_QNN_FORWARD": str(backend) if forward == "itself" else forward},
+        timeout=600, env={**os.environ, "ISTHMUS_QNN_FORWARD": str(backend) if forward == "itself" else forward},
     )  # fmt: skip
     # The system library beside our own is our own.
     assert done.stdout.splitlines() == ["1009 None", "0 True" if forward == "itself" else "1009 False"]
@@ -218,13 +218,58 @@ def test_a_call_by_name_follows_no_entry_that_another_system_library_lacks(
         "print(ctypes.CDLL(sys.argv[1]).QnnSystemContext_create(ctypes.byref(made)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, libraries / "libQnnSystem.so"], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", code, libraries / "libQnnSystem.so"], capture_output=True, text=True, timeout=600,
         env={**os.environ, "ISTHMUS_QNN_FORWARD": str(tmp_path / "libQnnHtp.so")},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
 
 
-def test_a_report_that_cannot_be_written_is_said(libraries: Path, behind: Path, build: Build, tmp_path: Path) -> None:
+FOREIGN_BACKEND = """
+#include "QNN/QnnInterface.h"
+static Qnn_ErrorHandle_t answer(void) { return 77; }
+static struct { uint32_t id; const char *name; Qnn_ApiVersion_t version; void *entries[QNN_TABLE_ENTRIES]; } table =
+    {0, "OTHER", {{MAJOR, MINOR, 0}, {1, 0, 0}}, {0}};
+static const void *tables[] = {&table};
+Qnn_ErrorHandle_t QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *count) {
+  for (int i = 0; i < QNN_TABLE_ENTRIES; i++) table.entries[i] = i < ENTRIES ? (void *)answer : (void *)8;
+  *list = (const QnnInterface_t **)tables, *count = 1;
+  return 0;
+}
+"""
+LAST = {"QnnTensor_updateGraphTensors": 57, "QnnTensor_updateContextTensors": 58, "QnnContext_finalize": 66,
+        "QnnContext_addToDlc": 71}  # fmt: skip
+"""Functions near the ends of the tables of QNN's versions, with their places."""
+
+
+@pytest.mark.parametrize(
+    ("version", "entries"),
+    [((2, 31), 58), ((2, 32), 71), ((2, 39), 71), ((2, 40), 72), ((1, 40), 58), ((3, 40), 58)],
+    ids=lambda given: str(given),
+)
+def test_a_call_by_name_follows_no_entry_beyond_the_end_of_another_backends_table(
+    libraries: Path, tmp_path: Path, version: tuple[int, int], entries: int
+) -> None:
+    """What lies there is no function, and as many entries are known as each version of QNN declares."""
+    source = tmp_path / "backend.c"
+    source.write_text(FOREIGN_BACKEND)
+    defined = [f"-DMAJOR={version[0]}", f"-DMINOR={version[1]}", f"-DENTRIES={entries}"]
+    other = tmp_path / "libQnnHtp.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-I{INCLUDE}", *defined, source, "-o", other], check=True)
+    code = (
+        "import ctypes, sys; library = ctypes.CDLL(sys.argv[1])\n"
+        "for name in sys.argv[2:]: print(getattr(library, name)(*[ctypes.c_void_p()] * 6), flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, libraries / "libQnnCpu.so", *LAST], capture_output=True, text=True, timeout=600,
+        env={**os.environ, "ISTHMUS_QNN_FORWARD": str(other)},
+    )  # fmt: skip
+    answers = [77 if place < entries else 1000 for place in LAST.values()]
+    assert (done.returncode, done.stdout.split()) == (0, [str(each) for each in answers]), done.stderr
+
+
+def test_a_report_that_cannot_be_written_is_told_in_one_line(
+    libraries: Path, behind: Path, build: Build, tmp_path: Path
+) -> None:
     done = execute(
         build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),
         ISTHMUS_QNN_REPORT=str(tmp_path / "nowhere" / "report.json"),

@@ -62,13 +62,13 @@ def test_memory_with_a_hole_is_refused_to_read_and_to_write() -> None:
             deed()
 
 
-def test_a_binary_that_is_not_all_there_is_an_answer(client: Client, libraries: Path) -> None:
+def test_a_binary_with_unreadable_pages_is_answered_with_an_error(client: Client, libraries: Path) -> None:
     backend, _ = opened(client)
     pages, out = Pages(), ctypes.c_void_p()
     restore = client.contextCreateFromBinary
     assert restore(backend, None, None, pages.address, pages.nbytes, ctypes.byref(out), None) == 5000
     assert client.contextValidateBinary(backend, None, None, pages.address, pages.nbytes) == 5000
-    # Nor is memory taken for what only its size says.
+    # Nor is memory allocated for a size that nothing confirms.
     assert restore(backend, None, None, pages.address, 1 << 39, ctypes.byref(out), None) == 5000
     system = Client(libraries / "libQnnSystem.so")
     handle, info = ctypes.c_void_p(), ctypes.POINTER(interface.system.BinaryInfo)()
@@ -90,7 +90,7 @@ def test_a_binary_is_not_written_to_where_there_is_no_memory(client: Client) -> 
 
 
 @pytest.mark.parametrize("wild", [1, 4, 16, (1 << 64) - 144, None], ids=["1", "4", "16", "last", "forbidden"])
-def test_tensors_that_are_not_there_are_an_answer(client: Client, wild: int | None) -> None:
+def test_tensors_at_unreadable_addresses_are_answered_with_an_error(client: Client, wild: int | None) -> None:
     pages = Pages(1, 0)
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
@@ -100,6 +100,33 @@ def test_tensors_that_are_not_there_are_an_answer(client: Client, wild: int | No
     wrong = ctypes.cast(ctypes.c_void_p(pages.address if wild is None else wild), ctypes.POINTER(interface.Tensor))
     for inputs, outputs in ((wrong, right[1]), (right[0], wrong)):
         assert client.graphExecute(graph, inputs, 1, outputs, 1, None, None) == Code.GRAPH_INVALID_ARGUMENT
+    client.do("graphExecute", graph, right[0], 1, right[1], 1, None, None)
+    assert found.tolist() == [[2.0] * 8]
+    client.do("backendFree", backend)
+
+
+def test_lists_that_end_in_unreadable_memory_are_answered_with_an_error(client: Client) -> None:
+    """The first tensor, or the first dimension, can be read, and the next begins on a page that is not there."""
+    pages = Pages()
+    end = pages.address + PAGE
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    right = [(interface.Tensor * 1)(at(x, given)), (interface.Tensor * 1)(at(y, found))]
+    size, kind = ctypes.sizeof(interface.Tensor), ctypes.POINTER(interface.Tensor)
+    for place in range(2):
+        ctypes.memmove(end - size, right[place], size)
+        lists: list[Any] = list(right)
+        lists[place] = ctypes.cast(ctypes.c_void_p(end - size), kind)
+        counts = [1 + (place == 0), 1 + (place == 1)]
+        answer = client.graphExecute(graph, lists[0], counts[0], lists[1], counts[1], None, None)
+        assert answer == Code.GRAPH_INVALID_ARGUMENT
+        dimension = ctypes.c_uint32(1)
+        ctypes.memmove(end - 4, ctypes.byref(dimension), 4)
+        changed = (interface.Tensor * 1)(right[place][0])
+        changed[0].v1.dimensions = ctypes.cast(ctypes.c_void_p(end - 4), ctypes.POINTER(ctypes.c_uint32))
+        lists[place] = changed
+        assert client.graphExecute(graph, lists[0], 1, lists[1], 1, None, None)
     client.do("graphExecute", graph, right[0], 1, right[1], 1, None, None)
     assert found.tolist() == [[2.0] * 8]
     client.do("backendFree", backend)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.dlc_graphs import BIAS, ONES, PADS, WEIGHTS, convolved
+from support.waiting import run_in_threads
 
 import isthmus
 from capi.qnn_calls import Client, at, doubling, opened
@@ -189,11 +190,7 @@ def test_graphs_that_threads_finalize_at_once_are_all_in_their_dlc(
         return write(*arguments)
 
     monkeypatch.setattr(writing, "dlc", wait_and_write)
-    threads = [threading.Thread(target=ir.do, args=("graphFinalize", graph, None, None)) for graph in graphs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda graph: ir.do("graphFinalize", graph, None, None), graphs)
     assert {graph.name for graph in dlc.read(tmp_path / "both.dlc").graphs} == {"one", "two"}
     ir.do("backendFree", backend)
 
@@ -210,7 +207,7 @@ def test_wrong_configs_of_ir_are_refused(ir: Client) -> None:
 
 
 @pytest.mark.parametrize(("library", "code"), [("Ir", Code.COMMON_NOT_SUPPORTED), ("Saver", Code.SAVER_DUMMY_RETVALUE)])
-def test_nothing_is_prepared_or_executed_there(
+def test_ir_and_saver_neither_prepare_nor_execute(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, code: Code
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -129,18 +129,15 @@ def test_an_execution_with_a_tensor_that_is_described_otherwise_is_refused(
     for _ in range(2):
         assert client.execute(graph, [right[0]], [right[1]]) == 0
         made[...] = 0
-        # Also where the library knows the memory, and would go straight to its binding.
+        # Also when the library remembers the memory, and would go straight to its binding.
         assert client.execute(graph, [wrong[0]], [wrong[1]]) == Code.GRAPH_INVALID_TENSOR
         assert not made.any()
     client.do("backendFree", backend)
 
 
 def again(client: Client, backend: int, context: int) -> int:
-    """The graph out of the binary of its context."""
-    size = ctypes.c_uint64()
-    client.do("contextGetBinarySize", context, ctypes.byref(size))
-    binary = ctypes.create_string_buffer(size.value)
-    client.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    """The graph, restored from the binary of its context."""
+    binary = client.binary(context)
     made = ctypes.c_void_p()
     client.do("contextCreateFromBinary", backend, None, None, binary, len(binary), ctypes.byref(made), None)
     return client.make("graphRetrieve", made, b"twice")
@@ -174,7 +171,7 @@ def test_what_a_client_leaves_out_of_a_description_is_not_compared(client: Clien
     client.do("backendFree", backend)
 
 
-def test_dimensions_that_are_no_memory_are_an_answer(client: Client) -> None:
+def test_dimensions_at_an_unreadable_address_are_answered_with_an_error(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
@@ -219,7 +216,7 @@ print(json.dumps(answers(Client(Path(sys.argv[1])))))
 
 
 def answers(client: Client) -> dict[str, int]:
-    """What a library answers to what this page is about."""
+    """The codes that a library answers to the calls that this file tests."""
     backend, context = opened(client)
     graph, x, y = relu(client, context)
     found: dict[str, int] = {}
@@ -266,20 +263,20 @@ def test_the_answers_are_those_of_the_vendors_library(htp: Client) -> None:
     )
     assert done.returncode == 0, done.stderr
     theirs, ours = answer(done.stdout), answers(htp)
-    assert theirs.pop("chip 4000000") == Code.DEVICE_INVALID_CONFIG
-    assert ours.pop("chip 4000000") == 0, "any chip will do where there is none"
+    assert theirs["chip 4000000"] == Code.DEVICE_INVALID_CONFIG, "there is no such chip"
     assert ours == theirs
 
 
 def test_the_chip_of_a_device_is_read_where_clients_put_it(htp: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(10, "isthmus"):
         device = htp.make("deviceCreate", None, chip(htp, 69))
-    assert "HTP device option SOC = 69: accepted" in caplog.text
+    assert "HTP device option SOC = 69" in caplog.messages
     htp.do("deviceFree", device)
 
 
 GAP = 0x7FFD
 """What uninitialised memory may have where a structure has a gap: the upper half of an address."""
+WITHOUT_EFFECT = ": accepted, but without effect here"
 LAYOUTS = {
     # The option and what follows it, as 32-bit words; what the log has.
     "SOC, earlier": ((0, 69), "SOC = 69"),
@@ -293,10 +290,10 @@ LAYOUTS = {
     "ARCH, later": ((1, 0, 0, 79), "ARCH = v79 of device 0"),
     "ARCH, later, another device, its gap is not set": ((1, GAP, 1, 79), "ARCH = v79 of device 1"),
     "ARCH, none": ((1, 0, 0, 0), "ARCH = v0 of device 0"),
-    "SIGNEDPD, earlier": ((2, 0, 1), "SIGNEDPD = True"),
-    "SIGNEDPD, later": ((2, 0, 0, 1), "SIGNEDPD = True"),
-    "SIGNEDPD, later, its gap is not set": ((2, GAP, 0, 1), "SIGNEDPD = True"),
-    "SIGNEDPD, neither": ((2, 0, 0, 0), "SIGNEDPD = False"),
+    "SIGNEDPD, earlier": ((2, 0, 1), f"SIGNEDPD = True{WITHOUT_EFFECT}"),
+    "SIGNEDPD, later": ((2, 0, 0, 1), f"SIGNEDPD = True{WITHOUT_EFFECT}"),
+    "SIGNEDPD, later, its gap is not set": ((2, GAP, 0, 1), f"SIGNEDPD = True{WITHOUT_EFFECT}"),
+    "SIGNEDPD, neither": ((2, 0, 0, 0), f"SIGNEDPD = False{WITHOUT_EFFECT}"),
 }
 
 
@@ -310,7 +307,7 @@ def test_a_device_config_has_either_layout_of_the_headers(
     with guarded_pages() as end, caplog.at_level(10, "isthmus"):
         ctypes.memmove(end - len(stored), stored, len(stored))
         device = htp.make("deviceCreate", None, device_configs(htp, end - len(stored)))
-    assert f"HTP device option {expected}: accepted" in caplog.text
+    assert f"HTP device option {expected}" in caplog.messages
     htp.do("deviceFree", device)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, run_in_threads
 
 from capi.qnn_calls import Client, at, doubling, in_handle, opened
 from isthmus import cabi as interface
@@ -39,8 +39,8 @@ def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatc
     graph, x, y = doubling(client, context)
     given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
     whole_ways: list[int] = []
-    read = execution._given
-    monkeypatch.setattr(execution, "_given", lambda *all: whole_ways.append(1) or read(*all))
+    read = execution._bind_tensors
+    monkeypatch.setattr(execution, "_bind_tensors", lambda *all: whole_ways.append(1) or read(*all))
     for value in range(5):
         given[...] = value
         assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
@@ -50,6 +50,52 @@ def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatc
     assert client.execute(graph, [at(x, given)], [at(y, other)]) == 0
     assert len(whole_ways) == 2, "other memory is another binding"
     client.do("backendFree", backend)
+
+
+def test_a_repetition_is_recognized_by_every_field_of_its_tensors(client: Client) -> None:
+    """C itself compares them with those of earlier executions, so a field that it left out would not be checked."""
+    backend, context = opened(client)
+    dims = (2, 3, 5)
+    graphs = []
+    for operation in ("ElementWiseAdd", "ElementWiseMultiply"):
+        graph = client.make("graphCreate", context, operation.encode(), None)
+        x = client.tensor("x", TensorType.APP_WRITE, F32, dims)
+        y = client.tensor("y", TensorType.APP_READ, F32, dims)
+        for tensor in (x, y):
+            client.do("tensorCreateGraphTensor", graph, ctypes.byref(tensor))
+        client.do("graphAddNode", graph, client.operation("n", operation, [x, x], [y]))
+        client.do("graphFinalize", graph, None, None)
+        graphs.append(graph)
+    given, found = np.full(dims, 3, np.float32), np.zeros(dims, np.float32)
+    same = [at(x, given), at(y, found)]
+    for _ in range(2):
+        for graph, result in zip(graphs, (6, 9), strict=True):
+            assert client.execute(graph, same[:1], same[1:]) == 0
+            assert (found == result).all(), "the graph is compared too"
+    changes: dict[str, Callable[[types.Tensor], None]] = {
+        "version": lambda tensor: setattr(tensor, "version", 3),
+        "id": lambda tensor: setattr(tensor.v1, "id", 77),
+        "type": lambda tensor: setattr(tensor.v1, "dataType", int(DataType.INT_32)),
+        "kind of memory": lambda tensor: setattr(tensor.v1, "memType", types.TensorMemType.MEMHANDLE),
+        "size of memory": lambda tensor: setattr(tensor.v1.clientBuf, "dataSize", given.nbytes - 4),
+        "rank": lambda tensor: setattr(tensor.v1, "rank", 2),
+        "dimension 0": lambda tensor: setattr(tensor.v1, "dimensions", dimensions(client, 3, 3, 5)),
+        "dimension 1": lambda tensor: setattr(tensor.v1, "dimensions", dimensions(client, 2, 4, 5)),
+        "dimension 2": lambda tensor: setattr(tensor.v1, "dimensions", dimensions(client, 2, 3, 6)),
+    }
+    for place, (name, change) in itertools.product(range(2), changes.items()):
+        changed = list(same)
+        changed[place] = types.Tensor.from_buffer_copy(same[place])
+        change(changed[place])
+        assert client.execute(graphs[0], changed[:1], changed[1:]), f"{name} of tensor {place}"
+        assert client.execute(graphs[0], same[:1], same[1:]) == 0, "it is remembered still"
+    assert client.execute(graphs[0], same, []), "two inputs and no output"
+    client.do("backendFree", backend)
+
+
+def dimensions(client: Client, *dims: int) -> Any:
+    """Dimensions as an array in C."""
+    return client.keep((ctypes.c_uint32 * len(dims))(*dims))
 
 
 def test_an_output_in_its_inputs_memory_is_computed_each_time_it_is_repeated(client: Client) -> None:
@@ -150,7 +196,7 @@ def test_memory_that_a_thread_is_about_to_execute_on_outlives_its_place_among_th
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     arrays = [(np.full((1, 8), float(i), np.float32), np.zeros((1, 8), np.float32)) for i in range(2 * REMEMBERED)]
-    read, others = execution._given, iter(arrays[1:])
+    read, others = execution._bind_tensors, iter(arrays[1:])
 
     def crowded_out(*arguments: Any) -> Any:
         found = read(*arguments)
@@ -159,7 +205,7 @@ def test_memory_that_a_thread_is_about_to_execute_on_outlives_its_place_among_th
             assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
         return found
 
-    monkeypatch.setattr(execution, "_given", crowded_out)
+    monkeypatch.setattr(execution, "_bind_tensors", crowded_out)
     assert client.execute(graph, [at(x, arrays[0][0])], [at(y, arrays[0][1])]) == 0
     assert all((made == 2 * given).all() for given, made in arrays)
     client.do("backendFree", backend)
@@ -177,11 +223,7 @@ def test_more_threads_than_memories_are_remembered_execute_at_once(client: Clien
             if error or (made != 2 * given).any():
                 problems.append((number, round, error))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(REMEMBERED + 8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(run, range(REMEMBERED + 8))
     assert problems == []
     client.do("backendFree", backend)
 
@@ -194,8 +236,8 @@ def test_memories_in_turn_go_straight_to_their_bindings_however_large_they_are(
     graph, x, y = doubling(client, context)
     arrays = [(np.full((1, 8), i, np.float32), np.zeros((1, 8), np.float32)) for i in range(REMEMBERED)]
     whole_ways: list[int] = []
-    read = execution._given
-    monkeypatch.setattr(execution, "_given", lambda *all: whole_ways.append(1) or read(*all))
+    read = execution._bind_tensors
+    monkeypatch.setattr(execution, "_bind_tensors", lambda *all: whole_ways.append(1) or read(*all))
     for _ in range(3):
         for given, made in arrays:
             assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
@@ -208,7 +250,8 @@ def test_memory_whose_binding_was_closed_for_others_is_bound_again(client: Clien
     graph, x, y = doubling(client, context)
     given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
     assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
-    # Executions that are profiled take places among the bindings, and none among what C remembers.
+    # There are two caches of REMEMBERED entries: bindings in Python, executions in the C library. Profiled executions
+    # use only the first, so they evict the binding of `made` while the C library still has its execution.
     profile = client.make("profileCreate", backend, 1)
     others = [np.zeros((1, 8), np.float32) for _ in range(REMEMBERED)]
     for other in others:
@@ -303,10 +346,22 @@ class Notified:
         self.callback = notify
 
     def answer(self) -> int:
-        """Wait for it."""
+        """Wait for the notification and return its error."""
         assert self._ended.wait(PATIENCE)
         [error] = self._answers
         return error
+
+
+class Held(Notified):
+    """A notification that does not return before it is released."""
+
+    def __init__(self) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+        super().__init__(self._hold)
+
+    def _hold(self) -> None:
+        self.begun.set()
+        assert self.release.wait(PATIENCE)
 
 
 def start(
@@ -319,7 +374,7 @@ def start(
 
 
 def noted_events(client: Client, profile: int) -> list[bytes]:
-    """The names of what a profile holds."""
+    """The names of the events that a profile holds."""
     events, count, data = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32(), objects.EventData()
     client.do("profileGetEvents", profile, ctypes.byref(events), ctypes.byref(count))
     names = []
@@ -379,18 +434,12 @@ def test_a_profile_that_is_freed_before_its_execution_has_ended_is_no_harm(clien
     graph, x, y = doubling(client, context)
     profile = client.make("profileCreate", backend, 1)
     given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
-    freed = threading.Event()
-    begun = threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        assert freed.wait(PATIENCE)
-
-    assert start(client, graph, (at(x, given), at(y, elsewhere)), first := Notified(hold)) == 0
-    assert begun.wait(PATIENCE)
+    first = Held()
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first) == 0
+    assert first.begun.wait(PATIENCE)
     assert start(client, graph, (at(x, given), at(y, made)), second := Notified(), profile) == 0
     client.do("profileFree", profile)
-    freed.set()
+    first.release.set()
     assert (first.answer(), second.answer()) == (0, 0)
     assert made.tolist() == [[2.0] * 8]
     client.do("backendFree", backend)
@@ -401,21 +450,16 @@ def test_a_signal_is_in_use_until_its_asynchronous_execution_has_ended(client: C
     graph, x, y = doubling(client, context)
     signal = client.make("signalCreate", backend, None)
     given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        assert go_on.wait(PATIENCE)
-
-    assert start(client, graph, (at(x, given), at(y, elsewhere)), first := Notified(hold)) == 0
-    assert begun.wait(PATIENCE)
+    first = Held()
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first) == 0
+    assert first.begun.wait(PATIENCE)
     reused: list[int] = []
     second = Notified(lambda: reused.append(client.execute(graph, [at(x, given)], [at(y, made)], None, signal)))
     assert start(client, graph, (at(x, given), at(y, made)), second, None, signal) == 0
     third = Notified()
     assert start(client, graph, (at(x, given), at(y, made)), third, None, signal) == Code.GRAPH_SIGNAL_IN_USE
     client.do("signalTrigger", signal)
-    go_on.set()
+    first.release.set()
     assert first.answer() == 0
     assert second.answer() == Code.GRAPH_ABORTED, "it was ended while it waited"
     assert reused == [0], "the notification finds the signal free"
@@ -446,15 +490,10 @@ def test_freeing_a_context_gives_the_signals_of_waiting_executions_back(client: 
     there, its_x, its_y = doubling(client, other)
     signal = client.make("signalCreate", backend, None)
     given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        assert go_on.wait(PATIENCE)
-
-    assert start(client, graph, (at(x, given), at(y, elsewhere)), first := Notified(hold)) == 0
-    assert begun.wait(PATIENCE)
-    assert start(client, graph, (at(x, given), at(y, made)), second := Notified(go_on.set), None, signal) == 0
+    first = Held()
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first) == 0
+    assert first.begun.wait(PATIENCE)
+    assert start(client, graph, (at(x, given), at(y, made)), second := Notified(first.release.set), None, signal) == 0
     client.do("contextFree", context, None)
     assert (first.answer(), second.answer()) == (0, Code.GRAPH_ABORTED)
     assert client.execute(there, [at(its_x, given)], [at(its_y, made)], None, signal) == 0

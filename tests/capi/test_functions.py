@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.interruption import Alarm, Interrupt, everywhere
-from support.processes import answer
+from support.processes import answer, run_client
 
 from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import cabi as interface
@@ -39,7 +38,7 @@ def test_no_entry_of_a_table_is_null_and_what_is_not_offered_answers_so(librarie
     entries = [getattr(table, field) for field, _ in table._fields_]
     assert all(entries)
     shared = max(set(entries), key=entries.count)
-    assert entries.count(shared) > 5
+    assert entries.count(shared) >= 5
     assert ctypes.CFUNCTYPE(ctypes.c_uint64)(shared)() == Code.COMMON_NOT_SUPPORTED
 
 
@@ -76,7 +75,7 @@ def test_versions_operations_and_build_can_be_read(client: Client) -> None:
     client.do("backendFree", backend)
 
 
-def test_asking_often_keeps_no_more(client: Client) -> None:
+def test_asking_often_keeps_no_more_objects(client: Client) -> None:
     backend, context = opened(client)
     server = next(server for server in serve.servers() if server.library == "QnnCpu" and server.handles.of_kind(object))
     text, count, names = ctypes.c_char_p(), ctypes.c_uint32(), ctypes.POINTER(objects.OperationName)()
@@ -103,7 +102,7 @@ def test_capabilities_are_answered_by_back_end(libraries: Path) -> None:
 
 
 def test_every_code_that_is_answered_has_a_name(client: Client) -> None:
-    """Also those whose names in C have a word twice, and the one that only a question for a capability answers."""
+    """Also codes whose names in C have a word twice, and the one that only propertyHasCapability answers."""
     text = ctypes.c_char_p()
     for code in Code:
         client.do("errorGetMessage", code, ctypes.byref(text))
@@ -440,12 +439,8 @@ def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> 
         "found |= {name: getattr(client, name)(*a, ctypes.byref(out)) for name, a in WRONG_CREATIONS.items()}\n"
         "print(json.dumps(found))\n"
     )
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code, package.get_qnn_htp_path()], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": path}, check=True,
-    )  # fmt: skip
+    done = run_client(code, package.get_qnn_htp_path())
+    assert done.returncode == 0, done.stderr
     assert answers == answer(done.stdout)
 
 
@@ -486,7 +481,7 @@ def test_a_config_that_is_not_given_stays_as_it_was(client: Client) -> None:
     backend = client.make("backendCreate", None, None)
     configs = context_config(objects.ContextOption.PRIORITY, priority=qnn.Priority.HIGH)
     context = client.make("contextCreate", backend, None, configs)
-    client.do("contextSetConfig", context, context_config(objects.ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH))
+    client.do("contextSetConfig", context, context_config(objects.ContextOption.ERROR_REPORTING))
     client.do("contextSetConfig", context, None)
     doubling(client, context, "created later")
     (graph,) = [graph for graph in capi.graphs() if graph.name == "created later"]

@@ -81,11 +81,30 @@ def test_a_recurrent_node_that_is_refused_can_be_added_rightly(client: Client, w
         np.testing.assert_array_equal(ours, right)
 
 
-def test_the_transposes_of_a_recurrent_node_take_names_that_the_client_has_not(client: Client, wanted) -> None:
+def test_the_transposes_of_a_recurrent_node_take_names_that_the_client_does_not_use(client: Client, wanted) -> None:
     net = Recurrent(client, more=("lstm/time_first", "lstm/hidden", "lstm/batch_first"))
     assert net.add() == 0
     for ours, right in zip(net.results(), wanted, strict=True):
         np.testing.assert_array_equal(ours, right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(TensorType.STATIC, 0), (TensorType.NATIVE, 0), (TensorType.APP_WRITE, Code.OP_PACKAGE_VALIDATION_FAILURE)],
+)
+def test_weights_that_earlier_nodes_may_compute_from_constants_are_validated_as_constants(
+    client: Client, kind: TensorType, code: int
+) -> None:
+    net = Recurrent(client)
+    for name in ORDER:
+        if name[0] in "wrb":
+            net.tensors[name].v1.type = kind
+    inputs, outputs = ([net.tensors[name] for name in names] for names in (ORDER, ("y", "cell", "last")))
+    node = client.operation("lstm", "Lstm", inputs, outputs)
+    assert client.backendValidateOpConfig(net.backend, node) == code
+    if code:
+        assert "weights or bias, must be a constant" in client.reason(Code(code))
+    client.do("backendFree", net.backend)
 
 
 def test_a_tensor_whose_id_cannot_be_written_is_not_created(client: Client) -> None:

@@ -13,6 +13,7 @@ from capi.qnn_calls import Client, opened
 from isthmus.backends.seam import registry
 from isthmus.cabi import objects
 from isthmus.capi.hints import in_c
+from isthmus.capi.installation import INCLUDE
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn import DescriptorType
@@ -26,12 +27,16 @@ PYTHON = re.compile(
 )
 
 
+PRINTERS = ("declarations.py", "headers.py", "layout.py", "notation.py", "saver_program.py")
+"""Modules whose texts are sources in C."""
+LOGGED = re.compile(r"(^|[._])(log|log_once|log_unused|debug|info|warning|error)$")
+"""Functions that log a text."""
+
+
 def texts() -> list[str]:
     """List the rules and remedies of errors in the package."""
     found: list[ast.expr] = []
-    for file in SOURCES.rglob("*.py"):
-        if file.relative_to(SOURCES).parts[0] in NEVER_IN_C:
-            continue
+    for file in reaching_c():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "QnnError":
                 found += node.args[2:]
@@ -40,6 +45,30 @@ def texts() -> list[str]:
             elif isinstance(node, ast.Assign) and re.search("hint|rule", ast.unparse(node.targets[0]).lower()):
                 found.append(node.value)
     return [text for each in found for text in literals(each)]
+
+
+def reaching_c() -> Iterator[Path]:
+    """Yield the sources whose texts a client in C can be told."""
+    return (file for file in SOURCES.rglob("*.py") if file.relative_to(SOURCES).parts[0] not in NEVER_IN_C)
+
+
+def logged() -> list[str]:
+    """List the texts that are logged."""
+    calls = (node for file in reaching_c() for node in ast.walk(ast.parse(file.read_text())))
+    return [
+        text
+        for node in calls
+        if isinstance(node, ast.Call) and LOGGED.search(ast.unparse(node.func))
+        for argument in node.args
+        for text in literals(argument)
+    ]
+
+
+def numbers_with_names() -> set[str]:
+    """Find the members of structures in C that hold a number of an enumeration, by the printed headers."""
+    text = "".join(file.read_text() for file in (INCLUDE / "QNN").rglob("*.h"))
+    kinds = "|".join(re.findall(r"typedef enum[^}]*\}\s*(\w+);", text))
+    return set(re.findall(rf"\b(?:{kinds}) (\w+)(?=[,;])", text))
 
 
 def literals(node: ast.AST) -> Iterator[str]:
@@ -60,6 +89,38 @@ def test_no_error_that_reaches_a_client_in_c_names_a_call_of_python() -> None:
     for text in every:
         problem = in_c(QnnError(Code.COMMON_GENERAL, "something", text, text), hints)
         assert not PYTHON.search(problem.hint), problem.hint
+
+
+def test_nothing_that_is_logged_names_python() -> None:
+    """Logs go to the client's callback as they are: no name is replaced in them."""
+    found = logged()
+    assert len(found) > 60
+    # A name of this package in a text is a file or a setting of the environment.
+    assert [text for text in found if PYTHON.search(text)] == []
+    assert [text for text in found if re.search(r"<class|object at|\bNone\b|\bwith block\b|\bself\b", text)] == []
+
+
+def test_a_number_that_has_a_name_in_c_is_told_by_its_name() -> None:
+    """Only what no header names is told as a number, and then the text says so."""
+    members = numbers_with_names()
+    assert {"option", "type", "memType", "dataType", "perfHint", "clientType", "config"} <= members
+    # Tensors that are read have it in words of Python. The name of a version is its number.
+    members = members - {"version"} | {"mem_type"}
+    unknown = re.compile(r"\b(no|neither|not known|unknown|not supported|not a file|cannot be answered)\b")
+    told, wrong = 0, []
+    for file in reaching_c():
+        is_of_c = {"capi", "cabi"} & set(file.parts) or file.name == "c.py"
+        for node in ast.walk(ast.parse(file.read_text())) if is_of_c and file.name not in PRINTERS else ():
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            for part in node.values:
+                value = part.value if isinstance(part, ast.FormattedValue) else None
+                if isinstance(value, ast.Attribute) and value.attr in members and ast.unparse(value) != "node.type":
+                    told += 1
+                    if not unknown.search("".join(literals(node))):
+                        wrong.append(f"{file.name}:{node.lineno}: {ast.unparse(node)}")
+    assert told > 8
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_client_is_told_which_function_to_call(libraries: Path) -> None:

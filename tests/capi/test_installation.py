@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import small_disk
 
 import isthmus
 from isthmus import Code, QnnError, capi
@@ -49,6 +51,36 @@ def test_the_command_makes_libraries_headers_and_settings(
     assert (Path(capsys.readouterr().out.strip()) / "QNN" / "QnnInterface.h").is_file()
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_a_program_compiles_with_the_headers_that_a_user_gets(
+    libraries: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
+    installed = tmp_path / "libraries"
+    assert cli.main(["capi", "install", str(installed)]) == 0
+    capsys.readouterr()
+    assert cli.main(["capi", "include"]) == 0
+    printed = capsys.readouterr().out.strip()
+    (tmp_path / "program.c").write_text(
+        '#include "QNN/HTP/QnnHtpGraph.h"\n#include "QNN/QnnInterface.h"\n#include "QNN/QnnSdkBuildId.h"\n'
+        "int main(void) {\n"
+        "  const QnnInterface_t **list; uint32_t count;\n"
+        "  return QnnInterface_getProviders(&list, &count) || count != 1 || list[0]->backendId != QNN_BACKEND_ID_CPU;\n"
+        "}\n"
+    )
+    for folder in (printed, installed / "include"):
+        flags = ["-Wall", "-Wextra", "-Werror", f"-I{folder}", f"-L{installed}", f"-Wl,-rpath,{installed}"]
+        subprocess.run(["gcc", *flags, "program.c", "-lQnnCpu", "-o", "program"], cwd=tmp_path, check=True)
+        subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_headers_that_cannot_be_written_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(headers, "FILES", {tmp_path / "file" / "header.h": str})
+    with pytest.raises(QnnError, match=r"include.: cannot be written: .*File exists"):
+        installation.include()
+
+
 def test_an_sdk_has_libraries_tools_and_headers_where_clients_look(
     libraries: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +109,51 @@ def test_an_sdk_has_libraries_tools_and_headers_where_clients_look(
     assert scripts == installation.SDK_TOOLS
 
 
+def test_files_can_be_read_by_all_and_written_by_their_owner(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
+    paths = capi.install_sdk(tmp_path)
+    folder = paths[0].parent
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (*folder.iterdir(), *paths) if path.is_file()}
+    assert {name for name, mode in modes.items() if mode == 0o644} == {"isthmus.conf", building.SUPPRESSIONS.name}
+    assert set(modes.values()) == {0o644, 0o755}
+    assert (folder / building.SUPPRESSIONS.name).read_bytes() == building.SUPPRESSIONS.read_bytes()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QnnError, match=f"folder '{tmp_path}/file/lib/.*cannot be written") as refused:
+        capi.install_sdk(tmp_path / "file")
+    assert refused.value.code is Code.COMMON_SYSTEM
+    (tmp_path / "half" / "bin").mkdir(parents=True)
+    (tmp_path / "half" / "include").write_text("")
+    with pytest.raises(QnnError, match=f"folder '{tmp_path}/half': cannot be written"):
+        capi.install_sdk(tmp_path / "half")
+
+
+def test_the_settings_name_this_python_and_this_package() -> None:
+    comment, library, executable, bootstrap, end = installation.settings().split("\n")
+    assert comment.startswith("# Where a program without Python finds one.")
+    assert library == f"libpython={installation.libpython() or ''}"
+    assert (executable, end) == (f"executable={sys.executable}", "")
+    source = str(Path(isthmus.__file__).parents[1])
+    code = f"{bootstrap.removeprefix('bootstrap=')}; print(sys.path[0], isthmus.__file__, sep='\\n')"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [source, isthmus.__file__]
+
+
+def test_libpython_is_found_where_its_name_is_that_of_a_shared_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A static library, though INSTSONAME names it, is passed over."""
+    variables = {"INSTSONAME": "libpython.a", "LDLIBRARY": "libpython.so", "LIBDIR": str(tmp_path), "LIBPL": None}
+    monkeypatch.setattr(installation.sysconfig, "get_config_var", variables.get)
+    monkeypatch.setattr(installation.sys, "base_prefix", str(tmp_path / "nowhere"))
+    (tmp_path / "libpython.a").write_text("")
+    found = installation.libpython()
+    assert found is None or found.parent != tmp_path
+    (tmp_path / "libpython.so").write_text("")
+    assert installation.libpython() == tmp_path / "libpython.so"
+
+
 def test_the_command_takes_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, rule in (
         (["install"], "no folder is given"),
@@ -96,7 +173,7 @@ def test_an_sdk_is_refused_where_it_has_no_folder(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_stands_is_replaced_and_a_loaded_library_stays(
+def test_installed_libraries_are_replaced_and_a_loaded_one_goes_on(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installation, "BUILT", libraries)
@@ -185,6 +262,21 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(QnnError, match="cannot be written"):
         capi.install(tmp_path / "file" / "below")
+
+
+def test_a_full_disk_leaves_what_was_installed_before(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
+    capi.install_sdk(tmp_path)
+    installed = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    largest = max(len((libraries / file).read_bytes()) for file in FILES)
+    monkeypatch.setattr(installation, "settings", lambda: "other settings")
+    for limit in (1000, largest - 1):
+        with small_disk(limit), pytest.raises(QnnError, match=r"folder '.*': cannot be written: ") as refused:
+            capi.install_sdk(tmp_path)
+        assert refused.value.code is Code.COMMON_SYSTEM
+        assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == installed
 
 
 def test_a_library_that_is_not_there_cannot_be_loaded(tmp_path: Path) -> None:

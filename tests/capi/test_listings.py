@@ -163,7 +163,7 @@ del interpreter, delegate, delegates
 """
     done = subprocess.run(
         [sys.executable, "-c", code, libraries / "libQnnTFLiteDelegate.so", str(litert[2])], capture_output=True,
-        text=True, timeout=120,
+        text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "2 nodes delegated out of 2 nodes" in done.stderr

@@ -81,9 +81,9 @@ class Program:
         c.logFree(log)
 
     def _set_pools(self, graph: int) -> list[np.ndarray]:
-        """What LPAI needs before a graph is finalized; other back ends refuse it."""
+        """Set the pools that LPAI needs before a graph is finalized; other back ends refuse the call."""
         pools = []
-        for option in (1, 101):
+        for option in (1, 101):  # SCRATCH_MEM, PERSISTENT_MEM
             memory = np.zeros(1 << 16, np.uint8)
             start = -memory.ctypes.data % 64
             pool = self.client.keep(

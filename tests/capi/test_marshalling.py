@@ -11,7 +11,7 @@ import pytest
 
 from capi.qnn_calls import Client, at, doubling, opened
 from isthmus.cabi import objects, types
-from isthmus.capi import dlc, extensions
+from isthmus.capi import dlc, extensions, values
 from isthmus.capi.context import _MAX_NAMES, _names
 from isthmus.capi.handles import Handles
 from isthmus.capi.installation import INCLUDE
@@ -163,3 +163,22 @@ def test_tensors_that_a_client_owns_have_copies_of_the_scales_of_each_channel(cl
     else:
         copied = params.bwAxisScaleOffsetEncoding
         assert (copied.scales[:3], copied.offsets[:3]) == (scales, [-1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "given", "bits"),
+    [
+        (TensorType.STATIC, 0x308, 4, 4), (TensorType.STATIC, 0x308, 7, 7), (TensorType.STATIC, 0x308, 8, 0),
+        (TensorType.STATIC, 0x308, 0, 0), (TensorType.STATIC, 0x316, 8, 8), (TensorType.STATIC, 0x316, 16, 0),
+        (TensorType.STATIC, 0x304, 4, 4), (TensorType.STATIC, 0x404, 4, 4), (TensorType.NATIVE, 0x308, 4, 0),
+        (TensorType.APP_WRITE, 0x316, 8, 0),
+    ],
+)  # fmt: skip
+def test_constants_alone_are_stored_in_fewer_bits_than_their_type_has(
+    client: Client, kind: TensorType, dtype: int, given: int, bits: int
+) -> None:
+    for axis, scales in ((None, [0.5]), (1, [0.5, 0.25, 0.125])):
+        encoding = client.quantize_bits(given, axis, scales)
+        quantization = values.describe(client.tensor("t", kind, dtype, (2, 3), encoding)).quantization
+        assert quantization is not None
+        assert quantization.bits == bits

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,3 +98,36 @@ def test_a_number_of_descriptors_or_handles_that_cannot_be_is_refused_and_nothin
     assert htp.memDeRegister(out, count) == Code.MEM_INVALID_ARGUMENT
     htp.do("memDeRegister", out, 1)
     htp.do("backendFree", backend)
+
+
+# -- rpcmem ------------------------------------------------------------------------------------------------------------
+
+
+def test_shared_memory_is_asked_for_with_all_bits_that_a_client_gives(
+    libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = ctypes.CDLL(str(libraries / "libcdsprpc.so"))
+    whole = {"rpcmem_alloc": ctypes.c_int, "rpcmem_alloc2": ctypes.c_size_t}
+    for name, size in whole.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = (ctypes.c_int, ctypes.c_uint32, size), ctypes.c_void_p
+    library.rpcmem_to_fd.argtypes = library.rpcmem_free.argtypes = (ctypes.c_void_p,)
+    asked: list[tuple[int, ...]] = []
+    alloc = rpcmem.alloc2
+
+    def noted(*arguments: int) -> RpcBuffer:
+        asked.append(arguments)
+        return alloc(25, 1, 4096)
+
+    monkeypatch.setattr(rpcmem, "alloc2", noted)
+    addresses = [library.rpcmem_alloc(25, 1, (1 << 31) - 1), library.rpcmem_alloc2(7, 0xFFFFFFFE, 5 << 32)]
+    assert asked == [(25, 1, (1 << 31) - 1), (7, 0xFFFFFFFE, 5 << 32)]
+    assert not any(library.rpcmem_alloc(25, 1, size) for size in (0, -1))
+    assert len(asked) == 2
+    fds = [library.rpcmem_to_fd(address) for address in addresses]
+    assert len(set(fds)) == 2
+    assert all(os.fstat(fd).st_size == 4096 for fd in fds)
+    for address in addresses:
+        library.rpcmem_free(address)
+        assert library.rpcmem_to_fd(address) == -1
+    assert [library.rpcmem_to_fd(address) for address in (None, 16)] == [-1, -1]

@@ -60,6 +60,8 @@ def nested(levels: int) -> ctypes.Array[system.ProfileEvent]:
 def test_events_nested_too_deeply_are_refused_and_none_is_dropped(client: Client, tmp_path: Path) -> None:
     handle = target(client, tmp_path)
     deepest, deeper = nested(serialization.MAX_DEPTH), nested(serialization.MAX_DEPTH + 1)
+    # The deepest event has an address but numSubEvents is 0: the address is ignored, and it has no parts.
+    deepest[serialization.MAX_DEPTH].profileSubEventData = ctypes.addressof(deeper)
     client.do("systemProfileSerializeEventData", handle, call(deepest[0]), 1)
     answer = client.systemProfileSerializeEventData(handle, call(deeper[0]), 1)
     assert answer == Code.COMMON_INVALID_ARGUMENT
@@ -96,7 +98,7 @@ def test_an_event_that_is_a_part_of_itself_is_refused(
     client.do("systemProfileFreeSerializationTarget", handle)
 
 
-def test_a_file_that_is_gone_is_an_answer(client: Client, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_answered_with_an_error(client: Client, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     handle = target(client, tmp_path / "folder")
     (tmp_path / "folder" / "profile").unlink()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from support import oracles, stimuli, zoo
 from support.processes import answer
 from support.suites import only
+from support.waiting import run_in_threads
 
 from capi import ort_provider
 
@@ -140,11 +140,7 @@ def test_threads_that_share_a_session_get_their_own_answers(htp_library: Path, t
                 wrong.append(difference)
 
     expected = oracles.onnx_session(tiny)
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work, range(4))
     assert not wrong
 
 
@@ -207,7 +203,47 @@ def test_a_context_is_cached_and_loaded_again(htp_library: Path, tiny: Path, tmp
     np.testing.assert_array_equal(first[0], again[0])
 
 
-def test_a_damaged_cache_is_refused_and_said_why(
+NAMED = """
+import sys
+import onnxruntime, onnxruntime_qnn
+made, loaded, library, model, cache = sys.argv[1:]
+for name in {made, loaded}:
+    onnxruntime.register_execution_provider_library(name, onnxruntime_qnn.get_library_path())
+caching = {"ep.context_enable": "1", "ep.context_file_path": cache}
+for name, file, config in ((made, model, caching), (loaded, cache, {})):
+    options = onnxruntime.SessionOptions()
+    for entry in {"session.disable_cpu_ep_fallback": "1", **config}.items():
+        options.add_session_config_entry(*entry)
+    device = next(each for each in onnxruntime.get_ep_devices() if each.ep_name == name)
+    options.add_provider_for_devices([device], {"backend_path": library})
+    try:
+        onnxruntime.InferenceSession(file, options)
+    except Exception as problem:
+        print(f"{name} refuses {file}: {problem}")
+"""
+"""A process of its own: a library cannot be registered anew under another name where sessions have used it."""
+
+
+@pytest.mark.parametrize("vendor", [False, True])
+@pytest.mark.parametrize("made", ["QNNExecutionProvider", "another"])
+def test_a_cache_is_loaded_again_only_if_its_provider_had_the_one_name(
+    made: str, vendor: bool, htp_library: Path, tiny: Path, tmp_path: Path
+) -> None:
+    library = ort_provider.vendor_library("QnnHtp") if vendor else htp_library
+    # The other name, so that nothing depends on loading under the name that the cache was made with.
+    loaded = "another" if made == "QNNExecutionProvider" else "QNNExecutionProvider"
+    command = [sys.executable, "-c", NAMED, made, loaded, library, tiny, tmp_path / "cached.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    (node,) = onnx.load(tmp_path / "cached.onnx", load_external_data=False).graph.node
+    assert [each.s.decode() for each in node.attribute if each.name == "source"] == [made]
+    if made == "QNNExecutionProvider":
+        assert " refuses " not in done.stdout
+    else:
+        assert f"{loaded} refuses {tmp_path / 'cached.onnx'}: " in done.stdout
+        assert "nodes that are assigned to the default CPU EP" in done.stdout
+
+
+def test_a_damaged_cache_is_refused_with_the_reason(
     htp_library: Path, tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = tmp_path / "cached.onnx"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +46,20 @@ class Choice:
     config: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
 
+    def options(self, name: str, value: str, folder: Path) -> dict[str, str]:
+        """Return the options of a session with this value, whose files are in a folder."""
+        needed = {key: text.replace("FOLDER", str(folder)) for key, text in self.needs.items()}
+        return {**needed, name: value} if value else needed
+
+    def run_options(self) -> Any:
+        """Return the options of its runs, as ONNX Runtime takes them."""
+        import onnxruntime
+
+        settings = onnxruntime.RunOptions()
+        for key, text in self.runs.items():
+            settings.add_run_config_entry(key, text)
+        return settings
+
 
 MODES = (
     "burst", "balanced", "default", "high_performance", "high_power_saver", "low_balanced", "low_power_saver",
@@ -66,7 +81,7 @@ TAKEN: dict[str, Choice] = {
     "dump_json_qnn_graph": Choice(needs={"json_qnn_graph_dir": "FOLDER"}),
     "skip_qnn_version_check": Choice(),
     "skip_backend_op_validation": Choice(),
-    "extended_udma": Choice(),
+    "extended_udma": Choice(needs={"soc_model": "87"}),
     "disable_file_mapped_weights": Choice(),
     "enable_block_quant_weight_optimization": Choice(),
     "enable_framework_op_trace": Choice(),
@@ -94,8 +109,9 @@ REFUSED: dict[tuple[str, str], str] = {
     ("op_packages", "Relu:/nonexistent.so:If"): "assigned to the default CPU EP",
     ("enable_htp_prepare_only", "1"): "Conflicting session configuration",
     ("htp_bf16_enable", "1"): "Conflicting session configuration",
+    ("extended_udma", "1"): "Failed to initialize qnn_model_wrapper",
 }
-"""What the provider refuses on any library: devices and packages that are not there, options without those they need.
+"""What the provider refuses on any library: devices and packages that are not there, options without what they need.
 Where it cannot be created at all, ONNX Runtime tries again without it, and says what it then lacks."""
 
 
@@ -116,17 +132,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_option_runs_and_so_does_the_cache_that_is_made_with_it(
     libraries: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    import onnxruntime
-
     # Some options leave files where the program runs.
     monkeypatch.chdir(tmp_path)
     choice, library = TAKEN[name], libraries / "libQnnHtp.so"
-    options = {key: text.replace("FOLDER", str(tmp_path)) for key, text in choice.needs.items()}
-    if value:
-        options[name] = value
-    settings = onnxruntime.RunOptions()
-    for key, text in choice.runs.items():
-        settings.add_run_config_entry(key, text)
+    options, settings = choice.options(name, value, tmp_path), choice.run_options()
     config = {"session.disable_cpu_ep_fallback": "1", **choice.config}
     (expected,) = reference(tiny, image())
     cache = tmp_path / "cached.onnx"

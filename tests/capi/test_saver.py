@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import tracemalloc
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from support import oracles, stimuli, zoo
 from support.qnn_export import export_saver, fixed
 from support.suites import only
+from support.waiting import run_in_threads, switched_often
 
 import isthmus
 from capi.qnn_calls import Client, at, in_handle
@@ -70,7 +70,7 @@ def compiled(folder: Path, libraries: Path, backend: str, *options: str) -> Path
 @pytest.mark.parametrize("key", only(("kws_qdq",), MODELS))
 @pytest.mark.parametrize("saver", ["the vendor's", "ours"])
 def test_a_recording_is_a_program_that_succeeds(record, saver, key, libraries, backend) -> None:
-    """It checks every call, and ends with the first error."""
+    """The program checks every call, and ends with the first error."""
     _, folder = record(key, saver)
     program = compiled(folder, libraries, backend)
     done = subprocess.run([program], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
@@ -98,7 +98,7 @@ def test_the_graph_of_a_recording_computes_what_its_model_does(record, saver, ke
 
 @pytest.mark.parametrize("saver", ["the vendor's", "ours"])
 def test_a_recording_that_is_not_right_ends_with_the_error(record, saver, libraries, tmp_path) -> None:
-    """So the success of the others means something."""
+    """Shows that the programs of the other tests can fail."""
     _, folder = record("kws_fp32", saver)
     source = (folder / "saver_output.c").read_text()
     damaged = source.replace('"FullyConnected"', '"NoSuchOperation"')
@@ -207,19 +207,9 @@ def test_a_refused_call_leaves_what_other_threads_record(
             tensor = client.tensor(name, TensorType.STATIC, DataType.FLOAT_32, (1, 4), data=data)
             answers.append((server.tensorCreateGraphTensor(graph, ctypes.addressof(tensor)), tensor.v1.id, graph))
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [
-            threading.Thread(target=create, args=(graphs[0], [f"t{number}" for number in range(200)])),
-            threading.Thread(target=create, args=(graphs[-1], ["same"] * 200)),
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    work = [(graphs[0], [f"t{number}" for number in range(200)]), (graphs[-1], ["same"] * 200)]
+    with switched_often(1e-5):
+        run_in_threads(lambda arguments: create(*arguments), work)
     created = [(graph, number) for error, number, graph in answers if not error]
     assert len(created) == len(set(created)) == 201
     server.leave()
@@ -234,7 +224,7 @@ def test_a_refused_call_leaves_what_other_threads_record(
 
 
 def test_a_node_on_constants_that_cannot_be_recorded_can_be_added_again(tmp_path: Path) -> None:
-    """Its output, which such a node makes a constant, is as before."""
+    """The output of such a node becomes a constant; a refusal takes that back."""
     recorded, client = Recorded(str(tmp_path)), maker()
     (graph,), server = graphs_on(recorded, "net"), recorded.server
     w = client.tensor("w", TensorType.STATIC, DataType.FLOAT_32, (1, 4), data=np.ones((1, 4), np.float32))
@@ -243,6 +233,7 @@ def test_a_node_on_constants_that_cannot_be_recorded_can_be_added_again(tmp_path
         assert server.tensorCreateGraphTensor(graph, ctypes.addressof(each)) == 0
     node = client.operation("turn", "Transpose", [w], [h], {}, {"perm": np.array([1, 0], np.uint32)})
     program = recorded.program
+    # The file of the tensors' bytes is full: the call fails, and succeeds when there is room again.
     file, program._data = program._data, Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     assert server.graphAddNode(graph, ctypes.addressof(node)) == Code.COMMON_SYSTEM
     program._data = file
@@ -298,7 +289,7 @@ def test_executions_are_checked_as_on_other_backends(tmp_path: Path, library: st
     found = {case: answer(*arguments) for case, (*arguments, _) in EXECUTIONS.items()}
     assert found == {case: code for case, (*_, code) in EXECUTIONS.items()}
     if library == "QnnSaver":
-        # As on HTP: there is no other memory.
+        # As on HTP: the graph has no memory of its own for its inputs.
         assert answer(["x without memory"], ["y"], 0, 0) == Code.GRAPH_INVALID_TENSOR
     server.leave()
     if library == "QnnSaver":
@@ -314,6 +305,7 @@ def test_calls_that_cannot_be_recorded_can_be_repeated(tmp_path: Path) -> None:
         ("y", TensorType.APP_READ, None)))  # fmt: skip
     assert server.tensorCreateGraphTensor(graph, ctypes.addressof(x)) == 0
     program = recorded.program
+    # The file of the tensors' bytes is full: the call fails, and succeeds when there is room again.
     file, program._data = program._data, Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     assert server.tensorCreateGraphTensor(graph, ctypes.addressof(w)) == Code.COMMON_SYSTEM
     program._data = file
@@ -321,12 +313,14 @@ def test_calls_that_cannot_be_recorded_can_be_repeated(tmp_path: Path) -> None:
         assert server.tensorCreateGraphTensor(graph, ctypes.addressof(each)) == 0
     node = client.operation("add", "ElementWiseAdd", [x, w], [y])
     assert server.graphAddNode(graph, ctypes.addressof(node)) == 0
+    # The folder is missing: the same for finalizing.
     (tmp_path / "made").rename(tmp_path / "away")
     assert server.graphFinalize(graph, 0, 0) == Code.COMMON_SYSTEM
     (tmp_path / "away").rename(tmp_path / "made")
     assert server.graphFinalize(graph, 0, 0) == 0
     source = (tmp_path / "made" / "saver_output.c").read_text()
     assert [source.count(f"CALL({name},") for name in ("tensorCreateGraphTensor", "graphFinalize")] == [3, 1]
+    # An input that claims 4 GiB is refused before its bytes are read.
     wild, made = at(x, np.ones(4, np.float32)), at(y, np.ones(4, np.float32))
     wild.v1.clientBuf.dataSize = (1 << 32) - 1
     tracemalloc.start()

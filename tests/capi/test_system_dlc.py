@@ -6,7 +6,6 @@ import gc
 import platform
 import subprocess
 import sys
-import threading
 import weakref
 from ctypes import (
     POINTER,
@@ -28,6 +27,7 @@ import pytest
 from support import dlc_graphs, dlc_write
 from support.processes import answer
 from support.recurrent_states import LAYERS, Recurrent, check
+from support.waiting import run_in_threads
 
 from capi.host_programs import Build, execute
 from capi.qnn_calls import Client, at
@@ -39,7 +39,7 @@ from isthmus.capi.serve import LibraryServer
 from isthmus.errors import Code
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
-from isthmus.frontends.dlc.operations import translated
+from isthmus.frontends.dlc.operations import translate
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn.recorder import Recorder
 
@@ -148,7 +148,7 @@ def test_what_is_composed_on_another_table_is_what_the_file_holds(reader: Client
         error, _ = composed(reader, handle, 0x10, 0x20, recorder.interface)
         assert (error, recorder.problem) == (0, None)
         (theirs,), (mine,) = recorder.graphs, dlc.read(path).graphs
-        mine = translated(mine, clean_names=True)
+        mine = translate(mine, clean_names=True)
         assert [(n.name, n.type, n.inputs, n.outputs) for n in theirs.nodes] == [
             (n.name, n.type, n.inputs, n.outputs) for n in mine.nodes
         ]
@@ -259,7 +259,7 @@ def test_a_file_is_described_as_the_vendors_library_describes_it(libraries: Path
     answers = []
     for library in (folder / "libQnnSystem.so", libraries / "libQnnSystem.so"):
         command = [sys.executable, "-c", VENDOR, library, *files]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         answers.append(answer(done.stdout))
     assert answers[1] == answers[0]
@@ -284,7 +284,7 @@ def test_every_field_of_an_encoding_can_be_read(reader: Client, tmp_path: Path) 
     wrong = reader.systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex(quantization, 0, byref(scale))
     assert wrong == Code.COMMON_INVALID_ARGUMENT
     assert reader.systemDlcFree(handle) == 0
-    # What it told ends with it.
+    # The description ends with its DLC.
     assert reader.systemDlcGetTensorInfoQuantParams(tensor, byref(quantization)) == INVALID_HANDLE
 
 
@@ -353,7 +353,7 @@ def test_records_are_found_by_name_and_by_kind(reader: Client, file: Path) -> No
     assert reader.systemDlcFree(handle) == 0
 
 
-def test_files_that_are_none_and_handles_that_are_none_are_refused(
+def test_files_that_are_no_dlc_and_unknown_handles_are_refused(
     reader: Client, client: Client, file: Path, tmp_path: Path
 ) -> None:
     out, none = c_void_p(), c_void_p(0x999)
@@ -401,17 +401,13 @@ def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(
     def often() -> None:
         answers.extend(reader.systemDlcSave(handle, str(tmp_path / "saved.dlc").encode()) for _ in range(30))
 
-    threads = [threading.Thread(target=often) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda _: often(), range(2))
     assert answers == [0] * 60
     assert len(list(tmp_path.iterdir())) == len(before) + 2
     assert reader.systemDlcFree(handle) == 0
 
 
-def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path) -> None:
+def test_names_returned_to_a_client_are_stored_once_and_freed_with_the_dlc(tmp_path: Path) -> None:
     server, out, count, graphs, tensor = LibraryServer("QnnSystem"), c_uint64(), c_uint32(), c_uint64(), c_uint64()
     ours: list[weakref.ref] = []
     kept = (len(server._once), len(server.client_objects))
@@ -424,7 +420,7 @@ def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path)
         assert server.systemDlcGetComposableGraphInfoHandles(handle, addressof(graphs), addressof(count)) == 0
         graph = c_uint64.from_address(graphs.value).value
         assert server.systemDlcGetGraphInfoInputTensorInfo(graph, 0, addressof(tensor)) == 0
-        for ask, of, told in (
+        for ask, of, expected in (
             (server.systemDlcGetComposableGraphInfoGraphName, graph, f"graph{number}"),
             (server.systemDlcGetTensorInfoName, tensor.value, "in/x:0"),
         ):
@@ -432,13 +428,15 @@ def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path)
             for _ in range(2):
                 assert ask(of, addressof(out)) == 0
                 places.add(out.value)
-            assert [string_at(place).decode() for place in places] == [told]
+            assert [string_at(place).decode() for place in places] == [expected]
+        # Of each DLC, watch the object and the two names that it returned.
         (known,) = server.handles.of_kind(Dlc)
         ours += map(weakref.ref, [known[1], *known[1].texts.values()])
         assert len(ours) == 3 * (number + 1)
         del known
         assert server.systemDlcFree(handle) == 0
     gc.collect()
+    # Nothing was stored in the server, which would outlive the DLC.
     assert (len(server._once), len(server.client_objects)) == kept
     assert [made() for made in ours] == [None] * 9
 
@@ -474,7 +472,7 @@ def test_a_dlc_out_of_memory_is_copied_once_and_given_without_another_copy(file:
     large = tmp_path / "large.dlc"
     large.write_bytes(dlc_write.dlc([dlc_graphs.connected(weights)]))
     command = [sys.executable, "-c", PEAKS, str(large), str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     taken, given = map(float, done.stdout.split())
     assert taken < 1.3, "one copy is ours"

@@ -31,7 +31,7 @@ from isthmus.errors import QnnError
 from isthmus.frontends import load
 from isthmus.graph import DataType
 from isthmus.tools.cli import main
-from isthmus.tools.raw_files import cleaned
+from isthmus.tools.raw_files import clean_name
 
 KEYS = (
     "kws_fp32", "mixed_ops", "silero_vad_16k", "silero_vad_op18_ifless", "nsnet2", "nsnet2_48k", "minilm_l3",
@@ -74,11 +74,23 @@ def _float16(source: Path, target: Path) -> None:
         onnx.save(float16.convert_float_to_float16(onnx.load(source)), target)
 
 
+def plain_convolutions(backend: str, folder: Path) -> list[str]:
+    """The file of a configuration without Winograd's algorithm, which only the CPU has: its floats have other bits."""
+    if backend != "cpu":
+        return []
+    own, extensions = folder / "cpu.json", folder / "extensions.json"
+    own.write_text('{"cpu": {"winograd": false}}')
+    extensions.write_text(f'{{"backend_extensions": {{"config_file_path": "{own}"}}}}')
+    return [str(own), str(extensions)]
+
+
 def by_run(model: TypedModel, backend: str, folder: Path) -> Feeds:
     """The answer of ``isthmus run``."""
     given, results = folder / "inputs.npz", folder / f"{backend}.npz"
     np.savez(given, **model.feeds)
     command = ["run", str(model.path), "--backend", backend, "--inputs", str(given), "--outputs", str(results)]
+    for file in plain_convolutions(backend, folder)[:1]:
+        command += ["--config", file]
     assert main([*command, "--json"]) == 0
     with np.load(results) as arrays:
         return dict(arrays)
@@ -87,18 +99,21 @@ def by_run(model: TypedModel, backend: str, folder: Path) -> Feeds:
 def by_binary(model: TypedModel, backend: str, folder: Path) -> Feeds:
     """The answer of net-run on a binary of the generator."""
     for name, value in model.feeds.items():
-        value.tofile(folder / f"{cleaned(name)}.raw")
+        value.tofile(folder / f"{clean_name(name)}.raw")
     listed = folder / "list.txt"
-    listed.write_text(" ".join(f"{name}:={folder / cleaned(name)}.raw" for name in model.feeds) + "\n")
+    listed.write_text(" ".join(f"{name}:={folder / clean_name(name)}.raw" for name in model.feeds) + "\n")
     output = folder / f"output_{backend}"
     common = ["--backend", f"libQnn{backend.capitalize()}.so", "--output_dir", str(output)]
-    assert main(["context-binary-generator", "--model", str(model.path), "--binary_file", "model", *common]) == 0
+    generator = ["context-binary-generator", "--model", str(model.path), "--binary_file", "model", *common]
+    for file in plain_convolutions(backend, folder)[1:]:
+        generator += ["--config_file", file]
+    assert main(generator) == 0
     binary = ["--retrieve_context", str(output / "model.bin"), "--input_list", str(listed)]
     assert main(["net-run", *binary, *common, "--use_native_input_files", "--use_native_output_files"]) == 0
     found = {}
     for tensor in load(model.path).outputs:
         ending = "" if tensor.dtype is DataType.FLOAT_32 else "_native"
-        file = output / "Result_0" / f"{cleaned(tensor.name)}{ending}.raw"
+        file = output / "Result_0" / f"{clean_name(tensor.name)}{ending}.raw"
         found[tensor.name] = np.fromfile(file, tensor.dtype.numpy).reshape(tensor.dims)
     return found
 

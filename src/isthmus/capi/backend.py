@@ -19,7 +19,7 @@ from isthmus.capi.functions import handled, serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
-from isthmus.graph.package import qualified
+from isthmus.graph.package import qualify
 from isthmus.log import Log, LogLevel
 from isthmus.version import build_id
 
@@ -40,6 +40,8 @@ _EVERYWHERE = {
     1501,  # devices
 }
 """The capability keys that every backend supports. Other keys of a known group are not supported."""
+_UNKNOWN = {201, 203, 204, *range(223, 261)}
+"""The numbers among those of contexts that are no capabilities."""
 _GROUP_SIZE = 60
 """How many keys a group of capabilities may have, from its first on (`PROPERTY_GROUPS`)."""
 
@@ -49,7 +51,7 @@ def property_has_capability(server: LibraryServer, key: int) -> int:
     """Return whether the backend has a capability, or that there is no such capability."""
     if key in _EVERYWHERE or key in server.facet.capabilities:
         return PropertyAnswer.SUPPORTED
-    known = any(first <= key < first + _GROUP_SIZE for first in PROPERTY_GROUPS.values())
+    known = any(first <= key < first + _GROUP_SIZE for first in PROPERTY_GROUPS.values()) and key not in _UNKNOWN
     return PropertyAnswer.NOT_SUPPORTED if known else PropertyAnswer.UNKNOWN_KEY
 
 
@@ -58,6 +60,7 @@ def backend_create(server: LibraryServer, log: Log | None, configs: list[Backend
     """Create a backend. Its config file is the platform option ``config_file_path:`` or an environment variable; custom
     configs take precedence over it.
     """
+    server.log_again()
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
     custom: list[dict[Any, Any]] = []
     for backend_config in configs:
@@ -71,7 +74,7 @@ def backend_create(server: LibraryServer, log: Log | None, configs: list[Backend
             else:
                 server.log(LogLevel.INFO, f"platform option '{key}' has no effect here")
         elif backend_config.option == BackendOption.CUSTOM:
-            custom.append(options.settings(server, "backend", backend_config.customConfig or 0))
+            custom.append(options.settings(server, "backend", backend_config.customConfig))
         elif backend_config.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {backend_config.option}")
     try:
@@ -91,7 +94,8 @@ def backend_set_config(server: LibraryServer, backend: qnn.Backend, configs: lis
         if config.option not in list(BackendOption):
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {config.option}")
         if config.option != BackendOption.ERROR_REPORTING:
-            raise QnnError(Code.BACKEND_NOT_SUPPORTED, "backend", f"config {config.option} cannot be changed later")
+            rule = f"config {BackendOption(config.option).name} cannot be changed later"
+            raise QnnError(Code.BACKEND_NOT_SUPPORTED, "backend", rule)
 
 
 @serves("backendGetApiVersion", Code.BACKEND_INVALID_ARGUMENT)
@@ -125,7 +129,7 @@ def backend_get_supported_operations(server: LibraryServer, backend: qnn.Backend
     def operations() -> ctypes.Array[OperationName]:
         return (OperationName * len(names))(
             *[
-                OperationName(package.encode(), name.removeprefix(qualified(package, "")).encode(), None)
+                OperationName(package.encode(), name.removeprefix(qualify(package, "")).encode(), None)
                 for package, name in zip(packages, names, strict=True)
             ]
         )
@@ -140,7 +144,7 @@ def backend_validate_op_config(server: LibraryServer, backend: qnn.Backend, conf
     try:
         node = node_at(config)
     except QnnError as problem:
-        # The codes of tensors and graphs are for those that are created.
+        # The codes of tensors and graphs are for creating them; validation has a code of its own.
         code = Code.OP_PACKAGE_VALIDATION_FAILURE
         raise QnnError(code, problem.what, problem.rule, problem.hint) from None
     not_found = Code.BACKEND_OP_PACKAGE_NOT_FOUND

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from isthmus.cabi.tables import CORE_VERSION
 from isthmus.cabi.types import Tensor, Version
 from isthmus.cabi.writer import write_tensor
 from isthmus.capi.context import MAX_BINARY_BYTES
+from isthmus.capi.device import platform
 from isthmus.capi.functions import handled, serves
 from isthmus.capi.values import tensor_at
 from isthmus.errors import Code, QnnError
@@ -28,6 +30,17 @@ if TYPE_CHECKING:
 
 MALFORMED_BINARY = 30010
 """An error code of the system library that no backend returns."""
+_LATEST = 3
+"""The version of descriptions that QNN 2.51 writes."""
+
+
+def _version() -> int:
+    """Return the version of descriptions that the user chose for clients that do not know the latest."""
+    chosen = os.environ.get("ISTHMUS_BINARY_INFO", "")
+    if chosen and chosen not in map(str, range(1, _LATEST + 1)):
+        rule = f"ISTHMUS_BINARY_INFO is {chosen!r}; it may be a number from 1 to {_LATEST}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "description of a binary", rule)
+    return int(chosen or _LATEST)
 
 
 @handled("QnnSystemContext_Handle_t", "system context", is_system=True)
@@ -78,37 +91,45 @@ def system_tensor_get_memory_footprint(server: LibraryServer, tensor: int, out: 
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, info.what, "an absent tensor has no size")
-    nbytes = info.dtype.itemsize
-    for dim in info.dims:
-        nbytes *= dim
-    write_number(out, -(-nbytes // 2) if info.packed else nbytes)
+    write_number(out, info.needed_bytes)
 
 
 class _DescribedBinary:
-    """The C description of a binary, in version 1, which every client reads.
+    """The C description of a binary; it keeps what `info` points to."""
 
-    Attributes
-    ----------
-    info
-        The C structure. What it points to lives as long as this object.
-    """
+    # It has the version that the user chose, and version 1 if the backend has no structures for the others, so that no
+    # client finds a null pointer where it expects one.
 
     def __init__(self, info: qnn.BinaryInfo) -> None:
         self._kept: list[Any] = []
-        graphs = self._array(system.GraphInfo, [self._graph(graph) for graph in info.graphs])
-        self.info = system.BinaryInfo()
-        self.info.version = 1
-        v1 = self.info.contextBinaryInfoV1
         facet = registry.c_facet(info.backend) if info.backend in registry.names() else CFacet()
-        v1.backendId = facet.backend_id
-        v1.buildId = info.producer.encode()
-        v1.coreApiVersion = Version(*CORE_VERSION)
-        v1.backendApiVersion = Version(*facet.version)
-        v1.socVersion = b""
-        v1.hwInfoBlobVersion = Version(0, 0, 0)
-        v1.contextBlobVersion = Version(info.version, 0, 0)
-        v1.contextBlobSize = info.nbytes
-        v1.numGraphs, v1.graphs = len(info.graphs), graphs
+        blobs = facet.blobs(info) if facet.blobs is not None else None
+        version = 1 if blobs is None else _version()
+        graphs = [self._graph(graph, version) for graph in info.graphs]
+        self.info = system.BinaryInfo()
+        self.info.version = version
+        fields = getattr(self.info, f"contextBinaryInfoV{version}")
+        fields.backendId = facet.backend_id
+        fields.buildId = info.producer.encode()
+        fields.coreApiVersion = Version(*CORE_VERSION)
+        fields.backendApiVersion = Version(*facet.version)
+        fields.socVersion = b""
+        fields.contextBlobVersion = Version(info.version, 0, 0)
+        fields.contextBlobSize = info.nbytes
+        if blobs is not None:
+            for graph, blob in zip(graphs, blobs.graphs, strict=True):
+                graph.graphInfoV3.graphBlobInfo, graph.graphInfoV3.graphBlobInfoSize = self._bytes(blob), len(blob)
+            if version == _LATEST:
+                fields.socModel = info.soc
+                fields.contextMetadata, fields.contextMetadataSize = self._bytes(blobs.context), len(blobs.context)
+            else:
+                fields.hwInfoBlobVersion = Version(0, 0, 1)
+                fields.hwInfoBlob, fields.hwInfoBlobSize = self._bytes(blobs.hardware), len(blobs.hardware)
+            if version > 1:
+                described = platform(facet, info.soc, info.arch)
+                self._kept.append(described)
+                fields.platformInfo = ctypes.pointer(described)
+        fields.numGraphs, fields.graphs = len(info.graphs), self._array(system.GraphInfo, graphs)
 
     def _array(self, kind: Any, items: list[Any]) -> Any:
         """Return a C array that lives as long as this object."""
@@ -116,11 +137,17 @@ class _DescribedBinary:
         self._kept.append((array, items))
         return array
 
-    def _graph(self, info: GraphInfo) -> system.GraphInfo:
+    def _bytes(self, content: bytes) -> int:
+        """Return the address of bytes that live as long as this object."""
+        held = ctypes.create_string_buffer(content, max(len(content), 1))
+        self._kept.append(held)
+        return ctypes.addressof(held)
+
+    def _graph(self, info: GraphInfo, version: int) -> system.GraphInfo:
         """Describe a graph: its name, inputs and outputs."""
         described = system.GraphInfo()
-        described.version = 1
-        # Version 3 begins with the fields of version 1.
+        described.version = version
+        # Version 3 begins with the fields of the others. What they lack is not read.
         inner = described.graphInfoV3
         inner.graphName = info.name.encode()
         count = len(info.inputs)

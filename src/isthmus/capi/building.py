@@ -12,6 +12,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCE, INCLUDE = HERE / "library.c", HERE / "include"
+HANDWRITTEN = HERE / "handwritten"
+"""The headers that are not generated; a wheel has them in `INCLUDE` only."""
 SUPPRESSIONS = HERE / "isthmus.supp"
 COMPILERS = ("cc", "gcc", "clang")
 # "nodelete": a library that runs Python cannot be unloaded. "now": a missing symbol is reported when it is loaded.
@@ -32,15 +34,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class LibraryRecipe:
-    """A library to compile.
-
-    Parameters
-    ----------
-    name
-        The name without ``lib`` and ``.so``.
-    defines
-        The preprocessor definitions.
-    """
+    """A library to compile."""
 
     name: str
     defines: Sequence[str]

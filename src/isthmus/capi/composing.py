@@ -8,7 +8,7 @@ a DLC of it when a graph is finalized; what libQnnSaver.so does with it is in sa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
 from isthmus.frontends.dlc import writing
 from isthmus.log import LogLevel
 from isthmus.qnn.recorder import Recording, composed_tensor
-from isthmus.system.writing import written
+from isthmus.system.writing import rewrite
 from isthmus.version import PRODUCER, __version__
 
 if TYPE_CHECKING:
@@ -59,16 +59,7 @@ FACETS = {
 class GraphRecording(Recording):
     """A graph as a client composes it.
 
-    Parameters
-    ----------
-    path
-        The DLC that it is written to.
-    is_final
-        Whether it is finalized.
-    variables
-        The variables of its tensors in a program of Saver, by name.
-    lock
-        Held by the thread that composes it.
+    - `variables`: The variables of its tensors in a program of Saver, by name.
     """
 
     path: str = ""
@@ -123,10 +114,13 @@ def _output_path(configs: list[GraphConfig]) -> str | None:
     path = None
     for config in configs:
         if config.option == GraphOption.CUSTOM:
-            custom = read(checked(config.customConfig or 0), other_backends.IrGraphConfig)
+            custom = read(checked(config.customConfig), other_backends.IrGraphConfig)
             kind = custom.serializationOption.serializationType
             if custom.option != _SERIALIZATION or kind != _FLAT_BUFFER:
-                rule = f"it has no custom config {custom.option} of type {kind}; it has serialization to a DLC, 1 and 1"
+                rule = (
+                    f"it has no custom config {custom.option} of type {kind}; it has QNN_IR_GRAPH_CONFIG_OPTION_"
+                    "SERIALIZATION (1) of type QNN_IR_GRAPH_SERIALIZATION_TYPE_FLAT_BUFFER (1)"
+                )
                 raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "IR graph", rule)
             path = text(checked(pointer(custom.serializationOption, "outputPath")))
     return path
@@ -139,14 +133,7 @@ def tensor_create_graph_tensor(
     tensor: int,
     record: Callable[[GraphRecording, int, ComposedTensor], object] = lambda composed, number, created: None,
 ) -> None:
-    """Create a tensor, and record it.
-
-    Parameters
-    ----------
-    record
-        Called with what was recorded of the graph before, the tensor's id and the tensor; if it raises, no tensor is
-        created.
-    """
+    """Create a tensor, and record it; if `record` raises, no tensor is created."""
     with composition_of(graph) as composed:
 
         def add(number: int) -> None:
@@ -164,13 +151,7 @@ def graph_add_node(
     config: int,
     record: Callable[[GraphRecording, NodeEntry], object] = lambda composed, node: None,
 ) -> None:
-    """Add a node, and record it.
-
-    Parameters
-    ----------
-    record
-        Called with what was recorded of the graph before, and the node; if it raises, no node is added.
-    """
+    """Add a node, and record it; if `record` raises, no node is added."""
     with composition_of(graph) as composed:
 
         def add() -> None:
@@ -189,10 +170,10 @@ def graph_finalize(
     """Write the DLC of a graph. Graphs of a context that name one file are all in it."""
     with composition_of(graph) as composed, _writing:
         check_nodes(composed)
-        together = [*(each for each in _finalized(graph.context) if each.path == composed.path), composed]
+        together = [*(each for each in _finalized_graphs(graph.context) if each.path == composed.path), composed]
         data = writing.dlc([each.entry for each in together], PRODUCER, __version__)
         try:
-            with written(Path(composed.path)) as stream:
+            with rewrite(Path(composed.path)) as stream:
                 stream.write(data)
         except (OSError, ValueError) as problem:
             rule = f"its DLC '{composed.path}' cannot be written: {problem}"
@@ -207,7 +188,7 @@ def check_nodes(composed: GraphRecording) -> None:
         raise QnnError(Code.GRAPH_FINALIZE_FAILED, f"graph '{composed.name}'", "it has no nodes")
 
 
-def _finalized(context: ClientContext) -> list[GraphRecording]:
+def _finalized_graphs(context: ClientContext) -> list[GraphRecording]:
     """Return the finalized graphs of a context, in the order of their creation."""
     composed = [recordings[graph] for graph in list(context.graphs.values()) if graph in recordings]
     return [each for each in composed if each.is_final]
@@ -216,31 +197,29 @@ def _finalized(context: ClientContext) -> list[GraphRecording]:
 # -- what is not there -------------------------------------------------------------------------------------------------
 
 
-def _refuses(what: str, rule: str, code: Code, hint: str = "", creates: bool = False) -> Callable[..., NoReturn]:
-    """Return a function that refuses every call for this reason."""
+def refuse_all(library: str, names: Iterable[str], reason: QnnError, creates: bool = False) -> None:
+    """Register functions of a library that refuse every call for this reason."""
 
     def refuse(server: LibraryServer, *arguments: int) -> NoReturn:
         """Refuse the call."""
         if creates:
             # The last argument is the place of what is created.
             write_number(arguments[-1], 0)
-        raise QnnError(code, what, rule, hint)
+        raise QnnError(reason.code, reason.what, reason.rule, reason.hint)
 
-    return refuse
+    for name in names:
+        serves(name, libraries=[library])(refuse)
 
 
-_EXECUTING = (
-    "graphExecute", "graphExecuteAsync", "contextGetBinarySize", "contextGetBinary",
-    "contextCreateFromBinary", "contextCreateFromBinaryWithSignal", "contextCreateFromBinaryListAsync",
+EXECUTING = (
+    "graphExecute", "graphExecuteAsync", "contextGetBinarySize", "contextGetBinary", "contextCreateFromBinary",
+    "contextCreateFromBinaryWithSignal", "contextCreateFromBinaryListAsync", "contextCreateFromBinaryWithCallback",
     "contextValidateBinary", "memRegister",
 )  # fmt: skip
 """Functions of backends that execute."""
-for _name in _EXECUTING:
-    _rule = "graphs are composed there and written to DLC files; they are neither executed nor kept in context binaries"
-    _hint = "Compose the DLC on a backend such as libQnnHtp.so (QnnSystemDlc_composeGraphs)."
-    serves(_name, libraries=[IR])(_refuses("IR backend", _rule, Code.COMMON_NOT_SUPPORTED, _hint))
-for _name in ("backendCreate", "deviceCreate", "deviceGetPlatformInfo"):
-    _rule = "there is no such processor on this machine, and none is simulated"
-    serves(_name, libraries=[DSP])(
-        _refuses("DSP backend", _rule, Code.COMMON_PLATFORM_NOT_SUPPORTED, "Load libQnnHtp.so instead.", creates=True)
-    )
+_rule = "graphs are composed there and written to DLC files; they are neither executed nor kept in context binaries"
+_hint = "Compose the DLC on a backend such as libQnnHtp.so (QnnSystemDlc_composeGraphs)."
+refuse_all(IR, EXECUTING, QnnError(Code.COMMON_NOT_SUPPORTED, "IR backend", _rule, _hint))
+_rule, _hint = "there is no such processor on this machine, and none is simulated", "Load libQnnHtp.so instead."
+_missing = QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "DSP backend", _rule, _hint)
+refuse_all(DSP, ("backendCreate", "deviceCreate", "deviceGetPlatformInfo"), _missing, creates=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -12,15 +12,18 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from isthmus import qnn
+from isthmus.backends.seam.facets import show_number
 from isthmus.cabi.client import checked, pointer, read, read_large, text, write_bytes, write_number
 from isthmus.cabi.objects import (
-    CONTEXT_NOTIFY,
+    BinaryCompatibility,
     ContextConfig,
     ContextOption,
     ContextParams,
+    ErrorReportingLevel,
     EventType,
 )
 from isthmus.capi import options
+from isthmus.capi.data_callbacks import CallbackError, ClientBinary, DataCallbacks
 from isthmus.capi.device import ClientDevice
 from isthmus.capi.functions import handled, serves
 from isthmus.capi.records import ClientProfile
@@ -29,12 +32,10 @@ from isthmus.log import LogLevel
 from isthmus.memory import window
 
 if TYPE_CHECKING:
+    from isthmus.backends.seam.provider import BinaryProvider
     from isthmus.capi.graph import ClientGraph
     from isthmus.capi.serve import LibraryServer
 
-DEFAULT_PRIORITY = 100
-_GRAPH_INIT, _CONTEXT_INIT = 0, 1
-"""QNN_CONTEXT_NOTIFY_TYPE_*."""
 MAX_BINARY_BYTES = 1 << 40
 _MAX_NAMES = 1024
 """How many graphs a client may enable; a list without an end is cut here."""
@@ -45,95 +46,110 @@ _MAX_NAMES = 1024
 class ClientContext:
     """A client's context.
 
-    Parameters
-    ----------
-    priority
-        The priority of its graphs (QNN_PRIORITY_*), unless a graph sets its own.
-    enabled
-        The graphs of its binary that may be retrieved; all if None.
-    is_composed
-        Whether the client composes its graphs; otherwise they come from a binary.
-    has_memory_limit
-        Whether the client has set a memory limit hint, without which the order of retention has no meaning.
-    retention
-        The graphs to keep loaded, the most important first. All graphs are always loaded here.
-    graphs
-        The graphs that the client has handles of, by name. Their handles keep them, so that a context and its graphs
-        are released by the call that frees them and not by the garbage collector.
-    binary
-        Its binary, kept from getBinarySize to the next getBinary.
+    - `priority`: The priority of its graphs (QNN_PRIORITY_*), unless a graph sets its own; None if the client has set
+      none.
+    - `is_composed`: Whether the client composes its graphs; otherwise they come from a binary.
+    - `graphs`: The graphs that the client has handles of, by name. Their handles keep them, so that a context and its
+      graphs are released by the call that frees them and not by the garbage collector.
+    - `binary`: Its binary, kept from getBinarySize to the next getBinary.
     """
 
     handle: qnn.Context
-    priority: int = DEFAULT_PRIORITY
-    enabled: frozenset[str] | None = None
+    priority: int | None = None
     is_composed: bool = True
-    has_memory_limit: bool = False
-    retention: tuple[str, ...] = ()
     graphs: WeakValueDictionary[str, ClientGraph] = field(default_factory=WeakValueDictionary)
     binary: bytes | None = None
 
 
-@dataclass(frozen=True)
-class _Configs:
+@dataclass
+class ReadConfigs:
     """The configs that a client has set; None for those it has not mentioned.
 
-    Parameters
-    ----------
-    settings
-        Custom configs by option.
-    priority, enabled, has_memory_limit, retention
-        As for `ClientContext`.
+    - `options`: The options among them.
     """
 
-    settings: dict[Any, Any]
-    priority: int | None
-    enabled: frozenset[str] | None
-    has_memory_limit: bool | None
-    retention: tuple[str, ...] | None
+    settings: dict[Any, Any] = field(default_factory=dict)
+    priority: int | None = None
+    enabled: tuple[str, ...] | None = None
+    deferred: bool = False
+    queue_depth: int | None = None
+    persistent: bool | None = None
+    memory_limit: int | None = None
+    retention: tuple[str, ...] | None = None
+    strict: bool | None = None
+    options: set[ContextOption] = field(default_factory=set)
 
-    def check_retention(self, graphs: Iterable[str]) -> None:
-        """Refuse an order of retention that names a graph twice, or one that is not among these."""
-        names, known = self.retention or (), sorted(graphs)
-        for index, name in enumerate(names):
-            if name in names[:index] or name not in known:
-                problem = "twice" if name in names[:index] else f"and there are {', '.join(known) or 'none'}"
-                rule = f"the order of retention names graph '{name}', {problem}"
-                raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
+    def refuse_for_composed(self) -> None:
+        """Refuse what only contexts from binaries have, in the vendor's words."""
+        for option in _FOR_BINARIES:
+            name = _IN_WORDS.get(option, option.name.lower().replace("_", " "))
+            self.refuse([option], f"Setting {name} is not supported; it is for contexts that are made from binaries")
 
-    def keep_retention(self, server: LibraryServer, context: ClientContext) -> None:
-        """Set an order of retention that was checked, and the hint that it depends on."""
-        if self.has_memory_limit is not None:
-            context.has_memory_limit = self.has_memory_limit
-        if self.retention is not None:
-            context.retention = self.retention
-            if self.retention and not context.has_memory_limit:
-                server.log(LogLevel.WARN, "an order of retention without a memory limit hint: no graph is switched")
+    def refuse(self, options: Collection[ContextOption], why: str) -> None:
+        """Refuse these options; `why` completes a sentence about the first that is given."""
+        for option in sorted(self.options & {*options}):
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"context option {option.name}", why)
 
 
-def _read_configs(server: LibraryServer, configs: list[ContextConfig]) -> _Configs:
+_UNSUPPORTED = (ContextOption.OEM_STRING,)
+_FOR_BINARIES = (
+    ContextOption.ENABLE_GRAPHS, ContextOption.MEMORY_LIMIT_HINT, ContextOption.PERSISTENT_BINARY,
+    ContextOption.BINARY_COMPATIBILITY, ContextOption.DEFER_GRAPH_INIT,
+)  # fmt: skip
+"""Options of contexts that are made from binaries."""
+_IN_WORDS = {ContextOption.ENABLE_GRAPHS: "enabled graphs"}
+"""The vendor's words for options where they are not the option's name."""
+_AT_CREATION = (ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH, ContextOption.DEFER_GRAPH_INIT)
+"""Options that are set when a context is created, and not later."""
+_UNUSED: dict[ContextOption, Callable[[ContextConfig], object]] = {
+    ContextOption.ERROR_REPORTING: lambda config: show_number(ErrorReportingLevel, config.errorConfig.reportingLevel),
+}
+"""Options without an effect of their own, each with the function that reads its value."""
+
+
+def read_configs(server: LibraryServer, configs: list[ContextConfig]) -> ReadConfigs:
     """Read the client's configs; refuse unknown options and priorities."""
-    settings: dict[Any, Any] = {}
-    priority, enabled, has_memory_limit, retention = None, None, None, None
+    found = ReadConfigs()
     for config in configs:
-        if config.option == ContextOption.CUSTOM:
-            settings.update(options.settings(server, "context", checked(config.customConfig or 0)))
-        elif config.option == ContextOption.PRIORITY:
-            priority = config.priority
-        elif config.option == ContextOption.ENABLE_GRAPHS:
-            enabled = frozenset(_names(pointer(config, "enableGraphs")))
-        elif config.option == ContextOption.GRAPH_RETENTION_ORDER:
-            retention = tuple(_names(pointer(config, "graphRetentionOrder")))
-        elif config.option in list(ContextOption):
-            if config.option == ContextOption.MEMORY_LIMIT_HINT:
-                has_memory_limit = config.memoryLimitHint != 0
-            name = ContextOption(config.option).name
-            server.log(LogLevel.INFO, f"context option {name}: accepted, but without effect here")
-        else:
+        if config.option not in list(ContextOption):
             raise QnnError(Code.COMMON_NOT_SUPPORTED, "context", f"it has no config {config.option}")
-    if priority is not None and priority not in list(qnn.Priority):
-        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"there is no priority {priority}")
-    return _Configs(settings, priority, enabled, has_memory_limit, retention)
+        option = ContextOption(config.option)
+        found.options.add(option)
+        if option is ContextOption.CUSTOM:
+            found.settings.update(options.settings(server, "context", checked(config.customConfig)))
+        elif option is ContextOption.PRIORITY:
+            found.priority = config.priority
+        elif option is ContextOption.ENABLE_GRAPHS:
+            found.enabled = tuple(_names(pointer(config, "enableGraphs")))
+        elif option is ContextOption.DEFER_GRAPH_INIT:
+            found.deferred = bool(config.isGraphInitDeferred)
+        elif option is ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH:
+            found.queue_depth = config.asyncExeQueueDepth.depth
+        elif option is ContextOption.GRAPH_RETENTION_ORDER:
+            found.retention = tuple(_names(pointer(config, "graphRetentionOrder")))
+        elif option is ContextOption.MEMORY_LIMIT_HINT:
+            found.memory_limit = config.memoryLimitHint
+        elif option is ContextOption.PERSISTENT_BINARY:
+            found.persistent = bool(config.isPersistentBinary)
+        elif option is ContextOption.BINARY_COMPATIBILITY:
+            found.strict = _is_strict(config.binaryCompatibilityType)
+        elif option in _UNUSED:
+            value = _UNUSED[option](config)
+            server.log_once(LogLevel.INFO, f"context option {option.name} = {value}: accepted, but without effect here")
+    found.refuse(_UNSUPPORTED, "it is not supported")
+    if found.priority is not None and found.priority not in list(qnn.Priority):
+        rule = f"there is no priority {found.priority}"
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
+    return found
+
+
+def _is_strict(kind: int) -> bool:
+    """Return whether a type of compatibility (QNN_CONTEXT_BINARY_COMPATIBILITY_TYPE_*) is the strict one."""
+    if kind not in list(BinaryCompatibility):
+        names = ", ".join(f"{each.name} ({each})" for each in BinaryCompatibility)
+        rule = f"there is no type {kind}; types are {names}"
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context option BINARY_COMPATIBILITY", rule)
+    return kind == BinaryCompatibility.STRICT
 
 
 def _names(address: int) -> list[str]:
@@ -150,39 +166,71 @@ def context_create(
     binary: memoryview | None = None,
 ) -> ClientContext:  # fmt: skip
     """Create a context, empty or from a binary."""
-    qnn_device = None if device is None else device.on(backend)
-    client_configs = _read_configs(server, configs)
+    client_configs = read_configs(server, configs)
     if binary is None:
-        context = backend.create_context(client_configs.settings, qnn_device)
-    else:
-        context = backend.create_context_from_binary(binary, client_configs.settings, qnn_device)
-    enabled = set(context.graphs) if client_configs.enabled is None else client_configs.enabled
-    try:
-        if not enabled <= set(context.graphs):
-            missing = ", ".join(sorted(enabled - set(context.graphs)))
-            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
-        if binary is not None:
-            client_configs.check_retention(enabled)
-    except QnnError:
-        context.free()
-        raise
-    priority = DEFAULT_PRIORITY if client_configs.priority is None else client_configs.priority
-    for graph in context.graphs.values():
-        graph.set_config(qnn.GraphConfig.PRIORITY, priority)
-    made = ClientContext(context, priority, client_configs.enabled, is_composed=binary is None)
-    client_configs.keep_retention(server, made)
-    return made
+        client_configs.refuse_for_composed()
+    return create_configured(server, backend, device, client_configs, binary)
 
 
-def _binary(backend: qnn.Backend, address: int, nbytes: int) -> memoryview:
-    """Copy the client's binary, or return a view of it if the backend uses binaries in place."""
+def create_configured(
+    server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, client_configs: ReadConfigs, binary: Any,
+    provider: BinaryProvider | None = None, shared: Any = None,
+) -> ClientContext:  # fmt: skip
+    """Create a context with configs that were read.
+
+    - `binary`: None for an empty context.
+    - `provider`, `shared`: As for `qnn.Context`.
+    """
+    qnn_device = None if device is None else device.on(backend)
+    context = qnn.Context(
+        backend, client_configs.settings, qnn_device, binary, binary is not None, client_configs.enabled,
+        client_configs.deferred, client_configs.queue_depth, client_configs.priority,
+        persistent=client_configs.persistent, memory_limit=client_configs.memory_limit,
+        retained=client_configs.retention, strict=client_configs.strict, provider=provider, shared=shared,
+    )  # fmt: skip
+    return ClientContext(context, client_configs.priority, is_composed=binary is None)
+
+
+def _set_priorities(context: ClientContext) -> None:
+    """Give the graphs of a context its priority, if the client has set another one since it created the context."""
+    for graph in context.handle.graphs.values() if context.priority is not None else ():
+        if graph.get_property(qnn.GraphConfig.PRIORITY) != context.priority:
+            graph.set_config(qnn.GraphConfig.PRIORITY, context.priority)
+
+
+def check_size(nbytes: int) -> None:
+    """Refuse a size that no binary has."""
     if not 1 <= nbytes <= MAX_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
-    if backend.driver.keeps_binaries:
+
+
+def client_binary(backend: qnn.Backend, address: int, nbytes: int) -> memoryview:
+    """Copy the client's binary, or return a view of it if the backend copies it itself or uses it in place."""
+    check_size(nbytes)
+    if backend.driver.keeps_binaries or backend.driver.copies_binaries:
         code = Code.CONTEXT_INVALID_ARGUMENT
-        in_place = window(checked(address), "context binary", nbytes=nbytes, writable=False, code=code)
-        return in_place.view(np.uint8, (nbytes,)).data
+        place = window(checked(address), "context binary", nbytes=nbytes, writable=False, code=code)
+        return place.view(np.uint8, (nbytes,)).data
     return read_large(checked(address), nbytes)
+
+
+@serves("contextCreateFromBinaryWithCallback", Code.CONTEXT_INVALID_ARGUMENT)
+def context_create_from_binary_with_callback(
+    server: LibraryServer, backend: qnn.Backend, device: ClientDevice | None, configs: list[ContextConfig],
+    callbacks: int, binary: int, nbytes: int, profile: ClientProfile | None, signal: qnn.Signal | None,
+) -> ClientContext | int:  # fmt: skip
+    """Create a context with the graphs of a binary, whose data the client's callbacks bring."""
+    begin = time.perf_counter()
+    provider = DataCallbacks(server, callbacks)
+    check_size(nbytes)
+    try:
+        context = create_configured(
+            server, backend, device, read_configs(server, configs), ClientBinary(binary, nbytes), provider
+        )
+    except CallbackError as problem:
+        return problem.error
+    note_creation(profile, begin, context)
+    return context
 
 
 @serves("contextCreateFromBinary", Code.CONTEXT_INVALID_ARGUMENT)
@@ -193,10 +241,16 @@ def context_create_from_binary(
 ) -> ClientContext:  # fmt: skip
     """Create a context with the graphs of a binary; a signal has no effect, since this does not take long."""
     begin = time.perf_counter()
-    context: ClientContext = context_create(server, backend, device, configs, _binary(backend, binary, nbytes))
-    if profile is not None:
-        profile.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
+    context: ClientContext = context_create(server, backend, device, configs, client_binary(backend, binary, nbytes))
+    note_creation(profile, begin, context)
     return context
+
+
+def note_creation(profile: ClientProfile | None, begin: float, context: ClientContext) -> None:
+    """Record in a profile that a context was created, beginning at a time."""
+    if profile is not None:
+        event = EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6
+        profile.replace([event], context.handle.driver.memory_events)
 
 
 @serves("contextCreateFromBinaryListAsync", Code.CONTEXT_INVALID_ARGUMENT)
@@ -204,33 +258,13 @@ def context_create_from_binary_list_async(
     server: LibraryServer, backend: int, device: int, all_params: list[ContextParams], configs: list[ContextConfig],
     signal: qnn.Signal | None,
 ) -> None:  # fmt: skip
-    """Create contexts from several binaries, one after the other, and notify the client of each.
+    """Create contexts from several binaries; a signal has no effect, since this does not take long."""
+    from isthmus.capi.binary_lists import load_list
 
-    The notification for a graph passes no context handle, because clients free every context handle they are given.
-    During a notification the client may free any context it knows.
-    """
-    _read_configs(server, configs)
-    if not all_params:
-        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", "it is empty")
-    for each in all_params:
-        if each.version != 1 or not each.v1.notifyFunc:
-            rule = "its version must be 1, and it needs a callback to notify"
-            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "binary of a list", rule)
-    for each in all_params:
-        out = ctypes.c_uint64()
-        notify = CONTEXT_NOTIFY(each.v1.notifyFunc)
-        arguments = (
-            backend, device, pointer(each.v1, "config"), each.v1.binaryBuffer or 0, each.v1.binaryBufferSize,
-            ctypes.addressof(out), each.v1.profile or 0,
-        )  # fmt: skip
-        # Called like a client's call, so that an error of one binary becomes a code and does not end the loop.
-        error = server.contextCreateFromBinary(*arguments)
-        for name, number in () if error else _graph_handles(server, out.value):
-            notify(None, number, name.encode(), _GRAPH_INIT, each.v1.notifyParam, 0)
-        notify(out.value, None, None, _CONTEXT_INIT, each.v1.notifyParam, error)
+    load_list(server, backend, device, all_params, configs)
 
 
-def _graph_handles(server: LibraryServer, number: int) -> list[tuple[str, int]]:
+def graph_handles(server: LibraryServer, number: int) -> list[tuple[str, int]]:
     """List the graphs of a new context by name, with their handles."""
     context = server.handles.get(number, ClientContext, Code.CONTEXT_INVALID_HANDLE, "context")
     graphs = {name: _client_graph(context, name, graph) for name, graph in context.handle.graphs.items()}
@@ -248,8 +282,6 @@ def _client_graph(context: ClientContext, name: str, graph: qnn.Graph) -> Client
 def graph_retrieve(server: LibraryServer, context: ClientContext, name: str | None) -> ClientGraph:
     """Return a graph of a context, given its name."""
     name = name or ""
-    if context.enabled is not None and name not in context.enabled:
-        raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "it is not among those that are enabled")
     return _client_graph(context, name, context.handle.retrieve(name))
 
 
@@ -259,26 +291,58 @@ def context_validate_binary(
     binary: int, nbytes: int,
 ) -> None:  # fmt: skip
     """Check whether a binary can be used here, by creating a context from it and freeing that."""
-    context_create(server, backend, device, configs, _binary(backend, binary, nbytes)).handle.free()
+    context_create(server, backend, device, configs, client_binary(backend, binary, nbytes)).handle.free()
 
 
 @serves("contextSetConfig", Code.CONTEXT_INVALID_ARGUMENT)
 def context_set_config(server: LibraryServer, context: ClientContext, configs: list[ContextConfig]) -> None:
     """Change configs of a context: all or none."""
-    client_configs = _read_configs(server, configs)
-    # Graphs that a client composes are not switched: as with the vendor's library, none of them can be named.
-    known = set() if context.is_composed else set(context.handle.graphs)
-    client_configs.check_retention(known if context.enabled is None else known & context.enabled)
-    if client_configs.settings:
-        context.handle.set_config(client_configs.settings)
+    client_configs = read_configs(server, configs)
+    for each in _AT_CREATION:
+        name = each.name.lower().replace("_", " ")
+        client_configs.refuse([each], f"setting {name} is not supported, except when the context is created")
+    if context.is_composed:
+        client_configs.refuse_for_composed()
+    if client_configs.enabled is not None:
+        names = ", ".join(sorted(client_configs.enabled))
+        server.log_once(LogLevel.INFO, f"context option ENABLE_GRAPHS = {names}: without effect, the graphs are loaded")
+    if client_configs.strict is not None:
+        kind = BinaryCompatibility(client_configs.strict).name
+        text = f"context option BINARY_COMPATIBILITY = {kind}: without effect, the binary is loaded"
+        server.log_once(LogLevel.INFO, text)
+    for option, value in (
+        (ContextOption.MEMORY_LIMIT_HINT, client_configs.memory_limit),
+        (ContextOption.PERSISTENT_BINARY, client_configs.persistent),
+    ):
+        if value is not None:
+            text = f"context option {option.name} = {value}: without effect, its graphs are loaded as it was created"
+            server.log_once(LogLevel.INFO, text)
+    if client_configs.priority is not None:
+        context.handle.driver.check_priority_change()
+    before = context.handle.driver.loading.retained
+    if client_configs.retention is not None:
+        context.handle.retain(client_configs.retention)
+    try:
+        if client_configs.settings:
+            context.handle.set_config(client_configs.settings)
+    except QnnError:
+        context.handle.retain(before)
+        raise
     if client_configs.priority is not None:
         context.priority = client_configs.priority
-    client_configs.keep_retention(server, context)
+
+
+def _check_composed(server: LibraryServer, context: ClientContext, rule: str) -> None:
+    """Refuse to make a binary of a context that comes from one, on a backend that makes none of such contexts."""
+    if not context.is_composed and server.facet.binaries_of_composed:
+        hint = "The client has the binary that the context comes from."
+        raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, "context", rule, hint)
 
 
 @serves("contextGetBinarySize", Code.CONTEXT_INVALID_ARGUMENT)
 def context_get_binary_size(server: LibraryServer, context: ClientContext, out: int) -> None:
     """Write the size of a context's binary. The binary is made here and kept for the next getBinary."""
+    _check_composed(server, context, "Querying binary size after de-serializing binary is illegal")
     context.binary = context.handle.get_binary()
     write_number(out, len(context.binary))
 
@@ -286,6 +350,7 @@ def context_get_binary_size(server: LibraryServer, context: ClientContext, out: 
 @serves("contextGetBinary", Code.CONTEXT_INVALID_ARGUMENT)
 def context_get_binary(server: LibraryServer, context: ClientContext, target: int, nbytes: int, written: int) -> None:
     """Copy a context's binary into the client's buffer."""
+    _check_composed(server, context, "Attempting to create context binary from a de-serialized context is illegal")
     binary, context.binary = context.binary or context.handle.get_binary(), None
     if nbytes < len(binary):
         rule = f"{nbytes} bytes are not enough for {len(binary)}"
@@ -297,7 +362,12 @@ def context_get_binary(server: LibraryServer, context: ClientContext, target: in
 
 @serves("contextFinalize", Code.CONTEXT_INVALID_ARGUMENT)
 def context_finalize(server: LibraryServer, context: ClientContext, profile: ClientProfile | None) -> None:
-    """Do nothing: no graph needs this call."""
+    """Load the graphs of a context that was created with deferred graphs; any other one does not need this call."""
+    begin = time.perf_counter()
+    context.handle.finalize()
+    _set_priorities(context)
+    if profile is not None:
+        profile.replace([(EventType.INIT, "context finalized", (time.perf_counter() - begin) * 1e6)])
 
 
 @serves("contextFree", Code.CONTEXT_INVALID_HANDLE)
@@ -308,4 +378,5 @@ def context_free(server: LibraryServer, context: ClientContext, profile: ClientP
     server.forget_executions()
     context.handle.free()
     if profile is not None:
-        profile.replace([(EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6)])
+        event = EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6
+        profile.replace([event], context.handle.driver.memory_events)

@@ -9,6 +9,7 @@ import ctypes
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,26 +29,38 @@ if TYPE_CHECKING:
 MAX_SKIPPED = 1 << 16
 """How many operations or nodes a client may exclude from delegation."""
 MAX_OPTIONS = 256
+_TEXTS = ("library_path", "skel_library_dir", "cache_dir", "model_token")
+_LISTS = ("skip_delegate_ops", "skip_delegate_node_ids")
+"""The options that are texts, and those that are lists."""
 # The client's function for error messages.
 _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
-def _or_zero(call: Callable[[], int]) -> int:
-    """Return the result of a call, or print the error and return 0 if it fails."""
-    try:
-        return call()
-    except (QnnError, BadPointer) as problem:
-        to_standard_error(LogLevel.ERROR, str(problem))
-        return 0
+def _serves(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Register a function under its C name. An error is printed, and the result is then 0."""
+
+    def enter(handler: Callable[..., int]) -> Callable[..., int]:
+        @serves(name, failure=0)
+        @wraps(handler)
+        def answer(server: LibraryServer, *arguments: int) -> int:
+            try:
+                return handler(server, *arguments)
+            except (QnnError, BadPointer) as problem:
+                to_standard_error(LogLevel.ERROR, str(problem))
+                return 0
+
+        return answer
+
+    return enter
 
 
 # -- delegates ---------------------------------------------------------------------------------------------------------
 
 
-@serves("TfLiteQnnDelegateCreate", failure=0)
+@_serves("TfLiteQnnDelegateCreate")
 def create(server: LibraryServer, options: int) -> int:
     """Create a delegate; return the address of TFLite's structure, or null on error."""
-    return _or_zero(lambda: _create(server, _options(options)))
+    return _create(server, _options(options))
 
 
 def _create(server: LibraryServer, options: Options) -> int:
@@ -71,19 +84,15 @@ def _delegate(server: LibraryServer, address: int) -> QnnDelegate:
     return delegate
 
 
-@serves("TfLiteQnnDelegateDelete", failure=0)
+@_serves("TfLiteQnnDelegateDelete")
 def delete(server: LibraryServer, address: int) -> int:
     """Delete a delegate. If an interpreter still runs its nodes, print the error and keep it."""
-
-    def end() -> int:
-        _delegate(server, address).close()
-        del server.client_objects[address]
-        # Its profiling result, which is kept under the negative address.
-        server.client_objects.pop(-address, None)
-        server.endings.pop(address, None)
-        return 0
-
-    return _or_zero(end)
+    _delegate(server, address).close()
+    del server.client_objects[address]
+    # Its profiling result, which is kept under the negative address.
+    server.client_objects.pop(-address, None)
+    server.endings.pop(address, None)
+    return 0
 
 
 def _options(address: int) -> Options:
@@ -98,27 +107,16 @@ def _options(address: int) -> Options:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "option op_package_options", "operation packages are not offered")
     if text(pointer(structure, "tensor_dump_output_path")):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "option tensor_dump_output_path", "tensors are not dumped")
-    skipped = structure.skip_options
     # Each backend's own options are a structure inside the client's, with fields of the same names.
-    own: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: kind(**{each.name: getattr(getattr(structure, name), each.name) for each in fields(kind)})
         for name, kind in BACKEND_OPTIONS.items()
     }
-    return Options(
-        backend_type=structure.backend_type,
-        library_path=text(pointer(structure, "library_path")) or None,
-        skel_library_dir=text(pointer(structure, "skel_library_dir")) or None,
-        log_level=structure.log_level,
-        profiling=structure.profiling,
-        cache_dir=text(pointer(structure, "cache_dir")) or None,
-        model_token=text(pointer(structure, "model_token")) or None,
-        skip_options=SkipOptions(
-            _numbers(skipped.skip_delegate_ops or 0, skipped.skip_delegate_ops_nr),
-            _numbers(skipped.skip_delegate_node_ids or 0, skipped.skip_delegate_node_ids_nr),
-        ),
-        graph_priority=structure.graph_priority,
-        **own,
-    )
+    values |= {name: getattr(structure, name) for name in ("backend_type", "log_level", "profiling", "graph_priority")}
+    values |= {name: text(pointer(structure, name)) or None for name in _TEXTS}
+    skipped = structure.skip_options
+    lists = {name: _numbers(pointer(skipped, name), getattr(skipped, f"{name}_nr")) for name in _LISTS}
+    return Options(skip_options=SkipOptions(**lists), **values)
 
 
 def _numbers(address: int, count: int) -> list[int]:
@@ -131,22 +129,19 @@ def _numbers(address: int, count: int) -> list[int]:
 # -- shared memory -----------------------------------------------------------------------------------------------------
 
 
-@serves("TfLiteQnnDelegateAllocCustomMem", failure=0)
+@_serves("TfLiteQnnDelegateAllocCustomMem")
 def alloc_custom_mem(server: LibraryServer, nbytes: int, alignment: int) -> int:
     """Allocate shared memory and return its address, or null on error."""
     from isthmus.delegate import c_names
 
-    def allocate() -> int:
-        address = c_names.TfLiteQnnDelegateAllocCustomMem(nbytes, alignment)
-        if address is None:
-            what = f"custom memory of {nbytes} bytes"
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"it could not be allocated, aligned to {alignment}")
-        return address
-
-    return _or_zero(allocate)
+    address = c_names.TfLiteQnnDelegateAllocCustomMem(nbytes, alignment)
+    if address is None:
+        what = f"custom memory of {nbytes} bytes"
+        raise QnnError(Code.COMMON_MEM_ALLOC, what, f"it could not be allocated, aligned to {alignment}")
+    return address
 
 
-@serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
+@_serves("TfLiteQnnDelegateFreeCustomMem")
 def free_custom_mem(server: LibraryServer, address: int) -> int:
     """Free shared memory. It is released after the interpreters whose delegated nodes have registered it.
 
@@ -154,29 +149,26 @@ def free_custom_mem(server: LibraryServer, address: int) -> int:
     """
     from isthmus.delegate import c_names, custom_memory
 
-    def free() -> int:
-        c_names.TfLiteQnnDelegateFreeCustomMem(address)
-        if custom_memory.find(address) is not None:
-            text = f"Custom memory at {address:#x} goes with the interpreter that has a tensor there."
-            to_standard_error(LogLevel.INFO, text)
-        return 0
-
-    return _or_zero(free)
+    c_names.TfLiteQnnDelegateFreeCustomMem(address)
+    if custom_memory.find(address) is not None:
+        text = f"Custom memory at {address:#x} goes with the interpreter that has a tensor there."
+        to_standard_error(LogLevel.INFO, text)
+    return 0
 
 
 # -- performance and profiling -----------------------------------------------------------------------------------------
 
 
-@serves("TfLiteQnnDelegateSetPerf", failure=0)
+@_serves("TfLiteQnnDelegateSetPerf")
 def set_perf(server: LibraryServer, address: int, action: int) -> int:
     """Return whether a clock vote was understood; it has no effect here."""
-    return _or_zero(lambda: int(bool(_performance_modes(server, address)) and action in (0, 1)))
+    return int(bool(_performance_modes(server, address)) and action in (0, 1))
 
 
-@serves("TfLiteQnnDelegateUpdateHtpPerfMode", failure=0)
+@_serves("TfLiteQnnDelegateUpdateHtpPerfMode")
 def update_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
     """Return whether a performance mode was understood."""
-    return _or_zero(lambda: int(mode in _performance_modes(server, address)))
+    return int(mode in _performance_modes(server, address))
 
 
 def _performance_modes(server: LibraryServer, address: int) -> list[int]:
@@ -197,20 +189,15 @@ def has_capability(server: LibraryServer, capability: int) -> int:
     return 0
 
 
-@serves("TfLiteQnnDelegateGetProfilingResult", failure=0)
+@_serves("TfLiteQnnDelegateGetProfilingResult")
 def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
     """Write the events so far as a JSON list; it is valid until cleared or requested again."""
-
-    def write_events() -> int:
-        delegate = _delegate(server, address)
-        events = () if delegate.profile is None else delegate.profile.get_events()
-        listed = [{"name": event.name, "value": event.value, "unit": event.unit} for event in events]
-        content = json.dumps(listed).encode()
-        kept = server.client_objects[-address] = ctypes.create_string_buffer(content, len(content))
-        write(out, ProfilingResult(ctypes.addressof(kept), len(content)))
-        return 0
-
-    return _or_zero(write_events)
+    delegate = _delegate(server, address)
+    events = () if delegate.profile is None else delegate.profile.get_events()
+    content = json.dumps([{"name": event.name, "value": event.value, "unit": event.unit} for event in events]).encode()
+    result = server.client_objects[-address] = ctypes.create_string_buffer(content, len(content))
+    write(out, ProfilingResult(ctypes.cast(result, ctypes.POINTER(ctypes.c_uint8)), len(content)))
+    return 0
 
 
 @serves("TfLiteQnnDelegateClearProfilingResult", failure=0)
@@ -245,10 +232,8 @@ def _text(address: int, index: int) -> str:
 
 
 def _from_texts(remaining: dict[str, str]) -> Options:
-    """Return the options that a client gives as texts by name.
-
-    Each option that is understood is removed from `remaining`; what is left at the end is refused.
-    """
+    """Return the options that a client gives as texts by name."""
+    # Each option that is understood is removed from `remaining`; what is left at the end is refused.
     from isthmus.delegate import BackendType, DelegateLogLevel, GraphPriority, Options, Profiling, SkipOptions
     from isthmus.delegate.options import BACKEND_OPTIONS, backend_types
 
@@ -283,18 +268,16 @@ def _from_texts(remaining: dict[str, str]) -> Options:
         own = getattr(options, name)
         for mode, default in vars(own).items():
             members[f"{name.removesuffix('_options')}_{mode}"] = own, mode, type(default)
-    texts = ("library_path", "skel_library_dir", "cache_dir", "model_token")
-    lists = ("skip_delegate_ops", "skip_delegate_node_ids")
     for key in list(remaining):
         if key in members:
             target, name, kind = members[key]
             setattr(target, name, number(key, kind))
-        elif key in texts:
+        elif key in _TEXTS:
             setattr(options, key, remaining.pop(key) or None)
-        elif key in lists:
+        elif key in _LISTS:
             setattr(options.skip_options, key, listed(key))
     if remaining:
-        known = ", ".join(sorted((*members, *texts, *lists)))
+        known = ", ".join(sorted((*members, *_TEXTS, *_LISTS)))
         rule = f"there is no option named {', '.join(sorted(remaining))}"
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", rule, f"There are {known}.")
     return options

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
+from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi import objects
 from isthmus.cabi.client import checked, listed, read, write_number
 from isthmus.capi import options
@@ -29,7 +30,8 @@ class ClientDevice:
     it is used with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[Any, Any]) -> None:
+        self._settings = settings
         self._devices: dict[qnn.Backend, qnn.Device] = {}
 
     def on(self, backend: qnn.Backend) -> qnn.Device:
@@ -37,6 +39,8 @@ class ClientDevice:
         device = self._devices.get(backend)
         if device is None or not device.alive:
             device = self._devices[backend] = backend.create_device()
+            if self._settings:
+                device.set_config(self._settings)
         return device
 
     def free(self) -> None:
@@ -52,40 +56,44 @@ class PowerConfigId:
 @serves("deviceCreate", Code.COMMON_INVALID_ARGUMENT)
 def device_create(server: LibraryServer, log: Log | None, configs: list[objects.DeviceConfig]) -> ClientDevice:
     """Create a device."""
-    _log_configs(server, configs)
-    return ClientDevice()
+    return ClientDevice(_read_configs(server, configs))
 
 
-def _log_configs(server: LibraryServer, configs: list[objects.DeviceConfig]) -> None:
-    """Log the configs that have no effect, and refuse unknown ones."""
+def _read_configs(server: LibraryServer, configs: list[objects.DeviceConfig]) -> dict[Any, Any]:
+    """Read the configs, log those that have no effect, and refuse unknown ones."""
+    settings: dict[Any, Any] = {}
     for config in configs:
         if config.option == objects.DeviceOption.CUSTOM:
             if not config.customConfig:
                 raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", "its custom config is null")
-            options.settings(server, "device", config.customConfig)
+            settings.update(options.settings(server, "device", config.customConfig))
         elif config.option == objects.DeviceOption.PLATFORM_INFO:
             server.log(LogLevel.INFO, "the platform of a device: accepted, but without effect here")
         else:
             raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {config.option}")
+    return settings
 
 
 @serves("deviceSetConfig", Code.COMMON_INVALID_ARGUMENT)
 def device_set_config(server: LibraryServer, device: ClientDevice, configs: list[objects.DeviceConfig]) -> None:
     """Log the requested configs: nothing of a device can be changed."""
-    _log_configs(server, configs)
+    _read_configs(server, configs)
 
 
 @serves("deviceGetPlatformInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_get_platform_info(server: LibraryServer, log: Log | None, out: int) -> None:
     """Write a description of the platform: one device with one core."""
-    write_number(checked(out), server.keep(_platform(server)))
+    write_number(checked(out), server.keep(platform(server.facet)))
 
 
-def _platform(server: LibraryServer) -> objects.PlatformInfo:
-    """Return the C description of the platform, with the backend's own extension if it has one."""
+def platform(facet: CFacet, soc: int = 0, arch: int = 0) -> objects.PlatformInfo:
+    """Return the C description of a backend's platform, with the backend's own extension if it has one.
+
+    - `soc`, `arch`: The number of the chip and the version of its processor, 0 for what is not known.
+    """
     cores = (objects.CoreInfo * 1)(objects.CoreInfo(1, objects.CoreInfoV1(0, 0, None)))
     hardware = objects.HardwareDeviceInfoV1(0, 0, 1, cores, None)
-    extension = server.facet.device_info and server.facet.device_info()
+    extension = None if facet.device_info is None else facet.device_info(soc, arch)
     if extension is not None:
         hardware.deviceInfoExtension = ctypes.addressof(extension)
     devices = (objects.HardwareDeviceInfo * 1)(objects.HardwareDeviceInfo(1, hardware))
@@ -106,8 +114,8 @@ def device_free_platform_info(server: LibraryServer, log: int, info: int) -> Non
 
 @serves("deviceGetInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_get_info(server: LibraryServer, device: ClientDevice, out: int) -> None:
-    """Write the same description for one device."""
-    write_number(checked(out), server.keep_once("platform", lambda: _platform(server)))
+    """Write the description of the platform, of which the device is a part."""
+    write_number(checked(out), server.keep_once("platform", lambda: platform(server.facet)))
 
 
 # -- clocks and voltages -----------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from isthmus.capi.functions import handled, serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
-from isthmus.frontends.dlc.operations import translated
+from isthmus.frontends.dlc.operations import translate
 from isthmus.log import LogLevel
 from isthmus.memory import identity
 from isthmus.qnn.composer import ComposedGraph, Composer
@@ -73,16 +73,8 @@ _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
 class Dlc:
     """A client's DLC.
 
-    Parameters
-    ----------
-    data
-        The whole file.
-    records
-        The entries of its archive.
-    file_graphs, graphs
-        Its graphs with the tensor names of the file, and with those that QNN's own reader gives.
-    client_objects, texts
-        Objects that clients have pointers to.
+    - `file_graphs`, `graphs`: Its graphs with the tensor names of the file, and with those that QNN's own reader gives.
+    - `client_objects`, `texts`: Objects that clients have pointers to.
     """
 
     data: memoryview
@@ -122,7 +114,7 @@ def _open(server: LibraryServer, data: memoryview, name: str) -> Dlc | int:
     """Return a DLC. Invalid data gets the error code of QNN's own library, and the reason is logged."""
     try:
         contents = dlc.parse(data, name)
-        graphs = tuple(translated(graph, clean_names=True) for graph in contents.graphs)
+        graphs = tuple(translate(graph, clean_names=True) for graph in contents.graphs)
         return Dlc(data, dlc.records(data, name), contents.graphs, graphs)
     except QnnError as problem:
         server.log(LogLevel.ERROR, f"systemDlcCreate: {problem}")
@@ -133,7 +125,7 @@ def _open(server: LibraryServer, data: memoryview, name: str) -> Dlc | int:
 @serves("systemDlcCreateFromFileWithDestinationDir")
 def create_from_file(server: LibraryServer, log: int, path: str, folder: str | None = None) -> Dlc | int:
     """Create a DLC from a copy of a file, which may be changed or removed then; nothing is unpacked into the folder."""
-    return _open(server, dlc.mapped(path), Path(path).name)
+    return _open(server, dlc.map_copy(path), Path(path).name)
 
 
 @serves("systemDlcCreateFromBinary")
@@ -209,7 +201,7 @@ def get_record_by_name(server: LibraryServer, known: Dlc, name: str) -> DlcRecor
 
 @serves("systemDlcGetRecordsByType")
 def get_records_by_type(server: LibraryServer, known: Dlc, kind: int, best: int, out: int, count: int) -> None:
-    """Write handles of the entries of one kind, in order; none is preferred here."""
+    """Write handles of the entries of one kind, in order; `best` is ignored, since no entry is preferred here."""
     write_handles(known, [], out, count)
     belongs = _RECORD_TYPES.get(kind)
     if belongs is None:
@@ -272,13 +264,12 @@ def compose_graphs(
 
 
 def _behind_the_table(interface: int) -> tuple[int, int] | None:
-    """Return the last two arguments of a client whose table is shorter than ours; None if it is not.
-
-    On x86-64 the table is on the stack with these arguments behind it, and no word of it tells the length that it has
-    in the client's headers. An entry is null or the address of code and the arguments are addresses of data, so the
-    table ends before the first word that is one of data. Where the words fit neither, or nulls before it may be the
-    arguments, so that the client's own stack has begun, the call is refused and nothing is written.
-    """
+    """Return the last two arguments of a client whose table is shorter than ours; None if it is not."""
+    # On x86-64 the table is on the stack with these arguments behind it, and no word of it tells the length that it has
+    # in the client's headers. An entry is null or the address of code and the arguments are addresses of data, so the
+    # table ends before the first word that is an address of data. The call is refused, and nothing is written, if a
+    # word is neither, or if nulls before the first address of data may be the arguments: then it is on the client's own
+    # stack.
     if platform.machine() != "x86_64":
         return None
     entries = len(BACKEND_FUNCTIONS)
@@ -322,15 +313,7 @@ def _table(interface: int) -> Any:
 
 
 def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
-    """Return the configs by graph, in the form that graphCreate takes: a null-terminated list of pointers.
-
-    Parameters
-    ----------
-    configs, count
-        The address and length of the client's list.
-    names
-        The graphs of the DLC.
-    """
+    """Return the configs by graph, in the form that graphCreate takes: a null-terminated list of pointers."""
     if count > MAX_CONFIGS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} of them are too many")
     by_graph: dict[str, Any] = {}
@@ -390,7 +373,7 @@ def _client_tensors(tensors: tuple[Tensor, ...]) -> int:
     for copy, tensor in zip(array, tensors, strict=True):
         ctypes.memmove(ctypes.addressof(copy), ctypes.addressof(tensor), ctypes.sizeof(Tensor))
         fields = copy.v2
-        _put(fields, "name", _client_text(tensor.v2.name or b""))
+        _put(fields, "name", _client_text(tensor.v2.name))
         if fields.rank:
             dims = (ctypes.c_uint32 * fields.rank)(*tensor.v2.dimensions[: fields.rank])
             _put(fields, "dimensions", _client_copy(dims))

@@ -33,16 +33,9 @@ class GraphDescription:
 @handled("QnnSystemDlc_TensorInfoHandle_t", "tensor", is_system=True)
 @dataclass(eq=False)
 class TensorDescription:
-    """An input or output of such a graph.
+    """An input or output of a described graph.
 
-    Parameters
-    ----------
-    dlc
-        The DLC that it is in, which keeps its name for the client.
-    number
-        Its id: its position among the graph's tensors, from 1.
-    quantization
-        The handle of its `QuantDescription`.
+    - `number`: Its id: its position among the graph's tensors, from 1.
     """
 
     dlc: Dlc
@@ -54,7 +47,7 @@ class TensorDescription:
 @handled("QnnSystemDlc_QuantParamsHandle_t", "quantization", is_system=True)
 @dataclass(eq=False)
 class QuantDescription:
-    """The encoding of such a tensor; None if it has none."""
+    """The encoding of a described tensor; None if it has none."""
 
     entry: EncodingEntry | None
 
@@ -79,11 +72,9 @@ def _describe(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry)
 
 
 def _answers(name: str, ask: Callable[[Any], Any], form: Any) -> None:
-    """Register a C function that writes one fact about a described object.
-
-    `ask` returns it from the object. `form` is the C type of the number to write; None for a text, which lives as long
-    as the DLC.
-    """
+    """Register a C function that writes one fact about a described object."""
+    # `ask` returns it from the object. `form` is the C type of the number to write; None for a text, which lives as
+    # long as the DLC.
 
     @serves(name)
     def answer(server: LibraryServer, described: Any, out: int) -> None:
@@ -134,7 +125,7 @@ def get_tensor_info_dimensions(server: LibraryServer, tensor: TensorDescription,
 
 
 def _encoding(*kinds: int) -> Callable[[QuantDescription], EncodingEntry]:
-    """Return a function that gets an encoding and refuses those that are not of these kinds."""
+    """Return a function that returns a tensor's encoding if it is of one of these kinds, and refuses others."""
 
     def get(quant: QuantDescription) -> EncodingEntry:
         if quant.entry is None or quant.entry.kind not in kinds or not len(quant.entry.scales):

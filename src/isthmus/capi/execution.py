@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,11 @@ from isthmus.capi.functions import TABLE, serves
 from isthmus.capi.graph import ClientGraph, IoTensor
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import ClientProfile
-from isthmus.capi.values import differences
+from isthmus.capi.values import differences, stated_dims
 from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType
+from isthmus.memory import Window, window
+from isthmus.qnn.batches import check_multiples, multiple_of
 from isthmus.qnn.binding import check_finalized
 
 if TYPE_CHECKING:
@@ -31,21 +35,12 @@ _AGAIN = -1
 
 def _tensors(
     server: LibraryServer, graph: ClientGraph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
-) -> list[qnn.ClientTensor]:
-    """Read the client's tensors for inputs or outputs.
-
-    Parameters
-    ----------
-    address, count
-        The client's array of tensors.
-    kind
-        "input" or "output", for messages.
-    io
-        The graph's inputs and outputs by the client's ids.
-    """
+) -> tuple[list[qnn.ClientTensor], list[int]]:
+    """Read the client's tensors for inputs or outputs, and the multiples of the batch that they state."""
     if count > MAX_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has no {count} {kind}s")
-    tensors = []
+    tensors, multiples = [], []
+    any_batch = graph.handle.context.backend.driver.takes_other_batches
     for index in range(count):
         tensor = read(checked(address), Tensor, index)
         what = f"{kind} {index} of {graph.handle.what}"
@@ -54,49 +49,54 @@ def _tensors(
         fields = tensor.v1
         known = io.get(fields.id)
         if known is None:
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR,
-                what,
-                f"the graph has no input or output of the id {fields.id}",
-                "Use the description that tensorCreateGraphTensor or the binary's information has filled in.",
-            )
+            rule = f"the graph has no input or output of the id {fields.id}"
+            hint = "Use the description that tensorCreateGraphTensor or the binary's information has filled in."
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
         name = known.name
-        for difference in differences(fields, known.dtype, known.dims):
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}' of {graph.handle.what}", f"it {difference}")
+        what = f"{kind} '{name}' of {graph.handle.what}"
+        for difference in differences(fields, known.dtype, known.dims, any_batch):
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"it {difference}")
+        described = stated_dims(fields)
+        if described is not None:
+            multiples.append(multiple_of(described, known.dims))
         if fields.memType == TensorMemType.MEMHANDLE:
-            number = fields.memHandle or 0
+            number = fields.memHandle
             if not number:
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", "its memory handle is null")
             tensors.append(qnn.ClientTensor(name, mem_handle=mem_handle_of(server, number)))
         elif fields.memType == TensorMemType.RAW:
-            data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
+            data, nbytes = fields.clientBuf.data, fields.clientBuf.dataSize
             # Without client memory, a tensor uses the memory that the backend planned for it, if any.
-            tensors.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
+            if data and multiples and multiples[-1] > 1 and described is not None:
+                memory = window(data, what, nbytes=nbytes, writable=kind == "output", code=Code.GRAPH_INVALID_TENSOR)
+                tensors.append(qnn.ClientTensor(name, _array(what, memory, known.dtype, described)))
+            else:
+                tensors.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
         else:
             rule = f"its memory type {fields.memType} is neither RAW nor MEMHANDLE"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", rule)
-    return tensors
+    return tensors, multiples
+
+
+def _array(what: str, memory: Window, dtype: DataType, dims: tuple[int, ...]) -> np.ndarray:
+    """Return a client's memory as an array, whose shape states the multiple of the batch."""
+    size = math.prod(dims) * dtype.itemsize
+    memory.check(what, size, code=Code.GRAPH_INVALID_TENSOR)
+    return memory.part(0, size).view(dtype.numpy, dims)
 
 
 def read_tensors(
     server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int,
     known_inputs: Sequence[IoTensor], known_outputs: Sequence[IoTensor],
 ) -> tuple[list[qnn.ClientTensor], list[qnn.ClientTensor]]:  # fmt: skip
-    """Read the client's tensors of an execution: for inputs and for outputs. None of the graph's may be missing.
-
-    Parameters
-    ----------
-    inputs, input_count, outputs, output_count
-        The client's arrays of tensors.
-    known_inputs, known_outputs
-        The graph's inputs and outputs.
-    """
+    """Read the client's tensors of an execution: for inputs and for outputs. None of the graph's may be missing."""
     io = graph.io_tensors()
     for kind, count, known in (("input", input_count, known_inputs), ("output", output_count, known_outputs)):
         if known and not count:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has {kind}s, and none is given")
-    given_inputs = _tensors(server, graph, inputs, input_count, "input", io)
-    given_outputs = _tensors(server, graph, outputs, output_count, "output", io)
+    given_inputs, of_inputs = _tensors(server, graph, inputs, input_count, "input", io)
+    given_outputs, of_outputs = _tensors(server, graph, outputs, output_count, "output", io)
+    check_multiples(graph.handle.what, of_inputs, of_outputs)
     for kind, given, known in (("input", given_inputs, known_inputs), ("output", given_outputs, known_outputs)):
         for missing in {each.name for each in known} - {each.name for each in given}:
             rule = "it is not given"
@@ -104,7 +104,7 @@ def read_tensors(
     return given_inputs, given_outputs
 
 
-def _given(
+def _bind_tensors(
     server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int
 ) -> tuple[list[qnn.ClientTensor], list[qnn.ClientTensor]]:
     """Return the client's tensors for all inputs and for all outputs, with their memory bound, which checks it."""
@@ -121,7 +121,7 @@ def graph_execute(
     profile: ClientProfile | None, signal: qnn.Signal | None,
 ) -> Callable[[], int] | None:  # fmt: skip
     """Run once. Return a function that repeats it, for the library to cache, or None if it must not be cached."""
-    given_inputs, given_outputs = _given(server, graph, inputs, input_count, outputs, output_count)
+    given_inputs, given_outputs = _bind_tensors(server, graph, inputs, input_count, outputs, output_count)
     profile = profile or ClientProfile.of(server, graph.profile)
     if profile is not None:
         with profile.collecting() as events:
@@ -130,10 +130,10 @@ def graph_execute(
     graph.handle.execute(given_inputs, given_outputs, signal=signal)
     if signal is not None or audit_log.active:
         return None
-    return _repeated(server, graph, graph.handle.bound(given_inputs, given_outputs))
+    return _repetition(server, graph, graph.handle.bound(given_inputs, given_outputs))
 
 
-def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
+def _repetition(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
     """Return a function that repeats an execution on its binding; it returns a QNN code, or `_AGAIN`."""
     # Call the driver directly: this is the fast path of an execution.
     handle, answer = graph.handle, server.answer
@@ -163,7 +163,7 @@ def graph_prepare_execution_environment(
         if environment.option != EnvironmentOption.POPULATE_CLIENT_BUFS:
             rule = "memory handles are bound by the executions that bring them"
             raise QnnError(Code.COMMON_NOT_SUPPORTED, graph.handle.what, rule)
-        for address, view in _planned(graph, environment.tensorSet.v1):
+        for address, view in _planned_memory(graph, environment.tensorSet.v1):
             tensor = read(address, Tensor)
             tensor.v1.memType = TensorMemType.RAW
             tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = view.ctypes.data, view.nbytes
@@ -185,7 +185,7 @@ def _environments(graph: ClientGraph, environments: int, count: int) -> list[Exe
     return listed_all(checked(environments), ExecuteEnvironment, count)
 
 
-def _planned(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
+def _planned_memory(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the address of each of the client's tensors, with a view of the memory that the backend planned for it."""
     io = graph.io_tensors()
     for kind, count, views in (
@@ -207,7 +207,7 @@ def graph_execute_async(
     profile: ClientProfile | None, signal: qnn.Signal | None, notify: int, parameter: int,
 ) -> None:  # fmt: skip
     """Run once on another thread, in the order of such calls on the context, and notify the client at the end."""
-    given_inputs, given_outputs = _given(server, graph, inputs, input_count, outputs, output_count)
+    given_inputs, given_outputs = _bind_tensors(server, graph, inputs, input_count, outputs, output_count)
     client_profile = profile or ClientProfile.of(server, graph.profile)
 
     def ended(execution: qnn.Execution) -> None:

@@ -47,10 +47,8 @@ def free_buffer(server: LibraryServer, address: int) -> None:
 
 
 def _allocator(handle: int, what: str) -> tuple[Callable[[str, int], Buffer], LibraryServer]:
-    """Return a context's allocation function, and the server of the library that created the context.
-
-    This library has no contexts of its own: the handle is one of libQnnLpai.so. `what` is the buffer, for messages.
-    """
+    """Return a context's allocation function, and the server of the library that created the context."""
+    # This library has no contexts of its own: the handle is one of libQnnLpai.so. `what` is the buffer, for messages.
     from isthmus.capi.serve import servers
 
     for server in servers():

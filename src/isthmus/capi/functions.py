@@ -37,16 +37,10 @@ _DECLARED = {**BACKEND, **SYSTEM}
 class HandleType:
     """What the handles of a C type refer to.
 
-    Parameters
-    ----------
-    kind, noun
-        The class of the objects, and its name in messages.
-    code
-        The code for an unknown handle, where `_CODES` has no other.
-    null
-        The code for a null handle, if it is another one.
-    is_system
-        Whether the system library's own code is returned for an unknown handle.
+    - `kind`, `noun`: The class of the objects, and its name in messages.
+    - `code`: The code for an unknown handle, where `_CODES` has no other.
+    - `null`: The code for a null handle, if it is another one.
+    - `is_system`: Whether the system library's own code is returned for an unknown handle.
     """
 
     kind: type
@@ -65,6 +59,7 @@ _CODES = {
     ("context", "profile"): Code.CONTEXT_INVALID_ARGUMENT,
     ("contextCreateFromBinary", "profile"): Code.CONTEXT_SET_PROFILE,
     ("contextCreateFromBinaryWithSignal", "profile"): Code.CONTEXT_SET_PROFILE,
+    ("contextCreateFromBinaryWithCallback", "profile"): Code.CONTEXT_SET_PROFILE,
     ("context", "signal"): Code.GRAPH_INVALID_ARGUMENT,
     ("graphCreate", "context"): Code.GRAPH_INVALID_ARGUMENT,
     ("graph", "profile"): Code.GRAPH_INVALID_ARGUMENT,
@@ -81,7 +76,7 @@ class UnknownSystemHandle(Exception):
 
 
 def handled(type: str, noun: str, *more: Any, **named: Any) -> Callable[[_Class], _Class]:
-    """Register a class as that of the objects of a C type's handles; other arguments are those of `HandleType`."""
+    """Register a class: handles of a C type refer to its objects. Other arguments are those of `HandleType`."""
 
     def enter(kind: _Class) -> _Class:
         HANDLE_TYPES[type] = HandleType(kind, noun, *more, **named)
@@ -94,20 +89,11 @@ def handled(type: str, noun: str, *more: Any, **named: Any) -> Callable[[_Class]
 class Function:
     """A registered function.
 
-    Parameters
-    ----------
-    name
-        Its C name.
-    handler
-        The Python function: it takes the server of the library and the client's arguments as objects.
-    invalid
-        The code for an argument that is null or an invalid pointer.
-    expected
-        Whether an error is an ordinary result (when a node is validated, say), not a mistake to report.
-    failure
-        The return value on failure, if that is not a code: a null pointer, say.
-    is_shielded
-        Whether an interrupt must not come between the creation of an object and that of its handle.
+    - `handler`: The Python function: it takes the server of the library and the client's arguments as objects.
+    - `invalid`: The code for an argument that is null or an invalid pointer.
+    - `expected`: Whether an error is an ordinary result (when a node is validated, say), not a mistake to report.
+    - `failure`: The return value on failure, if that is not a code: a null pointer, say.
+    - `is_shielded`: Whether an interrupt must not come between the creation of an object and that of its handle.
     """
 
     name: str
@@ -128,6 +114,7 @@ class Function:
 
     def _converting(self, declared: Sequence[Parameter]) -> Callable[..., Any]:
         """Return a function that converts arguments, calls the handler, and adds or removes a handle."""
+        # Of the handler's parameters after the server. The place of a created handle is none of them.
         annotations = iter([each for name, each in self.handler.__annotations__.items() if name != "return"][1:])
         converters: list[tuple[int, Callable[[LibraryServer, int], Any]]] = []
         created = freed = owner = None
@@ -203,10 +190,7 @@ def serves(
     is_shielded: bool = False,
     libraries: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under its C name, for some libraries only or for all.
-
-    The other arguments are those of `Function`.
-    """
+    """Register a function under its C name, for some libraries only or for all; the rest is as for `Function`."""
 
     def enter(handler: Callable[..., Any]) -> Callable[..., Any]:
         function = Function(name, handler, invalid, expected, failure, is_shielded)

@@ -13,16 +13,16 @@ from isthmus import qnn
 from isthmus.cabi import types
 from isthmus.cabi.client import checked, write_number
 from isthmus.cabi.objects import GraphConfig, GraphOption
+from isthmus.cabi.tensors import check_dense
 from isthmus.capi import options
 from isthmus.capi.context import ClientContext
 from isthmus.capi.functions import handled, serves
 from isthmus.capi.records import ClientProfile
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.encodings import narrowed
+from isthmus.frontends.composed.encodings import narrow_bits
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import Tensor, TensorInfo, TensorMemType, TensorType
-from isthmus.log import LogLevel
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -38,17 +38,15 @@ _ID_OFFSET = types.Tensor.v1.offset + types.TensorV1.id.offset
 class ClientGraph:
     """A client's graph.
 
-    Parameters
-    ----------
-    tensors
-        The created tensors by id.
-    profile
-        The handle of the profile for every execution, if the client has set one; 0 otherwise.
+    - `tensors`: The created tensors by id.
+    - `formats`: The formats of inputs and outputs that are not dense, with the tensors (`CFacet.formats`).
+    - `profile`: The handle of the profile for every execution, if the client has set one; 0 otherwise.
     """
 
     handle: qnn.Graph
     context: ClientContext
     tensors: dict[int, Tensor] = field(default_factory=dict)
+    formats: dict[int, list[Tensor]] = field(default_factory=dict)
     profile: int = 0
 
     def io_tensors(self) -> Mapping[int, IoTensor]:
@@ -67,17 +65,14 @@ def graph_set_config(server: LibraryServer, graph: ClientGraph, configs: list[Gr
     profile = graph.profile
     for config in configs:
         if config.option == GraphOption.CUSTOM:
-            settings.update(options.settings(server, "graph", checked(config.customConfig or 0)))
+            settings.update(options.settings(server, "graph", checked(config.customConfig)))
         elif config.option == GraphOption.PRIORITY:
             settings[qnn.GraphConfig.PRIORITY] = config.priority
         elif config.option == GraphOption.PROFILE_HANDLE:
             ClientProfile.of(server, config.profileHandle or 0)
             profile = config.profileHandle or 0
-        elif config.option in list(GraphOption):
-            name = GraphOption(config.option).name
-            server.log(LogLevel.INFO, f"graph option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.COMMON_NOT_SUPPORTED, "graph", f"it has no config {config.option}")
+            options.log_unused(server, "graph", GraphOption, config.option, Code.COMMON_NOT_SUPPORTED)
     if settings:
         graph.handle.set_config(settings)
     graph.profile = profile
@@ -89,7 +84,8 @@ def graph_create(
 ) -> ClientGraph:
     """Create an empty graph."""
     graph = ClientGraph(context.handle.create_graph(name or ""), context)
-    graph.handle.set_config(qnn.GraphConfig.PRIORITY, context.priority)
+    if context.priority is not None:
+        graph.handle.set_config(qnn.GraphConfig.PRIORITY, context.priority)
     try:
         graph_set_config(server, graph, configs)
     except Exception:
@@ -103,34 +99,35 @@ def graph_create(
 def tensor_create_graph_tensor(
     server: LibraryServer, graph: ClientGraph, tensor: int, record: Callable[[int], object] = lambda number: None
 ) -> None:
-    """Create a tensor, and write its id into the client's description.
-
-    Parameters
-    ----------
-    record
-        Called with the id once all else is done; if it raises, no tensor is created.
-    """
+    """Create a tensor, and write its id into the client's description; if `record` raises, no tensor is created."""
     if not tensor:
         raise QnnError(Code.TENSOR_INVALID_HANDLE, "tensor", "its description is null")
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
         return
+    is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
+    is_other = is_io and info.data_format in server.facet.formats
+    if not is_other:
+        check_dense(info.what, info.data_format)
     if info.type is TensorType.STATIC and info.mem_type is not types.TensorMemType.RAW:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, info.what, "the memory type of a static tensor must be RAW")
     data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
     # An undefined memory type means RAW, not memory handles.
     kind = TensorMemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else TensorMemType.RAW
     created = graph.handle.create_tensor(
-        info.name, info.type, info.dtype, info.dims, narrowed(info.quantization, data), data, mem_type=kind
+        info.name, info.type, info.dtype, info.dims, narrow_bits(info.quantization, data), data, mem_type=kind
     )
     number = len(graph.tensors) + 1
     try:
         write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
         record(number)
     except BaseException:
+        # By its name: another thread may have created a tensor meanwhile.
         del graph.handle.driver.graph.tensors[created.name]
         raise
     graph.tensors[number] = created
+    if is_other:
+        graph.formats.setdefault(info.data_format, []).append(created)
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
@@ -143,13 +140,7 @@ def tensor_create_context_tensor(server: LibraryServer, context: ClientContext, 
 def graph_add_node(
     server: LibraryServer, graph: ClientGraph, config: int, record: Callable[[], object] = lambda: None
 ) -> None:
-    """Add a node on existing tensors.
-
-    Parameters
-    ----------
-    record
-        Called once the node is known to be right; if it raises, no node is added.
-    """
+    """Add a node on existing tensors; if `record`, which is called last, raises, no node is added."""
 
     def static(number: int) -> np.ndarray | None:
         """Return the contents of a created tensor by id, for a parameter that only refers to it."""
@@ -159,8 +150,8 @@ def graph_add_node(
     node = node_at(config, static)
     operations = graph.handle.driver.graph.operations
     node.check_package(operations, Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
-    read = [_created(graph, node.what, info) for info in node.inputs]
-    written = [_created(graph, node.what, info) for info in node.outputs]
+    read = [_find_tensor(graph, node.what, info) for info in node.inputs]
+    written = [_find_tensor(graph, node.what, info) for info in node.outputs]
     if None in written:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, "an output cannot be absent")
     node.check_floats(Code.GRAPH_INVALID_OP_CONFIG)
@@ -180,21 +171,16 @@ def graph_add_node(
     graph.context.binary = None
 
 
-def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Tensor | None:
-    """Return the tensor that a client refers to by its id; None for an operand that is left out.
-
-    The client repeats the tensor's description in the node. It must be that of the tensor with this id.
-    """
+def _find_tensor(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Tensor | None:
+    """Return the tensor that a client refers to by its id; None for an operand that is left out."""
+    # The client repeats the tensor's description in the node. It must be that of the tensor with this id.
     if info.type is TensorType.NULL:
         return None
     tensor = graph.tensors.get(info.id)
     if tensor is None:
-        raise QnnError(
-            Code.GRAPH_INVALID_OP_CONFIG,
-            what,
-            f"tensor '{info.name}' has the id {info.id}, and the graph none of that id",
-            "Create the tensor first; its id is written into its description.",
-        )
+        rule = f"tensor '{info.name}' has the id {info.id}, and the graph none of that id"
+        hint = "Create the tensor first; its id is written into its description."
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule, hint)
     if info.name and info.name != tensor.name:
         rule = f"tensor '{info.name}' has the id {info.id}, which is that of '{tensor.name}'"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
@@ -216,6 +202,8 @@ def graph_finalize(
     server: LibraryServer, graph: ClientGraph, profile: ClientProfile | None, signal: qnn.Signal | None
 ) -> None:
     """Prepare a graph for execution; a signal has no effect here."""
+    for data_format, tensors in graph.formats.items():
+        server.facet.formats[data_format](tensors)
     profile = profile or ClientProfile.of(server, graph.profile)
     if profile is None:
         graph.handle.finalize()

@@ -40,15 +40,7 @@ class Handles:
         return number
 
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
-        """Return the object with this handle, if it is of this kind.
-
-        Parameters
-        ----------
-        code
-            The error code for any other handle.
-        noun
-            The kind's name, for messages.
-        """
+        """Return the object with this handle, if it is of this kind."""
         thing = self._objects.get(number)
         if not isinstance(thing, kind):
             rule, hint = ("unknown handle", "It may have been freed.") if number else ("it is null", "")

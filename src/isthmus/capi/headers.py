@@ -1,9 +1,9 @@
 """Generation of C code from Python's tables: function tables, operations, accessors, functions that call Python.
 
-``python -m isthmus.capi.headers`` writes these files into the tree, and a test compares them with the tree. Headers of
-single backends are printed from their packages' declarations (`isthmus.cabi.layout`), QNN's own from
-``cabi/headers.txt`` (`isthmus.cabi.notation`). Written by hand are ``QnnCommon.h``, ``QnnSystemCommon.h``, and the
-headers of op packages, of the delegate and of rpcmem.
+Headers of single backends are printed from their packages' declarations (`isthmus.cabi.layout`), QNN's own from
+``cabi/headers.txt`` (`isthmus.cabi.notation`). Those in the folder ``handwritten`` are copied, where a line
+``GENERATED(part)`` stands for a part that is generated here. A wheel contains the results; in a source tree they are
+written when they are needed (`isthmus.capi.installation.include`), and by ``python -m isthmus.capi.headers``.
 """
 
 from __future__ import annotations
@@ -19,20 +19,16 @@ from isthmus.backends.seam import registry
 from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION, objects, other_backends, types
 from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter, function_name
 from isthmus.cabi.layout import api_header
-from isthmus.cabi.notation import header_files, header_text
+from isthmus.cabi.notation import header_files
 from isthmus.cabi.tables import TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
-from isthmus.capi.building import HERE, INCLUDE
+from isthmus.capi.building import HANDWRITTEN, HERE, INCLUDE
 from isthmus.capi.serve import TABLE
 from isthmus.graph.operation import QTI
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import NUMBERED
-
-BACKEND_HEADERS = ("Backend", "Context", "Device", "Error", "GlobalConfig", "Graph", "Log", "Mem", "Profile",
-                   "Property", "Signal", "Tensor")  # fmt: skip
-OPERATION_HEADERS = ("OpDef", "OpPackage")
-"""Headers without functions of the table, which clients get with it all the same."""
-SYSTEM_HEADERS = ("Context", "Dlc", "Log", "Profile", "Tensor")
+from isthmus.system.writing import write_whole
+from isthmus.version import PRODUCER
 
 MORE_OPERATIONS = {
     "ArgbToRgb": "input_order reverse_output", "AxisAlignedBboxTransform": "weights", "BatchPermutation": "",
@@ -109,15 +105,7 @@ def _type_name(entry: str) -> str:
 
 
 def _table(kind: str, entries: Functions, version: tuple[int, int, int]) -> Iterator[str]:
-    """Yield the lines of C that define the types of a table's functions, and the table.
-
-    Parameters
-    ----------
-    kind
-        The prefix of the C names: "QnnInterface" or "QnnSystemInterface".
-    entries
-        The table's functions with their parameters; None for a function that is not declared.
-    """
+    """Yield the lines of C that define the types of a table's functions, and the table."""
     major, minor, _ = version
     macro = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).upper()
     for entry, parameters in entries.items():
@@ -136,58 +124,7 @@ def _table(kind: str, entries: Functions, version: tuple[int, int, int]) -> Iter
     yield from (f"  {line} \\" for line in nulls[:-1])
     yield f"  {nulls[-1]}"
     yield f"#define {macro}_VER_NAME v{major}_{minor}"
-
-
-def interface() -> str:
-    """Return the header of the backend's table."""
-    body = [
-        "typedef enum {",
-        "  QNN_INTERFACE_NO_ERROR = 0, QNN_INTERFACE_ERROR_NOT_SUPPORTED = 1000,",
-        "  QNN_INTERFACE_ERROR_INVALID_PARAMETER = 60000, QNN_INTERFACE_MIN_ERROR = QNN_MIN_ERROR_INTERFACE,",
-        "  QNN_INTERFACE_MAX_ERROR = QNN_MAX_ERROR_INTERFACE, QNN_INTERFACE_ERROR_UNDEFINED = QNN_UNDEFINED",
-        "} QnnInterface_Error_t;",
-        "typedef Qnn_ErrorHandle_t (*Qnn_NotOffered_t)(void);",
-        "",
-        *_table("QnnInterface", BACKEND, CORE_VERSION),
-        f"#define QNN_TABLE_ENTRIES {len(BACKEND)}",
-        "QNN_LAYOUT(QNN_INTERFACE_VER_TYPE, 8 * QNN_TABLE_ENTRIES);",
-        "",
-        "typedef struct {",
-        "  uint32_t backendId; const char *providerName; Qnn_ApiVersion_t apiVersion;",
-        "  union { QNN_INTERFACE_VER_TYPE QNN_INTERFACE_VER_NAME; };",
-        "} QnnInterface_t;",
-        "QNN_LAYOUT(QnnInterface_t, 40 + 8 * QNN_TABLE_ENTRIES);",
-        "",
-        "QNN_API Qnn_ErrorHandle_t QnnInterface_getProviders(const QnnInterface_t ***providerList,"
-        " uint32_t *numProviders);",
-        "typedef __typeof__(&QnnInterface_getProviders) QnnInterface_getProvidersFn_t;",
-    ]
-    includes = [f"Qnn{name}.h" for name in sorted((*BACKEND_HEADERS, *OPERATION_HEADERS))]
-    ids = sorted(file for file in _DECLARED if file.endswith("Common.h"))
-    doc = "The backend's functions: the table that a library hands to its client."
-    return header_text(doc, "QNN_INTERFACE_H", [*includes, *ids], body)
-
-
-def system_interface() -> str:
-    """Return the header of the system library's table."""
-    body = [
-        *_table("QnnSystemInterface", SYSTEM, SYSTEM_VERSION),
-        f"#define QNN_SYSTEM_TABLE_ENTRIES {len(SYSTEM)}",
-        "QNN_LAYOUT(QNN_SYSTEM_INTERFACE_VER_TYPE, 8 * QNN_SYSTEM_TABLE_ENTRIES);",
-        "",
-        "typedef struct {",
-        "  uint32_t backendId; const char *providerName; Qnn_Version_t systemApiVersion;",
-        "  union { QNN_SYSTEM_INTERFACE_VER_TYPE QNN_SYSTEM_INTERFACE_VER_NAME; };",
-        "} QnnSystemInterface_t;",
-        "QNN_LAYOUT(QnnSystemInterface_t, 32 + 8 * QNN_SYSTEM_TABLE_ENTRIES);",
-        "typedef const QNN_SYSTEM_INTERFACE_VER_TYPE *QnnSystemInterface; /* as QNN's documents call the table */",
-        "",
-        "QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemInterface_getProviders(const QnnSystemInterface_t ***providerList,",
-        "                                                                 uint32_t *numProviders);",
-        "typedef __typeof__(&QnnSystemInterface_getProviders) QnnSystemInterface_getProvidersFn_t;",
-    ]
-    includes = ["../QnnInterface.h", *(f"QnnSystem{name}.h" for name in SYSTEM_HEADERS)]
-    return header_text("The system library's functions.", "QNN_SYSTEM_INTERFACE_H", includes, body)
+    yield f"#define {macro.replace('INTERFACE', 'TABLE')}_ENTRIES {len(entries)}"
 
 
 def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
@@ -203,11 +140,9 @@ def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
         yield f"#define {macro}_OPERATION_{short} {number}"
 
 
-def operations() -> str:
-    """Return the header with the names of operations, of their parameters, and of these parameters' values.
-
-    It has QNN's names only: our own parameters are left out, and what we do not implement is added.
-    """
+def _operations() -> Iterator[str]:
+    """Yield the names of operations, of their parameters, and of these parameters' values."""
+    # They are QNN's names only: our own parameters are left out, and what we do not implement is added.
     named = {
         name: [param.name for param in op.params if not param.is_own]
         for name, op in OPERATIONS.items()
@@ -215,10 +150,9 @@ def operations() -> str:
     }
     for name, params in MORE_OPERATIONS.items():
         named[name] = list(dict.fromkeys([*named.get(name, ()), *params.split()]))
-    body = [f'#define QNN_OP_PACKAGE_NAME_QTI_AISW "{QTI}"']
+    yield f'#define QNN_OP_PACKAGE_NAME_QTI_AISW "{QTI}"'
     for name in sorted(named, key=_macro):
-        body += ["", *_operation(name, named[name])]
-    return header_text("Operations by name.", "QNN_OP_DEF_H", (), body, linkage=False)
+        yield from ("", *_operation(name, named[name]))
 
 
 ACCESSORS = {
@@ -230,54 +164,6 @@ ACCESSORS = {
 COUNTED = {"params": "numOfParams", "inputTensors": "numOfInputs", "outputTensors": "numOfOutputs"}
 """Lists, and the fields with their lengths; the SDK sets both with one accessor."""
 
-BEHIND_ACCESSORS = """\
-namespace isthmus_qnn {
-inline Qnn_Tensor_t &at(Qnn_Tensor_t &object) { return object; }
-inline Qnn_Tensor_t &at(Qnn_Tensor_t *object) { return *object; }
-inline const Qnn_Tensor_t &at(const Qnn_Tensor_t &object) { return object; }
-inline const Qnn_Tensor_t &at(const Qnn_Tensor_t *object) { return *object; }
-inline Qnn_OpConfig_t &at(Qnn_OpConfig_t &object) { return object; }
-inline Qnn_OpConfig_t &at(Qnn_OpConfig_t *object) { return *object; }
-inline const Qnn_OpConfig_t &at(const Qnn_OpConfig_t &object) { return object; }
-inline const Qnn_OpConfig_t &at(const Qnn_OpConfig_t *object) { return *object; }
-
-inline void set_params(Qnn_OpConfigV1_t &op, uint32_t count, Qnn_Param_t *list) {
-  op.numOfParams = count, op.params = list;
-}
-inline void set_inputs(Qnn_OpConfigV1_t &op, uint32_t count, Qnn_Tensor_t *list) {
-  op.numOfInputs = count, op.inputTensors = list;
-}
-inline void set_outputs(Qnn_OpConfigV1_t &op, uint32_t count, Qnn_Tensor_t *list) {
-  op.numOfOutputs = count, op.outputTensors = list;
-}
-
-/* Fields that version 1 of a tensor has not: read as those of an empty tensor, and not written. */
-inline bool has_second(const Qnn_Tensor_t &tensor) { return tensor.version == QNN_TENSOR_VERSION_2; }
-inline Qnn_TensorV2_t second(const Qnn_Tensor_t &tensor) {
-  const Qnn_TensorV2_t empty = QNN_TENSOR_V2_INIT;
-  return has_second(tensor) ? tensor.v2 : empty;
-}
-
-inline Qnn_Tensor_t create_tensor(Qnn_TensorVersion_t version) {
-  Qnn_Tensor_t made = QNN_TENSOR_INIT;
-  made.version = version;
-  if (has_second(made)) made.v2 = QNN_TENSOR_V2_INIT;
-  return made;
-}
-inline Qnn_OpConfig_t create_op(Qnn_OpConfigVersion_t version) {
-  Qnn_OpConfig_t made = QNN_OPCONFIG_INIT;
-  made.version = version;
-  return made;
-}
-}  // namespace isthmus_qnn
-
-inline bool validateTensorVersion(Qnn_Tensor_t tensor) {
-  return tensor.version == QNN_TENSOR_VERSION_1 || tensor.version == QNN_TENSOR_VERSION_2;
-}
-inline bool validateOpConfigVersion(Qnn_OpConfig_t op) { return op.version == QNN_OPCONFIG_VERSION_1; }
-"""
-"""Functions that the accessors call, and the two checks that the SDK defines as functions."""
-
 
 def _macro_of(field: str) -> str:
     """Spell a field's name as in its accessors."""
@@ -287,7 +173,7 @@ def _macro_of(field: str) -> str:
 def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[str]:
     """Yield the macros that get and set the fields of a structure; `kind` is the prefix of their names."""
     for name, *_ in struct._fields_:  # type: ignore[attr-defined]
-        for field in ("clientBuf", "memHandle", "retrieveRaw") if name == "union" else (name,):
+        for field in ("clientBuf", "memHandle", "retrieveRaw") if name.startswith("union") else (name,):
             if field in skip:
                 continue
             macro = _macro_of(field)
@@ -299,31 +185,17 @@ def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[st
                 yield f"#define {kind}_SET_{macro}(object, value) (isthmus_qnn::at(object).v1.{field} = (value))"
 
 
-def accessors() -> str:
-    """Return the accessors of tensors and operations, by value or by pointer, that sources in C++ use."""
+def _tensor_accessors() -> Iterator[str]:
+    """Yield the accessors of tensors, by value or by pointer."""
     # The fields that version 2 adds; the SDK has no accessor for the last.
     *_, dynamic, sparse, produced = (name for name, *_ in TensorV2._fields_)
-    body = [
-        *BEHIND_ACCESSORS.splitlines(),
-        "",
-        "#define QNN_TENSOR_CREATE(version) isthmus_qnn::create_tensor(version)",
-        "/* Version 1 of a tensor is the beginning of version 2. */",
-        *_accessors("QNN_TENSOR", TensorV2, (dynamic, sparse, produced)),
-    ]
+    yield from _accessors("QNN_TENSOR", TensorV2, (dynamic, sparse, produced))
     for field in (dynamic, sparse):
         macro = _macro_of(field)
-        body.append(f"#define QNN_TENSOR_GET_{macro}(object) (isthmus_qnn::second(isthmus_qnn::at(object)).{field})")
-        body.append(f"#define QNN_TENSOR_SET_{macro}(object, value) \\")
-        body.append("  (isthmus_qnn::has_second(isthmus_qnn::at(object)) \\")
-        body.append(f"       ? void(isthmus_qnn::at(object).v2.{field} = (value)) : void())")
-    body += [
-        "",
-        "#define QNN_OP_CFG_CREATE(version) isthmus_qnn::create_op(version)",
-        "#define QNN_OP_CFG_VALID(object) validateOpConfigVersion(isthmus_qnn::at(object))",
-        *_accessors("QNN_OP_CFG", OpConfigV1),
-    ]
-    doc = "Accessors of tensors and operations, for C++."
-    return header_text(doc, "QNN_TYPE_MACROS_HPP", ["QnnTypes.h"], body, linkage=False)
+        yield f"#define QNN_TENSOR_GET_{macro}(object) (isthmus_qnn::second(isthmus_qnn::at(object)).{field})"
+        yield f"#define QNN_TENSOR_SET_{macro}(object, value) \\"
+        yield "  (isthmus_qnn::has_second(isthmus_qnn::at(object)) \\"
+        yield f"       ? void(isthmus_qnn::at(object).v2.{field} = (value)) : void())"
 
 
 NATIVE = ("graphExecute", "deviceGetInfrastructure")
@@ -345,7 +217,7 @@ def functions() -> str:
     Each line has the kind of implementation (`_kind`), the names in the table and in C, the parameters as declared and
     as passed on, and the values that Python gets.
     """
-    lines = ["/* The functions of the tables. Written by `python -m isthmus.capi.headers`; change that, not this. */"]
+    lines = ["/* The functions of the tables. Generated by `isthmus.capi.headers`. */"]
     for condition, table in (("#ifdef SERVES_BACKEND", BACKEND), ("#elif defined SERVES_SYSTEM", SYSTEM)):
         lines.append(condition)
         for entry, parameters in table.items():
@@ -363,7 +235,7 @@ def functions() -> str:
     return "\n".join([*lines, "#endif", ""])
 
 
-def _declared() -> Iterator[tuple[str, Callable[[], str]]]:
+def _backend_headers() -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield the headers of single backends that are printed from declarations: the file, and what returns its text."""
     for entry in registry.usable():
         facet = registry.c_facet(entry.name)
@@ -374,31 +246,47 @@ def _declared() -> Iterator[tuple[str, Callable[[], str]]]:
     yield from ((header.file, header.text) for header in other_backends.HEADERS)
 
 
-_DECLARED = dict(_declared())
+_DECLARED = dict(_backend_headers())
 _ENUMERATIONS = {
     kind.__name__: kind
     for module in (types, objects, other_backends)
     for kind in vars(module).values()
     if isinstance(kind, EnumMeta)
 }
-# The functions that return the contents of each generated file.
+_PARTS: dict[str, Callable[[], Iterable[str]]] = {
+    "backend_ids": lambda: (f'#include "{file}"' for file in sorted(_DECLARED) if file.endswith("Common.h")),
+    "backend_table": lambda: _table("QnnInterface", BACKEND, CORE_VERSION),
+    "build_id": lambda: [f'#define QNN_SDK_BUILD_ID "{PRODUCER}"'],
+    "operation_accessors": lambda: _accessors("QNN_OP_CFG", OpConfigV1),
+    "operations": _operations,
+    "system_table": lambda: _table("QnnSystemInterface", SYSTEM, SYSTEM_VERSION),
+    "tensor_accessors": _tensor_accessors,
+}
+"""The generated parts of headers that are written by hand."""
+
+
+def _complete_header(file: Path) -> str:
+    """Return a header that is written by hand, with its generated parts in place of their names."""
+    return re.sub(r"(?m)^GENERATED\((\w+)\)$", lambda name: "\n".join(_PARTS[name[1]]()), file.read_text())
+
+
 FILES: dict[Path, Callable[[], str]] = {
-    INCLUDE / "QNN" / "QnnInterface.h": interface,
-    INCLUDE / "QNN" / "System" / "QnnSystemInterface.h": system_interface,
-    INCLUDE / "QNN" / "QnnOpDef.h": operations,
-    INCLUDE / "QNN" / "QnnTypeMacros.hpp": accessors,
     HERE / "functions.h": functions,
     **{INCLUDE / "QNN" / file: text for file, text in _DECLARED.items()},
     **{INCLUDE / "QNN" / file: partial(str, text) for file, text in header_files(_ENUMERATIONS)},
+    **{INCLUDE / file.relative_to(HANDWRITTEN): partial(_complete_header, file) for file in HANDWRITTEN.rglob("*.h*")},
 }
+"""The functions that return the contents of each file."""
 
 
-def main() -> None:
-    """Write every file."""
+def write() -> None:
+    """Write every file that does not exist or has other contents."""
     for file, text in FILES.items():
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text())
+        content = text().encode()
+        if not file.exists() or file.read_bytes() != content:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, content, 0o644)
 
 
 if __name__ == "__main__":
-    main()
+    write()

@@ -9,6 +9,7 @@ from isthmus.errors import QnnError
 
 # Patterns of Python calls in messages, and their replacements.
 _IN_C = (
+    (r"\bfinalize\(\) of the context\b", "contextFinalize"),
     (r"\bfinalize\(\)", "graphFinalize"),
     (r"\bisthmus\.memory\.rpcmem(\.alloc\(\))?", "rpcmem_alloc"),
     (r"\bisthmus\.memory\.host\(nbytes, alignment=(\d+)\)", r"aligned_alloc(\1, size)"),

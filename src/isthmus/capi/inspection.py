@@ -39,12 +39,8 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
         try:
             ctypes.CDLL(str(file))
         except OSError as problem:
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT,
-                f"library '{file}'",
-                f"cannot be loaded: {problem}",
-                "Run `isthmus capi install DIR`.",
-            ) from None
+            rule, hint = f"cannot be loaded: {problem}", "Run `isthmus capi install DIR`."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"library '{file}'", rule, hint) from None
     return path
 
 

@@ -13,12 +13,13 @@ import shutil
 import site
 import sys
 import sysconfig
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from isthmus.backends.seam import registry
 from isthmus.capi import building
-from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, LibraryRecipe
+from isthmus.capi.building import HANDWRITTEN, INCLUDE, LIBRARIES, SUPPRESSIONS, LibraryRecipe
 from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
@@ -36,11 +37,30 @@ SDK_TOOLS = {
     "qnn-profile-viewer": "profile_viewer",
 }
 """The tools of an SDK that this package has, each with its function in `isthmus.tools.cli`."""
-__all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "install_sdk", "libpython", "settings"]
+__all__ = ["BUILT", "INCLUDE", "LIBRARIES", "include", "install", "install_sdk", "libpython", "settings"]
+
+
+def include() -> Path:
+    """Return the folder of the headers. A wheel contains them; in a source tree they are written now.
+
+    Raises
+    ------
+    QnnError
+        COMMON_SYSTEM if they cannot be written.
+    """
+    if HANDWRITTEN.exists():
+        # Imported here, because it imports every backend.
+        from isthmus.capi import headers
+
+        try:
+            headers.write()
+        except OSError as problem:
+            raise QnnError(Code.COMMON_SYSTEM, f"folder '{INCLUDE}'", f"cannot be written: {problem}") from None
+    return INCLUDE
 
 
 def install(folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the libraries and their settings into a folder, replacing files of the same names.
+    """Write the libraries and their settings into a folder, all or none, replacing files of the same names.
 
     Backends of other packages get libraries too; these need a compiler.
 
@@ -56,13 +76,19 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
         built and there is no C compiler, COMMON_SYSTEM if the folder cannot be written.
     """
     target = folder_of(folder)
+    include()
     try:
         target.mkdir(parents=True, exist_ok=True)
         libraries = (*LIBRARIES, *_of_other_packages())
-        built = [library for library in libraries if (BUILT / library.file).exists()]
-        paths = _copy(target, built) + building.compile_all(target, [each for each in libraries if each not in built])
-        _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
-        _replace(target / SUPPRESSIONS.name, SUPPRESSIONS.read_bytes(), 0o644)
+        paths = [BUILT / library.file for library in libraries if (BUILT / library.file).exists()]
+        # Compiled elsewhere: where the folder's disk is full, the folder is at fault and not the compiler.
+        with tempfile.TemporaryDirectory(prefix="isthmus-") as elsewhere:
+            rest = [library for library in libraries if BUILT / library.file not in paths]
+            paths += building.compile_all(Path(elsewhere), rest)
+            files = {path.name: (path.read_bytes(), 0o755) for path in paths}
+        files[SETTINGS] = settings().encode("utf-8", "surrogateescape"), 0o644
+        files[SUPPRESSIONS.name] = SUPPRESSIONS.read_bytes(), 0o644
+        _replace(target, files)
     except building.NoCompiler as problem:
         hint = "Install gcc or clang, or set CC."
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "libraries for C", str(problem), hint) from None
@@ -70,7 +96,7 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
         raise QnnError(Code.COMMON_SYSTEM, "libraries for C", str(problem)) from None
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None
-    return paths
+    return [target / path.name for path in paths]
 
 
 def install_sdk(folder: str | os.PathLike[str]) -> list[Path]:
@@ -93,19 +119,21 @@ def install_sdk(folder: str | os.PathLike[str]) -> list[Path]:
         rule = f"an SDK has folders for {' and '.join(SDK_FOLDERS)}, not for {machine}"
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "layout of an SDK", rule)
     paths = install(root / "lib" / SDK_FOLDERS[machine])
-    tools, include = root / "bin" / SDK_FOLDERS[machine], root / "include"
+    tools, headers = root / "bin" / SDK_FOLDERS[machine], root / "include"
     try:
         tools.mkdir(parents=True, exist_ok=True)
+        files = {}
         for tool, function in SDK_TOOLS.items():
             # The working folder comes first on the path of `python -c`: a file numpy.py beside a model would be run.
             start = f"import sys; sys.path[:] = [{str(Path(__file__).parents[2])!r}, *filter(None, sys.path)]; "
             start += f"from isthmus.tools.cli import {function}; raise SystemExit({function}())"
             script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(start)} "$@"\n'
-            _replace(tools / tool, script.encode("utf-8", "surrogateescape"))
-        shutil.copytree(INCLUDE, include, dirs_exist_ok=True)
+            files[tool] = script.encode("utf-8", "surrogateescape"), 0o755
+        _replace(tools, files)
+        shutil.copytree(INCLUDE, headers, dirs_exist_ok=True)
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{root}'", f"cannot be written: {problem}") from None
-    return [*paths, *(tools / tool for tool in SDK_TOOLS), include]
+    return [*paths, *(tools / tool for tool in SDK_TOOLS), headers]
 
 
 def folder_of(folder: object) -> Path:
@@ -124,19 +152,18 @@ def _of_other_packages() -> list[LibraryRecipe]:
     return [building.backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets if library]
 
 
-def _copy(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:
-    """Copy compiled libraries into a folder, and return their new paths."""
-    for library in libraries:
-        _replace(target / library.file, (BUILT / library.file).read_bytes())
-    return [target / library.file for library in libraries]
-
-
-def _replace(file: Path, content: bytes, mode: int = 0o755) -> None:
-    """Replace a file atomically; a program that has loaded the old one keeps it."""
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.chmod(mode)
-    fresh.replace(file)
+def _replace(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
+    """Write files (content and mode) once there is room for all; programs that have loaded an old one keep it."""
+    fresh = {name: folder / f".{name}.{os.getpid()}" for name in files}
+    try:
+        for name, (content, mode) in files.items():
+            fresh[name].write_bytes(content)
+            fresh[name].chmod(mode)
+        for name, file in fresh.items():
+            file.replace(folder / name)
+    finally:
+        for file in fresh.values():
+            file.unlink(missing_ok=True)
 
 
 def settings() -> str:

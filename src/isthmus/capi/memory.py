@@ -41,7 +41,7 @@ def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescr
         if reader is None:
             rule = "this back end has no custom memory"
             raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, f"memory descriptor {index}", rule)
-        return qnn.MemDescriptor(dims, descriptor.dataType, kind, custom=reader(checked(descriptor.customInfo or 0)))
+        return qnn.MemDescriptor(dims, descriptor.dataType, kind, custom=reader(checked(descriptor.customInfo)))
     if kind == DescriptorType.DMA_BUF:
         return qnn.MemDescriptor(
             dims, descriptor.dataType, kind, fd=descriptor.dmaBufInfo.fd, address=descriptor.dmaBufInfo.data or 0

@@ -5,9 +5,11 @@ A config for which the backend declares no reader is logged and has no effect.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
+from isthmus.backends.seam.facets import NamesContext
 from isthmus.cabi.client import checked
 from isthmus.cabi.objects import Property
 from isthmus.capi.functions import serves
@@ -17,25 +19,38 @@ from isthmus.log import LogLevel
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+_OWN = 20000
+"""The numbers of properties above this are this project's own."""
 _CUSTOM = 0
 """The option of every property: QNN defines no property but the backend's own."""
 
 
-def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
-    """Read a custom config, and return options with their values.
-
-    Parameters
-    ----------
-    noun
-        The kind of object that it is for: "backend", "graph", "context" or "device".
-    custom
-        The address of the backend's structure.
-    """
+def settings(server: LibraryServer, noun: str, custom: int | None) -> dict[Any, Any]:
+    """Read a custom config, and return options with their values."""
     reader = server.facet.configs.get(noun)
     if reader is None:
-        server.log(LogLevel.INFO, f"a custom config of a {noun}: it has no effect here")
+        server.log_once(LogLevel.INFO, f"a custom config of a {noun}: it has no effect here")
         return {}
-    return reader(checked(custom), server.log)
+    values = reader(checked(custom), server.log_once)
+
+    def find(number: int) -> qnn.Context | None:
+        return next((each.handle for handle, each in server.handles.of_kind(_contexts()) if handle == number), None)
+
+    return {option: each.resolved(find) if isinstance(each, NamesContext) else each for option, each in values.items()}
+
+
+def _contexts() -> type[Any]:
+    """Return the class of a client's contexts, whose module needs this one."""
+    from isthmus.capi.context import ClientContext
+
+    return ClientContext
+
+
+def log_unused(server: LibraryServer, noun: str, kind: type[IntEnum], option: int, code: Code) -> None:
+    """Log an option that has no effect here; refuse one that no object of this kind has."""
+    if option not in list(kind):
+        raise QnnError(code, noun, f"it has no config {option}")
+    server.log_once(LogLevel.INFO, f"{noun} option {kind(option).name}: accepted, but without effect here")
 
 
 @serves("backendGetProperty", Code.BACKEND_INVALID_ARGUMENT)
@@ -50,18 +65,18 @@ def get_properties(server: LibraryServer, client_object: Any, properties: list[P
 
 def _write_property(server: LibraryServer, owner: Any, request: Property) -> None:
     """Write what a client's request asks of a backend, a context or a graph."""
-    code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
-        type(owner), Code.GRAPH_INVALID_ARGUMENT
-    )
-    # QNN's own library has no code of its own for properties that it lacks, except for backends.
-    missing = Code.BACKEND_NOT_SUPPORTED if isinstance(owner, qnn.Backend) else Code.COMMON_NOT_SUPPORTED
-    unknown = missing if isinstance(owner, qnn.Context) else code
+    # QNN's codes: for a property that is refused, for an unknown option, for an owner without custom properties.
+    invalid, unknown, missing = {
+        qnn.Backend: (Code.BACKEND_NOT_SUPPORTED,) * 3,
+        qnn.Context: (Code.CONTEXT_INVALID_ARGUMENT, Code.COMMON_NOT_SUPPORTED, Code.COMMON_NOT_SUPPORTED),
+    }.get(type(owner), (Code.GRAPH_INVALID_ARGUMENT, Code.GRAPH_INVALID_ARGUMENT, Code.COMMON_NOT_SUPPORTED))
 
     def refusal(rule: str) -> QnnError:
-        return QnnError(code, owner.what, rule)
+        return QnnError(invalid, owner.what, rule)
 
     if request.option != _CUSTOM:
         raise QnnError(unknown, owner.what, f"it has no property {request.option}")
-    if server.facet.write_property is None:
+    # Properties of this project's own are for Python.
+    if server.facet.write_property is None or all(int(each) > _OWN for each in owner.driver.properties or ()):
         raise QnnError(missing, owner.what, "it has no custom properties")
-    server.facet.write_property(owner.get_property, checked(request.customProperty or 0), refusal)
+    server.facet.write_property(owner.get_property, checked(request.customProperty), refusal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from isthmus.cabi.objects import (
     SignalConfig,
     SignalOption,
 )
+from isthmus.capi import options
 from isthmus.capi.functions import handled, serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
@@ -90,16 +91,8 @@ def _check_level(level: int) -> None:
 class ClientEvent:
     """One measurement, for the client.
 
-    Parameters
-    ----------
-    type, unit
-        QNN's numbers (`EventType`, `EventUnit`).
-    timestamp
-        When it was recorded, in microseconds.
-    inner
-        Its sub-events.
-    data
-        The C array of the sub-events' handles, which the client reads.
+    - `timestamp`: When it was recorded, in microseconds.
+    - `data`: The C array of the sub-events' handles, which the client reads.
     """
 
     type: int
@@ -120,14 +113,9 @@ _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 class ClientProfile:
     """A client's profile. It contains the events of the latest call that it was passed to.
 
-    Attributes
-    ----------
-    handle
-        The Python profile. It collects nothing: each call has a temporary one (`begin`).
-    most
-        The maximum number of events, without sub-events.
-    events
-        The C array of the events' handles, which the client reads.
+    - `handle`: The Python profile. It collects nothing: each call has a temporary one (`begin`).
+    - `most`: The maximum number of events, without sub-events.
+    - `events`: The C array of the events' handles, which the client reads.
     """
 
     def __init__(self, server: LibraryServer, backend: qnn.Backend, level: int) -> None:
@@ -188,10 +176,12 @@ class ClientProfile:
             (outer[-1].inner if outer and is_part else outer).append(client_event)
         self._set(outer)
 
-    def replace(self, events: list[tuple[EventType, str, float]]) -> None:
-        """Replace the events with these: type, name and microseconds of each."""
+    def replace(self, events: list[tuple[EventType, str, float]], memory: Iterable[tuple[str, int]] = ()) -> None:
+        """Replace the events with these: type, name and microseconds of each; names and bytes of `memory`."""
         now = time.monotonic_ns() // 1000
-        self._set([ClientEvent(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events])
+        times = [ClientEvent(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events]
+        bytes_used = [ClientEvent(EventType.BACKEND, EventUnit.BYTES, value, name, now) for name, value in memory]
+        self._set(times + bytes_used)
 
     def _set(self, events: list[ClientEvent]) -> None:
         """Free the handles of the earlier events, and create handles for these."""
@@ -225,11 +215,8 @@ def profile_set_config(server: LibraryServer, profile: ClientProfile, configs: l
     for config in configs:
         if config.option == ProfileOption.MAX_EVENTS:
             most = config.numMaxEvents
-        elif config.option in list(ProfileOption):
-            name = ProfileOption(config.option).name
-            server.log(LogLevel.INFO, f"profile option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"it has no config {config.option}")
+            options.log_unused(server, "profile", ProfileOption, config.option, Code.COMMON_INVALID_ARGUMENT)
     profile.most = most
 
 

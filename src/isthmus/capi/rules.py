@@ -7,18 +7,37 @@ as plain numbers (`values`), in C's order. Rules of `AFTER` run only if the call
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isthmus.backends.seam.facets import Feature
 from isthmus.cabi.client import listed_all, pointer, read, read_array, read_bytes, text
-from isthmus.cabi.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
+from isthmus.cabi.objects import (
+    BinaryCallback,
+    ContextParams,
+    ContextParamsV2,
+    EventData,
+    ExecuteEnvironment,
+    MemDescriptor,
+)
 from isthmus.cabi.types import Tensor, TensorMemType
-from isthmus.capi.values import MAX_RANK, ClientNode, ClientTensorInfo, differences, node_at, tensor_at
+from isthmus.capi import exclusions, lifetimes
+from isthmus.capi.values import (
+    MAX_RANK,
+    ClientNode,
+    ClientTensorInfo,
+    differences,
+    node_at,
+    stated_dims,
+    tensor_at,
+)
 from isthmus.errors import counted
 from isthmus.graph import DataType, TensorType
 from isthmus.log import LogLevel
+from isthmus.qnn.batches import multiple_of
 
 if TYPE_CHECKING:
     from isthmus.capi.validation import Object, Validation
@@ -33,7 +52,7 @@ MAX_HANDLES = MAX_EVENTS = 1 << 16
 """How many items of a list are checked: a client's count may be nonsense."""
 
 
-def _entered(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
+def _enter_in(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
     """Return a decorator that enters a rule in a table, for the functions of these names."""
 
     def enter(rule: Rule) -> Rule:
@@ -45,12 +64,12 @@ def _entered(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule],
 
 def _before(*names: str) -> Callable[[Rule], Rule]:
     """Return a decorator for a rule that checks calls of these functions before they are made."""
-    return _entered(BEFORE, names)
+    return _enter_in(BEFORE, names)
 
 
 def _after(*names: str) -> Callable[[Rule], Rule]:
     """Return a decorator for a rule that records the result of calls of these functions."""
-    return _entered(AFTER, names)
+    return _enter_in(AFTER, names)
 
 
 # -- backends, devices, logs -------------------------------------------------------------------------------------------
@@ -96,6 +115,52 @@ def _binary(seen: Validation, values: Values) -> None:
     _readable(seen, "context binary", values[3], values[4])
 
 
+@_before("contextCreateFromBinaryWithCallback")
+def _binary_by_callbacks(seen: Validation, values: Values) -> None:
+    _callbacks(seen, "data callbacks", values[3])
+    _readable(seen, "context binary", values[4], values[5])
+
+
+def _callbacks(seen: Validation, what: str, address: int) -> None:
+    """Check the structure of data callbacks; a null pointer to it is another rule's."""
+    if not address:
+        return
+    callbacks = read(address, BinaryCallback)
+    functions = [pointer(callbacks.dmaBufferCallback.v1, name) for name in ("dataProvide", "dataRelease")]
+    if callbacks.type != 2 or callbacks.dmaBufferCallback.version != 1 or not all(functions):
+        seen.mistake(f"{what}: only version 1 of callbacks with DMA buffers (type 2) is there, with both functions")
+
+
+@_after("contextCreateFromBinary", "contextCreateFromBinaryWithSignal")
+def _created_from_binary(seen: Validation, values: Values) -> None:
+    """Remember a binary that must stay; the place of the new handle is the sixth argument."""
+    context = seen.objects.get(("context", read(values[5], ctypes.c_uint64).value))
+    if context is not None:
+        lifetimes.keep_binary(context, values)
+
+
+@_after("contextApplyBinarySection")
+def _keep_section(seen: Validation, values: Values) -> None:
+    lifetimes.keep_section(seen, values)
+
+
+@_after("contextSetConfig")
+def _note_context(seen: Validation, values: Values) -> None:
+    exclusions.note(seen, "context", values[0])
+
+
+@_after("deviceSetConfig")
+def _note_device(seen: Validation, values: Values) -> None:
+    exclusions.note(seen, "device", values[0])
+
+
+@_after("contextFinalize")
+def _context_finalized(seen: Validation, values: Values) -> None:
+    context = seen.objects.get(("context", values[0]))
+    if context is not None:
+        context.features.pop(Feature.DEFERRED, None)
+
+
 @_before("contextCreateFromBinaryListAsync")
 def _binaries(seen: Validation, values: Values) -> None:
     """Check the null-terminated list of binaries, each with its callback."""
@@ -103,23 +168,33 @@ def _binaries(seen: Validation, values: Values) -> None:
         address = read(values[2], ctypes.c_uint64, index).value
         if not address:
             return
-        params = read(address, ContextParams)
-        if params.version != 1:
-            seen.mistake(f"binary {index}: the version {params.version} of its parameters is not 1")
-        elif not params.v1.notifyFunc:
+        version = read(address, ctypes.c_uint32).value
+        if version not in (1, 2):
+            seen.mistake(f"binary {index}: the version {version} of its parameters is neither 1 nor 2")
+            continue
+        params = read(address, ContextParams).v1 if version == 1 else _second(address)
+        callbacks = 0 if version == 1 else pointer(params, "callbacks")
+        if not params.notifyFunc:
             seen.mistake(f"binary {index}: there is no callback to notify")
         else:
-            _readable(seen, f"binary {index}", params.v1.binaryBuffer or 0, params.v1.binaryBufferSize)
+            _readable(seen, f"binary {index}", params.binaryBuffer, params.binaryBufferSize)
+            _callbacks(seen, f"binary {index}", callbacks)
+            exclusions.check_entry(seen, values[3], pointer(params, "config"), bool(callbacks))
     seen.mistake(f"the list at {values[2]:#x} has no null pointer among its first {MAX_HANDLES} entries")
+
+
+def _second(address: int) -> ContextParamsV2:
+    """Return the parameters of a binary in version 2, of which the client has a pointer."""
+    return read(read(address + ContextParams.v1.offset, ctypes.c_uint64).value, ContextParamsV2)
 
 
 @_after("contextCreateFromBinaryListAsync")
 def _announced_by_callback(seen: Validation, values: Values) -> None:
     """Expect handles that no call has returned: the client gets contexts and graphs in its callback."""
-    seen.adopts = True
+    exclusions.adopt(seen, values[3])
 
 
-def _readable(seen: Validation, what: str, address: int, nbytes: int) -> None:
+def _readable(seen: Validation, what: str, address: int | None, nbytes: int) -> None:
     """Check that a client's memory has a size, and that its first and last byte can be read."""
     if not nbytes:
         seen.mistake(f"{what}: it has 0 bytes")
@@ -143,24 +218,25 @@ def _get_binary(seen: Validation, values: Values) -> None:
 @_before("contextFree")
 def _context_free(seen: Validation, values: Values) -> None:
     for each in seen.living("memory handle", values[0]):
+        # The context uses buffers of the client's until then.
+        if Feature.BUFFERS in each.features:
+            seen.current.ends_buffers = True
+            continue
         seen.mistake(f"{each.what} of it is registered still ({each.created_by})")
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def _registered(values: Values, index: int) -> int:
+def _registered_bytes(values: Values, index: int) -> int:
     """Return how many bytes a descriptor of a memRegister call covers; 0 if its data type is unknown."""
     descriptor = read(values[1], MemDescriptor, index)
     shape = descriptor.memShape
     dims = read_array(pointer(shape, "dimSize"), np.uint32, (min(shape.numDim, MAX_RANK),))
     try:
-        nbytes = DataType(descriptor.dataType).itemsize
+        return DataType(descriptor.dataType).itemsize * math.prod(int(dim) for dim in dims)
     except (ValueError, KeyError):
         return 0
-    for dim in dims:
-        nbytes *= int(dim)
-    return nbytes
 
 
 @_before("memRegister")
@@ -172,10 +248,11 @@ def _mem_register(seen: Validation, values: Values) -> None:
         descriptor = read(values[1], MemDescriptor, index)
         if descriptor.memShape.numDim > MAX_RANK:
             seen.mistake(f"descriptor {index}: its rank is {descriptor.memShape.numDim}")
-        elif not descriptor.memShape.numDim:
+        elif not descriptor.memShape.numDim and not exclusions.of_memory(seen, descriptor):
             seen.mistake(f"descriptor {index}: it has no dimensions")
         # Raises an error if the dimensions cannot be read.
-        _registered(values, index)
+        _registered_bytes(values, index)
+    lifetimes.note_mapped(seen, values)
 
 
 @_after("memRegister")
@@ -185,7 +262,11 @@ def _mem_registered(seen: Validation, values: Values) -> None:
         number = read(values[3], ctypes.c_uint64, index).value
         memory = seen.objects.get(("memory handle", number))
         if memory is not None:
-            memory.nbytes = _registered(values, index)
+            memory.nbytes = _registered_bytes(values, index)
+            memory.features = dict(exclusions.of_memory(seen, read(values[1], MemDescriptor, index)))
+    exclusions.note(seen, "context", values[0])
+    lifetimes.keep_buffers(seen, values)
+    lifetimes.check_limit(seen, values[0])
 
 
 @_before("memDeRegister")
@@ -199,14 +280,20 @@ def _mem_deregister(seen: Validation, values: Values) -> None:
         if number in handles:
             seen.mistake(f"memory handle {number:#x}: it is given twice")
         handles.add(number)
-        if seen.known("memory handle", number) is not None:
+        memory = seen.known("memory handle", number)
+        if memory is not None:
             seen.unused("memory handle", number)
+            lifetimes.check_deregistered(seen, memory)
 
 
 @_after("memDeRegister")
 def _mem_deregistered(seen: Validation, values: Values) -> None:
     for index in range(min(values[1], MAX_HANDLES)):
-        seen.end("memory handle", read(values[0], ctypes.c_uint64, index).value)
+        number = read(values[0], ctypes.c_uint64, index).value
+        memory = seen.objects.get(("memory handle", number))
+        if memory is not None and not memory.freed_by:
+            lifetimes.forget_buffer(seen, memory)
+        seen.end("memory handle", number)
 
 
 # -- profiles ----------------------------------------------------------------------------------------------------------
@@ -387,7 +474,7 @@ def _finalize(seen: Validation, values: Values) -> None:
 
 
 @_after("graphFinalize")
-def _finalized(seen: Validation, values: Values) -> None:
+def _note_finalized(seen: Validation, values: Values) -> None:
     seen.objects["graph", values[0]].finalized = True
 
 
@@ -430,18 +517,9 @@ def _check_operand(
     seen: Validation, graph: Object, kind: str, tensor_type: TensorType, address: int, index: int,
     places: list[tuple[int, int, str]],
 ) -> int:  # fmt: skip
-    """Check one tensor of an execution, and return its id.
-
-    Parameters
-    ----------
-    kind, tensor_type
-        "input" or "output", for messages, and the type that such tensors have.
-    address, index
-        The client's array of tensors, and the tensor's index in it.
-    places
-        The buffers of the tensors before it; its own is added. An output must not overlap them, but may be exactly an
-        input's.
-    """
+    """Check one tensor of an execution, and return its id."""
+    # - `places`: The buffers of the tensors before it; its own is added. An output must not overlap them, but may be
+    #   exactly an input's.
     tensor = read(address, Tensor, index)
     fields = tensor.v1
     known = graph.tensors.get(fields.id)
@@ -450,15 +528,16 @@ def _check_operand(
         return int(fields.id)
     info = known or tensor_at(address, index)
     what = f"{kind} '{info.name}'"
-    for difference in () if known is None else differences(fields, known.dtype, known.dims):
+    for difference in () if known is None else differences(fields, known.dtype, known.dims, any_batch=True):
         seen.mistake(f"{what} {difference}")
-    needed = info.dtype.itemsize
-    for dim in info.dims:
-        needed *= dim
+    # HTP takes a multiple of the batch.
+    needed = info.dtype.itemsize * math.prod(info.dims) * max(multiple_of(stated_dims(fields) or (), info.dims), 1)
     if fields.memType == TensorMemType.MEMHANDLE:
-        memory = seen.known("memory handle", fields.memHandle or 0)
-        seen.use("memory handle", fields.memHandle or 0)
-        if memory is not None and memory.owner != graph.owner:
+        handle = fields.memHandle or 0
+        memory = seen.known("memory handle", handle)
+        seen.use("memory handle", handle)
+        # Of a graph from a callback the context is not known.
+        if memory is not None and graph.owner and memory.owner != graph.owner:
             seen.mistake(f"{what}: {memory.what} is registered with another context")
         elif memory is not None and 0 < memory.nbytes < needed:
             seen.mistake(f"{what}: {memory.what} has {memory.nbytes} bytes, {needed} are needed")

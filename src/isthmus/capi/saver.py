@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from isthmus import qnn
 from isthmus.backends.seam.staging import require_memory
@@ -49,16 +49,9 @@ if TYPE_CHECKING:
 class _Recorder:
     """The recording of a library.
 
-    Parameters
-    ----------
-    folder, program_name, data_name
-        Where it is written: a folder, which is created with the first call, and the names of its two files.
-    variables
-        The variables of handles in the program, by the objects of the handles.
-    numbers
-        The numbers in the names of the next variables.
-    opening
-        Held while the program is begun.
+    - `folder`, `program_name`, `data_name`: Where it is written: a folder, which is created with the first call, and
+      the names of its two files.
+    - `variables`: The variables of handles in the program, by the objects of the handles.
     """
 
     folder: Path = Path("saver_output")
@@ -304,18 +297,5 @@ def _buffers(
     return buffers
 
 
-def _has_no_result(what: str) -> Callable[..., Any]:
-    """Return a function that refuses a call whose result only an execution could give."""
-
-    def refuse(server: LibraryServer, *arguments: int) -> Any:
-        """Refuse the call."""
-        raise QnnError(Code.SAVER_DUMMY_RETVALUE, what, "calls are recorded here, and nothing is prepared or executed")
-
-    return refuse
-
-
-for _function in (
-    "graphExecuteAsync", "contextGetBinarySize", "contextGetBinary", "contextCreateFromBinary",
-    "contextCreateFromBinaryWithSignal", "contextCreateFromBinaryListAsync", "contextValidateBinary", "memRegister",
-):  # fmt: skip
-    serves(_function, libraries=[SAVER])(_has_no_result("Saver"))
+_rule = "calls are recorded here, and nothing is prepared or executed"
+composing.refuse_all(SAVER, composing.EXECUTING[1:], QnnError(Code.SAVER_DUMMY_RETVALUE, "Saver", _rule))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,66 +12,16 @@ from typing import Any, BinaryIO
 
 from isthmus.cabi.types import SCALAR_FIELDS, QuantizationEncoding
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, NodeEntry, Scalar
-from isthmus.system.writing import written
+from isthmus.system.writing import rewrite
 
-_BEGIN = """\
-/* Calls of a client of QNN, as MADE_BY recorded them. Compile it with QNN's headers, link it with the
- * library of a backend, and start it in the folder of its data file, which has the bytes of the tensors. It ends with
- * the first error; that a call is not supported (1000) is none. */
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "QnnInterface.h"
-
-static QNN_INTERFACE_VER_TYPE qnn;
-static FILE *data;
-static Qnn_ErrorHandle_t failure;
-
-static void answered(Qnn_ErrorHandle_t error, const char *call) {
-  if (error == QNN_SUCCESS || error == QNN_COMMON_ERROR_NOT_SUPPORTED) return;
-  failure = error;
-  fprintf(stderr, "%s: %llu\\n", call, (unsigned long long)error);
-}
-#define CALL(name, ...) answered(qnn.name(__VA_ARGS__), #name)
-
-static void *stored(long offset, size_t bytes) {
-  void *memory = malloc(bytes ? bytes : 1);
-  if (memory && !fseek(data, offset, SEEK_SET) && fread(memory, 1, bytes, data) == bytes) return memory;
-  fputs("the bytes of a tensor cannot be read\\n", stderr);
-  exit(1);
-}
-"""
-_END = """
-static void (*const calls[])(void) = {CALLS};
-
-int main(void) {
-  const QnnInterface_t **providers = NULL;
-  uint32_t count = 0;
-  (void)stored; /* no call may need it */
-  data = fopen(DATA, "rb");
-  if (!data) return perror(DATA), 1;
-  if (QnnInterface_getProviders(&providers, &count) || !count) return fputs("no provider\\n", stderr), 1;
-  qnn = providers[0]->QNN_INTERFACE_VER_NAME;
-  for (size_t i = 0; i < sizeof calls / sizeof *calls && !failure; i++)
-    if (calls[i]) calls[i]();
-  fclose(data);
-  return failure ? 1 : 0;
-}
-"""
+_PROGRAM = Path(__file__).with_suffix(".c").read_text()
+"""The program around the calls, with names in capitals for what a recording adds."""
 
 
 class SaverProgram:
     """A recording in the making, which threads may share.
 
-    Parameters
-    ----------
-    path, data_path
-        The files of the program and of the bytes of tensors; the latter is created at once.
-    made_by
-        The recorder, for the program's first line.
+    - `path`, `data_path`: The files of the program and of the bytes of tensors; the latter is created at once.
     """
 
     def __init__(self, path: Path, data_path: Path, made_by: str) -> None:
@@ -84,12 +35,8 @@ class SaverProgram:
     def add(self, *lines: str, variable: str = "", now: bool = False) -> None:
         """Add a call of the client.
 
-        Parameters
-        ----------
-        variable
-            The declaration of the variable that it sets, if there is one.
-        now
-            Write the program with it; if that fails, it is not added.
+        - `variable`: The declaration of the variable that it sets, if there is one.
+        - `now`: Write the program with it; if that fails, it is not added.
         """
         declaration = f"static {variable};\n" if variable else ""
         body = "".join(f"  {line}\n" for line in lines)
@@ -106,13 +53,14 @@ class SaverProgram:
 
     def _write(self, calls: Sequence[str]) -> None:
         """Write the program with these calls; the caller holds the lock."""
-        begin = _BEGIN.replace("MADE_BY", self._made_by)
         names = ", ".join(f"call_{number}" for number in range(len(calls))) or "NULL"
-        end = _END.replace("CALLS", names).replace("DATA", text(self._data_name))
+        added = {"MADE_BY": self._made_by, "RECORDED_CALLS\n": "".join(calls), "CALL_NAMES": names}
+        added["DATA_FILE"] = text(self._data_name)
+        program = re.sub("|".join(added), lambda name: added[name[0]], _PROGRAM)
         # The bytes come first: a program does not refer to bytes that are not there.
         self._data.flush()
-        with written(self._path) as stream:
-            stream.write("".join([begin, "\n", *calls, end]).encode())
+        with rewrite(self._path) as stream:
+            stream.write(program.encode())
 
     def close(self) -> None:
         """Write the program, and close its files."""
@@ -154,13 +102,7 @@ class SaverProgram:
         return lines
 
     def node(self, node: NodeEntry, variables: Mapping[str, str]) -> list[str]:
-        """Return the statements that describe a node in the variable ``node``.
-
-        Parameters
-        ----------
-        variables
-            The variables of the graph's tensors by name.
-        """
+        """Return the statements that describe a node in the variable ``node``."""
         lines = ["Qnn_OpConfig_t node = QNN_OPCONFIG_INIT;", "node.version = QNN_OPCONFIG_VERSION_1;"]
         for side, names in (("input", node.inputs), ("output", node.outputs)):
             if names:

@@ -54,7 +54,7 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
     if description.type != _FILE:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile target", f"its type {description.type} is not a file")
     header: dict[str, Any] = {}
-    for index in range(_bounded(count, "profile configs")):
+    for index in range(_check_count(count, "profile configs")):
         config = read(checked(configs), SerializationConfig, index)
         if config.type == _HEADER:
             who = config.serializationHeader
@@ -72,7 +72,7 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
 def serialize_event_data(server: LibraryServer, target: ProfileFile, data: int, count: int) -> None:
     """Write the events of calls."""
     lines, remaining = [], [MAX_EVENTS]
-    for each in listed_all(checked(data), ProfileData, _bounded(count, "profiled calls")):
+    for each in listed_all(checked(data), ProfileData, _check_count(count, "profiled calls")):
         header = each.v1.header
         lines.append(
             {
@@ -86,24 +86,17 @@ def serialize_event_data(server: LibraryServer, target: ProfileFile, data: int, 
     target.add(lines)
 
 
-def _bounded(count: int, what: str) -> int:
+def _check_count(count: int, what: str) -> int:
     """Return a client's count, unless it is too large; `what` is counted, for messages."""
     if count > MAX_EVENTS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are {count}, more than {MAX_EVENTS}")
     return count
 
 
-def _events(address: int, count: int, remaining: list[int], depth: int = 0) -> list[dict[str, Any]]:
-    """Return events with their sub-events.
-
-    Parameters
-    ----------
-    remaining
-        A list with how many events may still be read in this call. It is counted down here, since a client's event may
-        contain itself.
-    depth
-        The level of sub-events.
-    """
+def _events(address: int | None, count: int, remaining: list[int], depth: int = 0) -> list[dict[str, Any]]:
+    """Return events with their sub-events."""
+    # - `remaining`: A list with how many events may still be read in this call. It is counted down here, since a
+    #   client's event may contain itself.
     if not address or not count:
         return []
     if depth > MAX_DEPTH:
@@ -120,17 +113,17 @@ def _events(address: int, count: int, remaining: list[int], depth: int = 0) -> l
         data = event.extendedEventData.v1 if extended else event.eventData
         events.append(
             {
-                "type": _named(EventType, data.type),
-                "unit": _named(EventUnit, data.unit),
+                "type": _name_of(EventType, data.type),
+                "unit": _name_of(EventUnit, data.unit),
                 "value": data.value.uint64Value if extended else data.value,
                 "name": text(pointer(data, "identifier")),
-                "parts": _events(event.profileSubEventData or 0, event.numSubEvents, remaining, depth + 1),
+                "parts": _events(event.profileSubEventData, event.numSubEvents, remaining, depth + 1),
             }
         )
     return events
 
 
-def _named(kind: Any, number: int) -> str | int:
+def _name_of(kind: Any, number: int) -> str | int:
     """Return the name of an enumeration's member, or the number if there is no such member."""
     return next((str(member.name) for member in kind if member == number), number)
 

@@ -59,20 +59,8 @@ def open(library: str, log: int, notify: int, forget: int, leave: int, caller: i
 
     The library ensures that only one thread is here at a time (``interpreter.h``).
 
-    Parameters
-    ----------
-    library
-        The library's name, without ``lib`` and ``.so``.
-    log
-        Address of its function that passes a text to a client's log.
-    notify
-        Address of its function that notifies a client of the end of an execution.
-    forget
-        Address of its function that clears its cached executions.
-    leave
-        Address of its function that stops it from calling Python again.
-    caller
-        Address of its function that returns where the call in progress returns to.
+    The other arguments are addresses of its functions. They pass a text to a client's log, notify a client of the end
+    of an execution, clear cached executions, stop calling Python, and return where the call in progress returns to.
     """
     if leave not in _servers:
         if not _checks:
@@ -88,13 +76,7 @@ def servers() -> list[LibraryServer]:
 
 
 class LibraryServer:
-    """The Python implementation behind one library.
-
-    Parameters
-    ----------
-    library, log, notify, forget, leave, caller
-        See `open`.
-    """
+    """The Python implementation behind one library."""
 
     def __init__(
         self, library: str, log: int = 0, notify: int = 0, forget: int = 0, leave: int = 0, caller: int = 0
@@ -103,7 +85,7 @@ class LibraryServer:
         self.handles = Handles()
         self.own_log = Log(None, LogLevel.WARN)
         """The log for messages that belong to no object of the client."""
-        self.validation = validation.Validation(lambda: self._hints)
+        self.validation = validation.Validation(lambda: self._hints, lambda: self.facet)
         """The record of a client's calls, if they are validated."""
         self.client_objects: dict[int, Any] = {}
         """Objects that clients have pointers to, by address."""
@@ -112,11 +94,13 @@ class LibraryServer:
         # Constant values that clients have pointers to, by a key, and the last reason of each error code.
         self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}
+        # What `log_once` has sent since the last backend was created.
+        self._said: set[str] = set()
         self._call_log = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p
         )(log) if log else None  # fmt: skip
         self._notify = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)(notify)
-        # Both are called with the GIL held, which guards what they change.
+        # PYFUNCTYPE: these are called with the GIL held, which guards what they change.
         self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
         self._leave = ctypes.PYFUNCTYPE(None)(leave) if leave else None
         self._caller = ctypes.PYFUNCTYPE(ctypes.c_size_t)(caller) if caller else None
@@ -152,11 +136,11 @@ class LibraryServer:
         function = SPECIAL.get((self.library, name)) or TABLE.get(name)
         if function is None:
             raise AttributeError(name)
-        answer = self._guarded(function)
+        answer = self._guard(function)
         setattr(self, name, answer)
         return answer
 
-    def _guarded(self, function: Function) -> Callable[..., Any]:
+    def _guard(self, function: Function) -> Callable[..., Any]:
         """Return a function that turns exceptions into error codes, and success into 0."""
         call, failure = function.call, function.failure
 
@@ -193,12 +177,7 @@ class LibraryServer:
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
         """Record an error, so that the client can query its reason, log it, and return its code.
 
-        Parameters
-        ----------
-        function
-            The C function that failed.
-        expected
-            As for `Function`: a client without a log is not told of such an error.
+        - `expected`: As for `Function`: a client without a log is not told of such an error.
         """
         if not expected:
             audit_log.refuse(problem)
@@ -218,6 +197,16 @@ class LibraryServer:
             log(level, text)
         if not logs:
             self.own_log(own_level or level, text)
+
+    def log_once(self, level: LogLevel, text: str) -> None:
+        """Send a message that concerns many calls, unless it was sent since the client's last backend was created."""
+        if text not in self._said or not any(self.handles.of_kind(qnn.Backend)):
+            self._said.add(text)
+            self.log(level, text)
+
+    def log_again(self) -> None:
+        """Let `log_once` send all messages again: they are for a new backend."""
+        self._said.clear()
 
     def hand(self, callback: int, level: LogLevel, nanoseconds: int, text: str) -> None:
         """Call a client's log callback as C does: with a format, which ends the line, and its arguments."""
@@ -256,7 +245,7 @@ class LibraryServer:
 
     def leave(self) -> None:
         """Free what the client has not freed, and serve no more calls."""
-        # First: what the client has not freed is freed below.
+        # Audits end first: the rest of this frees what the client has not freed, and would hide leaks.
         auditing.conclude(lambda text: worded_in_c(text, self._hints))
         for check in _checks:
             check.end_audit()

@@ -19,15 +19,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus import audit_log
-from isthmus.audit_log import LEAKS, AuditEvent, AuditKey, AuditLog, Mistake, unfreed
+from isthmus.audit_log import LEAKS, AuditEvent, AuditKey, AuditLog, Mistake, leak_of
+from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi.client import BadPointer, listed, read, text
-from isthmus.capi import rules
+from isthmus.capi import exclusions, lifetimes, rules
 from isthmus.capi.functions import serves
 from isthmus.capi.hints import worded_in_c
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
@@ -54,22 +55,17 @@ def _nothing(validation: Validation, values: tuple[int, ...]) -> None:
 class Object:
     """An object that the client has a handle of.
 
-    Parameters
-    ----------
-    kind, handle
-        What it is ("graph", say), and the number that the client has.
-    created_by, freed_by
-        The calls that created and freed it, for messages; empty if it is not freed.
-    owner
-        The handle of its owner: a context for graphs and memory handles, a backend for the others.
-    name
-        The name of a graph.
-    tensors, nodes, writers
-        A graph's tensors by id, the names of its nodes, and the node that writes each tensor, by the tensor's id.
-    complete
-        Whether its composition was observed; that of a graph from a binary was not.
-    nbytes
-        The size of a memory handle's memory, or the size that a context reported for its binary; 0 if unknown.
+    - `kind`, `handle`: What it is ("graph", say), and the number that the client has.
+    - `created_by`, `freed_by`: The calls that created and freed it, for messages; empty if it is not freed.
+    - `owner`: The handle of its owner: a context for graphs and memory handles, a backend for the others; 0 if unknown.
+    - `tensors`, `nodes`, `writers`: A graph's tensors by id, the names of its nodes, and the node that writes each
+      tensor, by the tensor's id.
+    - `complete`: Whether its composition was observed; that of a graph from a binary was not.
+    - `features`: What its configs have turned on (`exclusions`).
+    - `device`: The handle of a context's device; 0 for none.
+    - `batches`: The smallest first dimension that a graph's inputs have had, by their ids.
+    - `kept`, `buffers`: The client's memory that must stay until a context is freed (`lifetimes`).
+    - `nbytes`: The size of a memory handle's memory, or the size that a context reported for its binary; 0 if unknown.
     """
 
     kind: str
@@ -84,6 +80,11 @@ class Object:
     nodes: set[str] = field(default_factory=set)
     writers: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
+    features: dict[str, int] = field(default_factory=dict)
+    device: int = 0
+    batches: dict[int, int] = field(default_factory=dict)
+    kept: dict[Hashable, lifetimes.Kept] = field(default_factory=dict)
+    buffers: dict[int, lifetimes.LentBuffer] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
@@ -109,18 +110,10 @@ class CallRecord:
 class Begun:
     """A call in progress. Calls can be nested: a client may call from its log or another callback.
 
-    Parameters
-    ----------
-    number, name
-        Its number among all calls, and the function.
-    uses
-        The objects that it uses, by kind and handle.
-    at
-        When it began.
-    mistaken
-        Whether a mistake was found in it.
-    audited
-        The mistakes that the audit has found in it.
+    - `audited`: The mistakes that the audit has found in it.
+    - `features`, `device`: What it turns on in the object that it creates (`exclusions`), and the object's device.
+    - `mapped`: Where the client has mapped the buffers that it registers, by file (`lifetimes`).
+    - `ends_buffers`: Whether it ends memory handles that are rightly registered still.
     """
 
     number: int
@@ -129,6 +122,10 @@ class Begun:
     at: float = 0.0
     mistaken: bool = False
     audited: list[Mistake] = field(default_factory=list)
+    features: dict[str, int] = field(default_factory=dict)
+    device: int = 0
+    mapped: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    ends_buffers: bool = False
 
     @property
     def label(self) -> str:
@@ -137,24 +134,25 @@ class Begun:
 
 
 class Validation:
-    """The record of a client's calls through one library.
+    """The record of a client's calls through one library."""
 
-    Parameters
-    ----------
-    hints
-        Returns the backend's own words for C (`isthmus.capi.hints`).
-    """
-
-    def __init__(self, hints: Callable[[], Sequence[tuple[str, str]]] = tuple) -> None:
+    def __init__(
+        self, hints: Callable[[], Sequence[tuple[str, str]]] = tuple, facet: Callable[[], CFacet] = CFacet
+    ) -> None:
         self._hints = hints
+        self.facet = facet
+        """Returns what the library's backend declares for C."""
         self.calls: dict[str, CallRecord] = {}
         self.mistakes: list[str] = []
         self.objects: dict[tuple[str, int], Object] = {}
         """The client's objects by kind and handle: a library may number each kind separately."""
         self.events: dict[int, int] = {}
         """The profiles of events, by the events' handles."""
-        self.adopts = False
-        """Whether the client may have handles from a callback, which validation cannot see."""
+        self.adopted: dict[str, int] | None = None
+        """The features of contexts whose handles the client has from a callback, which validation cannot see.
+
+        None as long as there can be none.
+        """
         # The bytes of inputs and outputs of all executions: in the client's own memory, and in registered memory.
         self.raw_bytes = self.shared_bytes = 0
         # The number of the last call.
@@ -183,11 +181,16 @@ class Validation:
             for index in NEEDED.get(name, ()):
                 if not values[index]:
                     self.mistake(f"argument {index + 1} is null")
-            for check in (self._check_configs, self._check_ends, partial(rules.BEFORE.get(name, _nothing), self)):
+            own, unreadable = partial(rules.BEFORE.get(name, _nothing), self), set()
+            for check in (self._check_configs, self._check_ends, own, partial(exclusions.check, self),
+                          partial(lifetimes.check, self)):  # fmt: skip
                 try:
                     check(values)
                 except BadPointer as problem:
-                    self.mistake(str(problem))
+                    # Two checks may read the same argument.
+                    if str(problem) not in unreadable:
+                        unreadable.add(str(problem))
+                        self.mistake(str(problem))
                 except QnnError as problem:
                     self.mistake(f"{problem.what}: {problem.rule}")
             for use in begun.uses:
@@ -234,15 +237,18 @@ class Validation:
             return
 
     def _note_audited(self, begun: Begun, error: int) -> None:
-        """Report what the audit has found in a call, unless the mistakes that are reported already are the same.
-
-        They are the reason of a call's refusal, and they name what a call frees before its parts. An audit also finds
-        mistakes in calls that succeed.
-        """
+        """Report what the audit has found in a call, unless the checks have already reported the same mistakes."""
+        # If they have reported any in the call, the audit's mistakes are taken for the same ones if the call was
+        # refused, or if they are leaks: parts of what the call frees, and the checks have named the whole.
         for each in begun.audited:
-            if not begun.mistaken or not (error or each.kind in LEAKS):
-                text = _worded(replace(each, where=begun.label), self._hints())
+            if not (begun.mistaken and error) and not ((begun.mistaken or begun.ends_buffers) and each.kind in LEAKS):
+                text = _word_in_c(replace(each, where=begun.label), self._hints())
                 self._report(f"{text} ({each.where})" if each.where else text)
+
+    @property
+    def current(self) -> Begun:
+        """This thread's current call."""
+        return self._stack[-1]
 
     def mistake(self, rule: str) -> None:
         """Report a mistake in this thread's current call."""
@@ -278,10 +284,8 @@ class Validation:
             list(listed(values[index], kind))
 
     def _check_ends(self, values: tuple[int, ...]) -> None:
-        """Check that an object to be freed, or a signal passed to a call, is not in use.
-
-        A signal serves one call at a time; triggering it is meant for one in use.
-        """
+        """Check that an object to be freed, or a signal passed to a call, is not in use."""
+        # A signal serves one call at a time; triggering it is meant for one in use.
         name = self._stack[-1].name
         alone = [(kind, values[index]) for index, kind in FREES.get(name, ())]
         if name != "signalTrigger":
@@ -293,9 +297,17 @@ class Validation:
         """Record that the call uses an object besides its handle arguments."""
         self._stack[-1].uses.append((kind, number))
 
+    def users(self, kind: str, number: int) -> list[Begun]:
+        """Return the calls in progress, in any thread, that use an object."""
+        return self._under_way.get((kind, number), [])
+
+    def all_under_way(self) -> list[Begun]:
+        """Return all calls in progress."""
+        return [begun for stack in self._stacks.values() for begun in stack]
+
     def unused(self, kind: str, number: int) -> None:
         """Check that no call in progress, in any thread, uses an object."""
-        for other in self._under_way.get((kind, number), ()):
+        for other in self.users(kind, number):
             self.mistake(f"{kind} {number:#x}: {other.label} uses it now")
 
     # -- handles -------------------------------------------------------------------------------------------------------
@@ -304,9 +316,9 @@ class Validation:
         """Return the object of a handle; report a mistake if there is none or it was freed."""
         known = self.objects.get((kind, number))
         # An object from a callback is recorded when the client first uses it.
-        if known is None and number and self.adopts and kind in ("context", "graph"):
+        if known is None and number and self.adopted is not None and kind in ("context", "graph"):
             known = self.objects[kind, number] = Object(
-                kind, number, "a callback", finalized=kind == "graph", complete=False
+                kind, number, "a callback", finalized=kind == "graph", complete=False, features=dict(self.adopted)
             )
         if known is None:
             others = [each.kind for each in self.objects.values() if each.handle == number and not each.freed_by]
@@ -334,8 +346,9 @@ class Validation:
             if known is None or known.freed_by:
                 retrieved = name == "graphRetrieve"
                 self.objects[kind, number] = Object(
-                    kind, number, self._stack[-1].label, owner, finalized=retrieved, complete=not retrieved
-                )
+                    kind, number, self._stack[-1].label, owner, finalized=retrieved, complete=not retrieved,
+                    features=self._stack[-1].features, device=self._stack[-1].device,
+                )  # fmt: skip
 
     def end(self, kind: str, number: int) -> None:
         """Record that an object has ended, and everything it owns."""
@@ -419,7 +432,7 @@ class Validation:
         return found
 
 
-def _worded(mistake: Mistake, hints: Sequence[tuple[str, str]] = ()) -> str:
+def _word_in_c(mistake: Mistake, hints: Sequence[tuple[str, str]] = ()) -> str:
     """Return the text of a mistake in the words of C; `hints` are a backend's own."""
     return worded_in_c(str(mistake), hints)
 
@@ -448,7 +461,7 @@ class MemoryCheck:
         # What the audit has found outside the calls, and not yet in a summary.
         self._outside: list[str] = []
         self._leaks: list[str] = []
-        # Objects are the business of the checks; of memory, a client in C can allocate rpcmem only.
+        # The checks of calls cover objects. The audit covers memory: rpcmem is all that a client in C can allocate.
         self._log = _UnendedOnly(frozenset({"rpcmem"}), tell=self._hear)
         if value not in ("", "0"):
             for option in value.split(","):
@@ -479,7 +492,7 @@ class MemoryCheck:
                 begun.audited.append(mistake)
                 return
         if len(self._outside) < MAX_MISTAKES:
-            self._outside.append(_worded(mistake))
+            self._outside.append(_word_in_c(mistake))
             log_message(logging.WARNING, self._outside[-1], logger=_logger)
 
     def end_audit(self) -> None:
@@ -487,7 +500,7 @@ class MemoryCheck:
         if self._log in audit_log.active:
             audit_log.stop(self._log)
             live = [event for event in self._log.live if event.owner == "client"]
-            self._leaks = [_worded(unfreed(event, "it is there still at the end")) for event in live]
+            self._leaks = [_word_in_c(leak_of(event, "it is there still at the end")) for event in live]
 
     def leave(self, validation: Validation) -> None:
         """Print the summary of a library that leaves; the last one, or the first with calls, includes the audit."""
@@ -513,7 +526,7 @@ _names: dict[int, str] = {}
 """Function names by their addresses, which are constants of the library."""
 
 
-def _named(address: int) -> str:
+def _function_name(address: int) -> str:
     """Return the function name at an address, read only once."""
     if address not in _names:
         _names[address] = text(address) or ""
@@ -523,10 +536,10 @@ def _named(address: int) -> str:
 @serves("validationBefore")
 def validation_before(server: LibraryServer, name: int, error: int, *values: int) -> None:
     """Check a call that is about to be made; `error` has no meaning here."""
-    server.validation.before(_named(name), values)
+    server.validation.before(_function_name(name), values)
 
 
 @serves("validationAfter")
 def validation_after(server: LibraryServer, name: int, error: int, *values: int) -> None:
     """Check and record the result of a call."""
-    server.validation.after(_named(name), error, values)
+    server.validation.after(_function_name(name), error, values)

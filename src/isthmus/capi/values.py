@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus import graph
 from isthmus.cabi.client import pointer, read, read_array, text
-from isthmus.cabi.tensors import MAX_RANK, tensor_fields
+from isthmus.cabi.tensors import MAX_RANK, check_dense, tensor_fields
 from isthmus.cabi.types import (
     DATATYPE_SFIXED_POINT_4,
     DATATYPE_UFIXED_POINT_4,
@@ -26,14 +26,15 @@ from isthmus.cabi.types import (
     TensorV1,
 )
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.encodings import LPBQ_BITS, encoded
+from isthmus.frontends.composed.encodings import LPBQ_BITS, read_encoding
 from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
 from isthmus.graph import DataType, Quantization, TensorType
 from isthmus.graph.neutral import without_neutral
-from isthmus.graph.nibbles import low_bits, unpacked
+from isthmus.graph.nibbles import low_bits, unpack
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.package import number, qualified
+from isthmus.graph.package import number, qualify
+from isthmus.qnn.batches import multiple_of
 
 MAX_OPERANDS = 1 << 14
 MAX_BYTES = 1 << 62
@@ -61,18 +62,11 @@ _PACKED = {
 class ClientTensorInfo:
     """A tensor as a client describes it.
 
-    Parameters
-    ----------
-    id
-        The id that an earlier call returned for it.
-    data
-        The address of its contents, if any.
-    nbytes
-        How many bytes the client declares.
-    bits
-        How many bits of each element are significant, if fewer than the type has.
-    packed
-        Whether the client's contents have two 4-bit elements per byte; `dtype` is then the type they are unpacked to.
+    - `nbytes`: How many bytes the client declares.
+    - `bits`: How many bits of each element are significant, if fewer than the type has.
+    - `packed`: Whether the client's contents have two 4-bit elements per byte; `dtype` is then the type they are
+      unpacked to.
+    - `data_format`: QNN_TENSOR_DATA_FORMAT_*; constants are dense.
     """
 
     id: int
@@ -86,33 +80,39 @@ class ClientTensorInfo:
     nbytes: int
     bits: int = 0
     packed: bool = False
+    data_format: int = 0
 
     @property
     def what(self) -> str:
         """The tensor, for messages."""
         return f"tensor '{self.name}'"
 
+    @property
+    def needed_bytes(self) -> int:
+        """How many bytes its elements take."""
+        count = math.prod(self.dims)
+        return -(-count // 2) if self.packed else count * self.dtype.itemsize
+
     def contents(self) -> np.ndarray | None:
         """Copy its contents, if it has any."""
         if not self.data:
             return None
-        count = math.prod(self.dims)
-        needed = -(-count // 2) if self.packed else count * self.dtype.itemsize
-        if self.nbytes < needed:
-            rule = f"its data has {self.nbytes} bytes, {needed} are needed"
+        if self.nbytes < self.needed_bytes:
+            rule = f"its data has {self.nbytes} bytes, {self.needed_bytes} are needed"
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, self.what, rule)
         if self.packed:
-            return unpacked(read_array(self.data, np.uint8, (needed,)), count, self.dtype.numpy).reshape(self.dims)
+            stored = read_array(self.data, np.uint8, (self.needed_bytes,))
+            return unpack(stored, math.prod(self.dims), self.dtype.numpy).reshape(self.dims)
         stored = read_array(self.data, self.dtype.numpy, self.dims)
         return low_bits(stored, self.bits) if self.bits else stored
 
 
 def tensor_at(address: int, index: int = 0) -> ClientTensorInfo:
     """Return a client's tensor, or one of an array."""
-    return described(read(address, Tensor, index))
+    return describe(read(address, Tensor, index))
 
 
-def described(tensor: Tensor) -> ClientTensorInfo:
+def describe(tensor: Tensor) -> ClientTensorInfo:
     """Return a tensor's description, checked as far as possible without its graph."""
     fields = tensor_fields(tensor)
     what = f"tensor '{fields.name}'"
@@ -129,6 +129,8 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         raise refuse(
             f"its type {kinds.get(fields.type, fields.type)} is not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
         )
+    if fields.type == TensorType.STATIC:
+        check_dense(what, fields.data_format)
     packed = fields.dtype in _PACKED
     try:
         dtype = _PACKED[fields.dtype] if packed else DataType(fields.dtype)
@@ -149,14 +151,14 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         bits = LPBQ_BITS if encoding.kind == QuantizationEncoding.BLOCKWISE_EXPANSION else encoding.bits
         # Only constants are stored in fewer bits than their type has.
         narrow = fields.type == TensorType.STATIC and (packed or 0 < bits < 8 * dtype.itemsize)
-        quantization = encoded(encoding, what, fields.dims, dtype, (4 if packed else bits) if narrow else 0)
+        quantization = read_encoding(encoding, what, fields.dims, dtype, (4 if packed else bits) if narrow else 0)
     if fields.mem_type == TensorMemType.RETRIEVE_RAW:
         raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
     if fields.mem_type not in list(TensorMemType):
         raise refuse(f"its memory type {fields.mem_type} is neither RAW nor MEMHANDLE")
     return ClientTensorInfo(
         fields.id, fields.name, TensorType(fields.type), dtype, fields.dims, quantization,
-        TensorMemType(fields.mem_type), fields.data, fields.nbytes, bits, packed,
+        TensorMemType(fields.mem_type), fields.data, fields.nbytes, bits, packed, fields.data_format,
     )  # fmt: skip
 
 
@@ -164,16 +166,10 @@ def described(tensor: Tensor) -> ClientTensorInfo:
 class ClientNode:
     """An operation as a client describes it.
 
-    Parameters
-    ----------
-    params
-        Parameters by name, without those that change nothing.
-    batch_first
-        Whether it is a recurrent operation whose sequence has the batch first; in this project, time is first.
-    param_types
-        The data types of all parameters by name, as the client declares them.
-    param_infos
-        The descriptions of the parameters that are tensors, by name.
+    - `params`: Parameters by name, without those that change nothing.
+    - `batch_first`: Whether it is a recurrent operation whose sequence has the batch first; in this project, time is
+      first.
+    - `param_types`: The data types of all parameters by name, as the client declares them.
     """
 
     name: str
@@ -199,18 +195,10 @@ class ClientNode:
     @property
     def key(self) -> str:
         """The operation's name in a graph."""
-        return qualified(self.package, self.op) if self.is_packaged else self.op
+        return qualify(self.package, self.op) if self.is_packaged else self.op
 
     def check_package(self, operations: Mapping[str, Operation], unknown: Code, missing: Code) -> None:
-        """Refuse a package that is not registered, and an operation that is not in its package.
-
-        Parameters
-        ----------
-        operations
-            The operations of all registered packages.
-        unknown, missing
-            The codes for these two errors.
-        """
+        """Refuse a package that is not registered, and an operation that is not in its package."""
         operation = operations.get(self.key)
         if operation is not None and operation.package == self.package:
             return
@@ -224,9 +212,9 @@ class ClientNode:
         """Return the parameters as a graph takes them; those of a client's package keep the client's types."""
         if not self.is_packaged:
             return self.params
-        return {name: self._typed(name, value) for name, value in self.params.items()}
+        return {name: self._typed_value(name, value) for name, value in self.params.items()}
 
-    def _typed(self, name: str, value: Any) -> Any:
+    def _typed_value(self, name: str, value: Any) -> Any:
         """Return a parameter as a text, a number of its type or a constant."""
         info = self.param_infos.get(name)
         if info is None:
@@ -253,26 +241,40 @@ class ClientNode:
             raise QnnError(code, self.what, "BFLOAT_16 becomes another type of floats by a Cast only")
 
 
-def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...]) -> Iterator[str]:
-    """Yield how an execution's description of a tensor differs from the created one, where it gives one."""
-    if fields.dataType not in (*_UNDECLARED, int(dtype)):
-        names = {int(each): each.name for each in DataType}
-        described_type = names.get(fields.dataType, f"{fields.dataType:#x}")
-        yield f"is {described_type}, and was created as {dtype.name}"
+def stated_dims(fields: TensorV1) -> tuple[int, ...] | None:
+    """Return the dimensions in an execution's description of a tensor; None if it gives none."""
     where = pointer(fields, "dimensions")
-    if fields.rank and where:
-        described = read_array(where, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()
-        if tuple(described) != dims:
-            yield f"has the dimensions {described}, and was created with {list(dims)}"
+    if not fields.rank or not where:
+        return None
+    return tuple(read_array(where, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist())
+
+
+def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...], any_batch: bool = False) -> Iterator[str]:
+    """Yield how an execution's description of a tensor, as far as it is given, differs from the created tensor.
+
+    - `any_batch`: Whether the first dimension may be a multiple of the created one.
+    """
+    if fields.dataType not in (*_UNDECLARED, int(dtype)):
+        yield f"is {_type_name(fields.dataType)}, and was created as {dtype.name}"
+    described = stated_dims(fields)
+    if described is None or described == dims:
+        return
+    difference = f"has the dimensions {[*described]}, and was created with {[*dims]}"
+    if not any_batch or len(described) != len(dims):
+        yield difference
+    elif not multiple_of(described, dims):
+        # In the words of the vendor's library.
+        axis = next((axis for axis in range(1, len(dims)) if described[axis] != dims[axis]), 0)
+        if axis:
+            yield f"{difference}: Tensor ID {fields.id} dim {axis} mismatch. {described[axis]} != {dims[axis]}"
+        else:
+            yield f"{difference}: Tensor ID {fields.id} batch (dim[0]) incompatible. ({described[0]}, {dims[0]})"
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:
     """Return a client's operation.
 
-    Parameters
-    ----------
-    static
-        Returns the contents of a static tensor by id, for parameters without contents of their own.
+    - `static`: Returns the contents of a static tensor by id, for parameters without contents of their own.
     """
     config = read(address, OpConfig)
     op = config.v1
@@ -294,7 +296,7 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
         is_scalar = param.paramType == ParamType.SCALAR
         param_types[param_name] = param.scalarParam.dataType if is_scalar else param.tensorParam.v1.dataType
         if not is_scalar:
-            param_infos[param_name] = described(param.tensorParam)
+            param_infos[param_name] = describe(param.tensorParam)
     inputs = [tensor_at(pointer(op, "inputTensors"), index) for index in range(op.numOfInputs)]
     outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
     package = text(pointer(op, "packageName")) or ""
@@ -305,10 +307,15 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
     dims = inputs[0].dims if inputs else ()
     batch_first = is_batch_first(kind, params, dims)
     if kind in RECURRENT:
-        # The order is known, and the hidden size follows from the weights.
+        # Drop time_major, which `batch_first` states, and hidden_size, which follows from the weights.
         params = {key: value for key, value in params.items() if key not in RECURRENT[kind]}
     params = without_neutral(kind, params, dims)
     return ClientNode(name, package, kind, params, inputs, outputs, batch_first, param_types)
+
+
+def _type_name(number: int) -> str:
+    """Return the name of a data type in C, or its number if no type has it."""
+    return next((each.name for each in DataType if int(each) == number), f"{number:#x}")
 
 
 def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) -> Any:
@@ -317,7 +324,8 @@ def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) 
     if param.paramType == ParamType.SCALAR:
         field = SCALAR_FIELDS.get(param.scalarParam.dataType)
         if field is None:
-            rule = f"the data type {param.scalarParam.dataType:#x} of parameter '{name}' is not one of a number"
+            dtype = _type_name(param.scalarParam.dataType)
+            rule = f"the data type {dtype} of parameter '{name}' is not one of a number"
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
         if field == "stringValue":
             return text(pointer(param.scalarParam, field))
@@ -325,7 +333,7 @@ def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) 
     if param.paramType != ParamType.TENSOR:
         rule = f"parameter '{name}' is neither a scalar nor a tensor"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    tensor = described(param.tensorParam)
+    tensor = describe(param.tensorParam)
     contents = tensor.contents()
     if contents is None:
         contents = static(tensor.id)

@@ -6,6 +6,7 @@
 #include "HTP/QnnHtpDevice.h"
 #include "HTP/QnnHtpDeviceConfigShared.h"
 #include "HTP/QnnHtpGraph.h"
+#include "HTP/QnnHtpMem.h"
 #include "IR/QnnIrCommon.h"
 #include "IR/QnnIrGraph.h"
 #include "LPAI/QnnLpaiBackend.h"
@@ -66,6 +67,8 @@ NUMBER(QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_SLC_ALLOCATOR, 7);
 NUMBER(SEQUENTIAL_WITH_VA_OPTIMIZATION, 0);
 NUMBER(SEQUENTIAL_WITHOUT_VA_OPTIMIZATION, 1);
 NUMBER(CONCURRENT_OPTIMIZATION, 2);
+NUMBER(QNN_HTP_MEM_WEIGHTS_BUFFER, 2);
+NUMBER(QNN_HTP_MEM_SHARED_SPILLFILL_BUFFER, 3);
 PLACE(QnnHtpContext_CustomConfig_t, shareResOptType, 8);
 PLACE(QnnHtpDevice_CustomConfig_t, socModel, 8);
 PLACE(QnnHtpDevice_CustomConfig_t, arch.arch, 12);

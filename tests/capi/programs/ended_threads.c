@@ -64,10 +64,7 @@ static void compose(void) {
   CHECK(qnn.graphCreate(context, "twice", NULL, &graph));
   input = described("x", QNN_TENSOR_TYPE_APP_WRITE, QNN_DATATYPE_FLOAT_32, 2, dims);
   output = described("y", QNN_TENSOR_TYPE_APP_READ, QNN_DATATYPE_FLOAT_32, 2, dims);
-  CHECK(qnn.tensorCreateGraphTensor(graph, &input));
-  CHECK(qnn.tensorCreateGraphTensor(graph, &output));
-  Qnn_Tensor_t both[2] = {input, input};
-  CHECK(qnn.graphAddNode(graph, operation("add", "ElementWiseAdd", 2, both, 1, &output)));
+  add_double(&qnn, graph, &input, &output);
   CHECK(qnn.graphFinalize(graph, NULL, NULL));
   input.v1.dimensions = output.v1.dimensions = NULL;
   input.v1.clientBuf.data = given;

@@ -130,10 +130,7 @@ int main(int argc, char **argv) {
   Qnn_Tensor_t inputTensor = described("x", QNN_TENSOR_TYPE_APP_WRITE, QNN_DATATYPE_FLOAT_32, 2, dims);
   Qnn_Tensor_t outputTensor = described("y", QNN_TENSOR_TYPE_APP_READ, QNN_DATATYPE_FLOAT_32, 2, dims);
   inputTensor.v1.memType = outputTensor.v1.memType = QNN_TENSORMEMTYPE_MEMHANDLE;
-  CHECK(qnn.tensorCreateGraphTensor(graph, &inputTensor));
-  CHECK(qnn.tensorCreateGraphTensor(graph, &outputTensor));
-  Qnn_Tensor_t both[2] = {inputTensor, inputTensor};
-  CHECK(qnn.graphAddNode(graph, operation("add", "ElementWiseAdd", 2, both, 1, &outputTensor)));
+  add_double(&qnn, graph, &inputTensor, &outputTensor);
   if (late) {
     CHECK(qnn.graphFinalize(graph, NULL, NULL));
     execute_raw(graph, inputTensor, outputTensor);

@@ -138,8 +138,9 @@ int main(int argc, char **argv) {
   Qnn_ContextBinarySize_t info_size = 0;
   CHECK(system_functions.systemContextCreate(&system_context));
   CHECK(system_functions.systemContextGetBinaryInfo(system_context, binary, size, &info, &info_size));
-  REQUIRE(info->contextBinaryInfoV1.backendId == QNN_BACKEND_ID_HTP && info->contextBinaryInfoV1.numGraphs == 1);
-  QnnSystemContext_GraphInfoV1_t told = info->contextBinaryInfoV1.graphs[0].graphInfoV1;
+  REQUIRE(info->version == QNN_SYSTEM_CONTEXT_BINARY_INFO_VERSION_3);
+  REQUIRE(info->contextBinaryInfoV3.backendId == QNN_BACKEND_ID_HTP && info->contextBinaryInfoV3.numGraphs == 1);
+  QnnSystemContext_GraphInfoV1_t told = info->contextBinaryInfoV3.graphs[0].graphInfoV1;
   REQUIRE(!strcmp(told.graphName, "positive") && told.numGraphInputs == 1 && told.numGraphOutputs == 1);
   REQUIRE(told.graphInputs[0].v1.memType == QNN_TENSORMEMTYPE_MEMHANDLE && told.graphInputs[0].v1.dimensions[1] == 64);
   CHECK(qnn.contextCreateFromBinary(backend, device, NULL, binary, size, &again, profile));

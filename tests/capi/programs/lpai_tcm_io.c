@@ -49,10 +49,7 @@ int main(int argc, char **argv) {
   CHECK(qnn.graphCreate(context, "twice", NULL, &graph));
   Qnn_Tensor_t x = described("x", QNN_TENSOR_TYPE_APP_WRITE, QNN_DATATYPE_FLOAT_32, 2, dims);
   Qnn_Tensor_t y = described("y", QNN_TENSOR_TYPE_APP_READ, QNN_DATATYPE_FLOAT_32, 2, dims);
-  CHECK(qnn.tensorCreateGraphTensor(graph, &x));
-  CHECK(qnn.tensorCreateGraphTensor(graph, &y));
-  Qnn_Tensor_t both[] = {x, x};
-  CHECK(qnn.graphAddNode(graph, operation("add", "ElementWiseAdd", 2, both, 1, &y)));
+  add_double(&qnn, graph, &x, &y);
   void *scratch = pool(graph, QNN_LPAI_GRAPH_GET_PROP_SCRATCH_MEM_SIZE, QNN_LPAI_GRAPH_SET_CFG_SCRATCH_MEM);
   void *persistent = pool(graph, QNN_LPAI_GRAPH_GET_PROP_PERSISTENT_MEM_SIZE, QNN_LPAI_GRAPH_SET_CFG_PERSISTENT_MEM);
   Qnn_ErrorHandle_t error = qnn.graphFinalize(graph, NULL, NULL);

@@ -90,6 +90,15 @@ static inline Qnn_OpConfig_t operation(const char *name, const char *type, uint3
   return config;
 }
 
+/* Adds both tensors to a graph, and the node that computes y = x + x. */
+static inline void add_double(const QNN_INTERFACE_VER_TYPE *qnn, Qnn_GraphHandle_t graph, Qnn_Tensor_t *x,
+                              Qnn_Tensor_t *y) {
+  CHECK(qnn->tensorCreateGraphTensor(graph, x));
+  CHECK(qnn->tensorCreateGraphTensor(graph, y));
+  Qnn_Tensor_t both[2] = {*x, *x};
+  CHECK(qnn->graphAddNode(graph, operation("add", "ElementWiseAdd", 2, both, 1, y)));
+}
+
 static inline size_t tensor_bytes(const Qnn_Tensor_t *tensor) {
   size_t bytes = (tensor->v1.dataType & 0xff) == 0x08 ? 1 : (tensor->v1.dataType & 0xff) == 0x16 ? 2 : 4;
   for (uint32_t i = 0; i < tensor->v1.rank; i++) bytes *= tensor->v1.dimensions[i];

@@ -36,10 +36,7 @@ int main(int argc, char **argv) {
   uint32_t dims[2] = {1, ELEMENTS};
   input = described("x", QNN_TENSOR_TYPE_APP_WRITE, QNN_DATATYPE_FLOAT_32, 2, dims);
   output = described("y", QNN_TENSOR_TYPE_APP_READ, QNN_DATATYPE_FLOAT_32, 2, dims);
-  CHECK(qnn.tensorCreateGraphTensor(graph, &input));
-  CHECK(qnn.tensorCreateGraphTensor(graph, &output));
-  Qnn_Tensor_t both[2] = {input, input};
-  CHECK(qnn.graphAddNode(graph, operation("add", "ElementWiseAdd", 2, both, 1, &output)));
+  add_double(&qnn, graph, &input, &output);
   CHECK(qnn.graphFinalize(graph, NULL, NULL));
   pthread_t threads[THREADS];
   for (long i = 0; i < THREADS; i++) REQUIRE(!pthread_create(&threads[i], NULL, execute, (void *)i));
