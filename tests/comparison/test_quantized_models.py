@@ -101,5 +101,5 @@ def test_given_inputs_beyond_the_range_make_a_quantizer_wrong_and_say_how_many(t
     assert (report.first.operation.name, report.first.verdict) == ("quantize", Verdict.SATURATES)
     assert "DIFFERS first at quantize (QuantizeLinear): saturates" in report.text()
     assert "3 of 512 values exceed the range of its quantizer, 0 to 0.5, by up to 0.5; within it" in report.text()
-    # What reads the limited values is right.
+    # Operations that read the saturated values are no suspects.
     assert [row.operation.name for row in report.suspects] == ["quantize"]

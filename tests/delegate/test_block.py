@@ -30,7 +30,7 @@ class Runtime:
         self.node = structures.Node(user_data=block.address)
 
     def move(self) -> None:
-        """Have the tensors' structures lie elsewhere."""
+        """Move the tensors' structures to other addresses."""
         moved = (structures.Tensor * len(self.tensors))(*self.tensors)
         self.tensors, self._before = moved, self.tensors
         self.context.tensors = ctypes.cast(self.tensors, ctypes.POINTER(structures.Tensor))
@@ -71,7 +71,7 @@ def block():
 
 
 def answering(*functions: object) -> NodeBlock:
-    """A block with these functions behind the compiled ones."""
+    """A block whose compiled functions pass calls on to these functions of Python."""
     thunks = [structures.Asked(function) for function in functions]
     made = NodeBlock(Answering(*(ctypes.cast(each, ctypes.c_void_p).value for each in thunks)))
     made.keeps = thunks
@@ -148,7 +148,7 @@ class Odd(BaseException):
 
 @pytest.fixture
 def silent(block, monkeypatch):
-    """A block behind which every function fails before it has begun."""
+    """A block whose functions of Python all fail before they have begun."""
 
     def odd(*_: object) -> int:
         raise Odd
@@ -159,7 +159,7 @@ def silent(block, monkeypatch):
     made.release()
 
 
-def test_a_function_that_has_not_said_how_it_went_has_failed(silent) -> None:
+def test_a_function_that_returned_no_status_has_failed(silent) -> None:
     runtime = Runtime(silent, np.zeros(4, np.float32))
     assert runtime.invoke() == ERROR
     assert runtime.call(functions().prepare) == ERROR

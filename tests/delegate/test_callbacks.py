@@ -36,7 +36,7 @@ VECTOR = np.float32([[1, 2, 3, 4]])
 
 
 class Odd(BaseException):
-    """Nothing that anybody expects."""
+    """No subclass of Exception, so that `except Exception` does not catch it."""
 
 
 def failing(*_: object) -> None:
@@ -208,7 +208,7 @@ def test_an_invocation_on_the_cpu_never_enters_python(make) -> None:
 
 
 @pytest.mark.parametrize("backend", ["HTP", "LPAI", "GPU"])
-def test_one_on_another_backend_enters_python_exactly_once_for_each_node(backend, make) -> None:
+def test_an_invocation_on_another_backend_enters_python_once_for_each_node(backend, make) -> None:
     if backend == "GPU":
         pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
     qnn_delegate = make(backend, skip_options=SkipOptions(skip_delegate_ops=["LOG_SOFTMAX"]))
@@ -223,7 +223,7 @@ def test_one_on_another_backend_enters_python_exactly_once_for_each_node(backend
     del one, two, interpreter
 
 
-def test_so_does_one_whose_tensors_are_all_shared(make) -> None:
+def test_an_invocation_on_htp_with_shared_tensors_enters_python_once_and_copies_nothing(make) -> None:
     qnn_delegate = make("HTP")
     interpreter = plain(doubled(1, 4))
     memories = [qnn_delegate.alloc_custom_mem(16) for _ in range(2)]
@@ -239,7 +239,7 @@ def test_so_does_one_whose_tensors_are_all_shared(make) -> None:
         qnn_delegate.free_custom_mem(memory)
 
 
-def test_nor_does_one_with_variable_tensors(make, monkeypatch) -> None:
+def test_an_invocation_on_the_cpu_with_variable_tensors_never_enters_python(make, monkeypatch) -> None:
     qnn_delegate = make("CPU")
     interpreter, theirs = with_delegate(lstm(True), qnn_delegate), plain(lstm(True))
     theirs.allocate_tensors()

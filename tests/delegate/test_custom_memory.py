@@ -89,13 +89,13 @@ def test_another_mapping_of_the_memory_sees_and_is_seen_by_interpreter_and_accel
     delegate = make("HTP")
     interpreter, memories = shared(doubled(*SHAPE), delegate, 0, 1)
     maps = [mmap.mmap(memory.buffer.fd, NBYTES) for memory in memories]
-    given, made = (np.frombuffer(each, np.float32).reshape(SHAPE) for each in maps)
-    given[...] = np.arange(64)
+    input_view, output_view = (np.frombuffer(each, np.float32).reshape(SHAPE) for each in maps)
+    input_view[...] = np.arange(64)
     interpreter.invoke()
-    np.testing.assert_array_equal(made, 2 * np.arange(64, dtype=np.float32).reshape(SHAPE))
-    np.testing.assert_array_equal(interpreter.get_tensor(0), given)
+    np.testing.assert_array_equal(output_view, 2 * np.arange(64, dtype=np.float32).reshape(SHAPE))
+    np.testing.assert_array_equal(interpreter.get_tensor(0), input_view)
     interpreter.set_tensor(0, np.full(SHAPE, 7, np.float32))
-    assert (given == 7).all()
+    assert (input_view == 7).all()
     assert delegate.stats.copied_bytes == 0
     del interpreter
     for memory in memories:
@@ -339,7 +339,7 @@ def test_memory_that_is_too_small_is_refused(nbytes, one) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [0, -1, None, "256", 2.0])
-def test_a_size_that_is_none_is_refused(nbytes, one) -> None:
+def test_a_size_that_is_no_positive_integer_is_refused(nbytes, one) -> None:
     given = CustomAllocation(one[1], nbytes)
     refused(Code.COMMON_INVALID_ARGUMENT, "size must be", set_custom_allocation, one[0], 0, given)
 
@@ -368,7 +368,7 @@ def test_a_constant_cannot_lie_in_memory_of_the_clients(make) -> None:
 
 
 def repeated_at_run_time() -> bytes:
-    """How often is an input, so that the shape of the result is known only when it runs."""
+    """A model that repeats a tensor as often as an input says: the result's shape is known only when it runs."""
     tensors = [
         T("f32", SHAPE, name="x"), T("i32", (2,), name="times"), T("f32", SHAPE, name="a"), T("f32", SHAPE, name="y"),
     ]  # fmt: skip
@@ -719,7 +719,7 @@ def test_an_address_that_is_soon_anothers_is_taken_from_nobody(monkeypatch) -> N
     def freed_and_asked_for(address: int) -> None:
         free(address)
         other.start()
-        # It can go on only when this is done; time for it to do harm where it does not wait.
+        # The other thread must wait until this call is done; if it does not, it has time to do harm here.
         other.join(0.2)
 
     monkeypatch.setattr(custom_memory, "free", freed_and_asked_for)
@@ -744,7 +744,7 @@ def test_an_interrupt_while_freed_memory_ends_leaves_the_rest_to_the_next_call(m
         patched.setattr(sys, "unraisablehook", lambda problem: None)
         del interpreter
         assert memories[1] in custom_memory._freed
-    # As if an interrupt had come between the end of the other and its being struck out.
+    # As if an interrupt had come after the other memory was closed and before it was removed from the set.
     custom_memory._freed.add(memories[0])
     address = c_names.TfLiteQnnDelegateAllocCustomMem(4096, 64)
     assert not len(custom_memory._freed)

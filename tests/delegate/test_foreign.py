@@ -134,7 +134,7 @@ SHIFTS = {
     "no function for errors": [name for name in CONTEXT_FIELDS if name != "report_error"],
     "functions in reverse order": CONTEXT_FIELDS[::-1],
 }
-"""Fields of contexts of other layouts, in order."""
+"""The fields of TfLiteContext in layouts that another version of LiteRT could have, in order."""
 
 
 @pytest.mark.parametrize("fields", SHIFTS.values(), ids=SHIFTS)
@@ -152,6 +152,7 @@ def test_a_delegate_calls_nothing_of_a_context_of_another_layout(fields, make, c
     ctypes.memmove(room, ctypes.addressof(other), ctypes.sizeof(other))
     answer = ctypes.c_int64()
     address = ctypes.addressof(delegate._state.structure)
+    # As LiteRT calls the delegate's first function, which prepares it.
     callbacks._THUNKS[0](ctypes.addressof(room), address, ctypes.addressof(answer))
     assert answer.value == 0
     assert "its structures differ" in capfd.readouterr().err
@@ -163,7 +164,7 @@ def test_a_context_where_there_is_no_memory_is_refused(address) -> None:
         foreign.check(address)
 
 
-def test_a_delegate_refuses_it_before_it_reads_a_node(make) -> None:
+def test_a_delegate_refuses_a_foreign_context_before_it_reads_a_node(make) -> None:
     delegate, made = make("CPU"), Foreign((("something new", ctypes.c_int64),))
     with pytest.raises(QnnError, match="its structures differ"):
         delegate._prepare(ctypes.addressof(made.context))

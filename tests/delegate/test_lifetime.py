@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pytest
 from support.exits import KEEPING
 from support.growth import growth
 from support.suites import long
+from support.waiting import run_in_threads
 
 from delegate.harness import LoggingDelegate, chain, doubled, plain, run, with_delegate
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
@@ -144,7 +144,7 @@ def test_an_interpreter_keeps_a_delegate_that_it_was_given_later() -> None:
     seen = weakref.ref(delegate)
     del delegate
     gc.collect()
-    # Its nodes keep it too, as long as there are any.
+    # The interpreter's nodes keep the delegate alive too, as long as there are any.
     assert seen() is not None
     assert interpreter._delegates == [seen()]
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
@@ -194,11 +194,7 @@ def test_interpreters_of_one_delegate_run_in_threads(backend, make) -> None:
             if not (run(interpreters[number], x)[0] == -x).all():
                 wrong.append((number, step))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work, range(4))
     assert not wrong
     assert delegate.stats.executions == 400
     interpreters.clear()
@@ -214,11 +210,7 @@ def test_delegates_are_made_and_ended_in_threads() -> None:
         except BaseException as problem:
             problems.append(problem)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda _: work(), range(4))
     assert not problems
 
 
@@ -243,7 +235,7 @@ def ends(code: str, last: str = "") -> None:
     paths = [str(SOURCE), str(Path(__file__).parents[1])]
     program = textwrap.dedent(EVERYTHING).format(paths=paths) + textwrap.dedent(code) + last
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=120
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=600
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 

@@ -76,7 +76,7 @@ def test_states_start_from_their_initial_values_in_a_graph_from_a_binary(content
     assert found_again(delegate) == 1
 
 
-def test_another_model_under_the_same_token_is_not_taken_for_it(make, tmp_path) -> None:
+def test_another_model_under_the_same_token_gets_no_binary_of_the_first(make, tmp_path) -> None:
     for content, sign in ((chain("NEG"), -1), (chain("ABS"), 1), (doubled(1, 4), 2)):
         delegate = make(cache_dir=tmp_path, model_token="same")
         interpreter = with_delegate(content, delegate)
@@ -90,7 +90,7 @@ def plus(constant: float) -> bytes:
     return model(Subgraph(tensors, [Op("ADD", [0, 1], [2], ADD)], [0], [2]))
 
 
-def test_nor_is_the_same_model_with_other_weights(make, tmp_path) -> None:
+def test_the_same_model_with_other_weights_gets_a_binary_of_its_own(make, tmp_path) -> None:
     for constant, again in ((1, 0), (2, 0), (1, 1)):
         delegate = make(cache_dir=tmp_path, model_token="same")
         interpreter = with_delegate(plus(constant), delegate)
@@ -202,7 +202,7 @@ def test_an_interrupt_leaves_a_whole_binary_or_none(tmp_path) -> None:
     assert unharmed(deed, whole) > 10
 
 
-def test_another_process_finds_it(make, tmp_path) -> None:
+def test_another_process_finds_the_binary_of_a_partition(make, tmp_path) -> None:
     delegate = make(cache_dir=tmp_path, model_token="m")
     with_delegate(doubled(1, 4), delegate)
     here = Path(__file__).parent
@@ -218,5 +218,5 @@ print(doubled_ones.tolist(), any("is taken from" in line for line in delegate.li
 del interpreter
 delegate.close()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=os.environ)
     assert done.stdout == "[[2.0, 2.0, 2.0, 2.0]] True\n", done.stderr

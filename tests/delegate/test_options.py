@@ -231,7 +231,7 @@ def test_c_memory_stays_until_it_is_freed() -> None:
     assert custom_memory.find(address) is None
 
 
-SILENT_PROGRAM = """
+ONE_DELEGATE_WITH_A_LOG_AND_TWO_WITHOUT = """
 import sys
 from ai_edge_litert.interpreter import Interpreter
 from isthmus.delegate import BackendType, Options, QnnDelegate, probe_model
@@ -246,7 +246,10 @@ print(len(heard))
 
 
 def test_without_a_log_lines_go_to_standard_error_and_that_of_the_runtime_once_a_process() -> None:
-    ran = subprocess.run([sys.executable, "-c", SILENT_PROGRAM], capture_output=True, text=True, timeout=120)
+    """One delegate has a log, two have none: only these two write to standard error."""
+    ran = subprocess.run(
+        [sys.executable, "-c", ONE_DELEGATE_WITH_A_LOG_AND_TWO_WITHOUT], capture_output=True, text=True, timeout=600
+    )
     assert ran.returncode == 0, ran.stderr
     lines = [
         "INFO: TfLiteQnnDelegate delegate: 2 nodes delegated out of 2 nodes with 1 partitions.",
@@ -254,7 +257,7 @@ def test_without_a_log_lines_go_to_standard_error_and_that_of_the_runtime_once_a
     ]
     said = [line for line in ran.stderr.splitlines() if line.startswith("INFO: ")]
     assert said == ["INFO: Initialized TensorFlow Lite runtime.", *lines, *lines]
-    assert ran.stdout.strip() == "2", "what a log is given goes nowhere else"
+    assert ran.stdout.strip() == "2", "lines given to a log must not be written to standard error too"
 
 
 @pytest.mark.parametrize(

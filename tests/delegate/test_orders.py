@@ -103,7 +103,7 @@ def test_allocation_application_invocation_and_freeing_in_every_order(make, part
     delegate.close()
 
 
-def test_deletion_among_them_in_every_order() -> None:
+def test_deletion_allocation_application_and_invocation_in_every_order() -> None:
     for order in permutations(("allocate", "modify", "invoke", "delete")):
         tutorial = Tutorial(LoggingDelegate("CPU"))
         for step in (*order, "allocate", "invoke"):
@@ -126,7 +126,7 @@ def test_the_listing_in_its_own_order(make) -> None:
 
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP"])
-def test_each_step_twice(backend) -> None:
+def test_each_step_may_be_repeated_but_the_application_of_a_delegate(backend) -> None:
     tutorial = Tutorial(LoggingDelegate(backend))
     steps = ("set", "allocate") if backend == "HTP" else ("allocate",)
     for step in (*steps, *steps, "modify", "invoke", "invoke", "allocate", "allocate", "invoke"):

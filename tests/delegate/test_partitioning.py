@@ -299,7 +299,7 @@ def test_two_interpreters_have_variables_of_their_own(make) -> None:
 
 
 def test_one_delegate_serves_interpreter_after_interpreter(make) -> None:
-    # Contexts come to lie where others have ended, subgraphs that initialise among them.
+    # LiteRT's contexts get addresses of freed ones, also of those of subgraphs that initialise variables.
     delegate = make()
     for _ in range(20):
         for content, taken in ((accumulator(), (5, 5, 1)), (doubled(1, 2), (1, 1, 1))):

@@ -20,7 +20,7 @@ from isthmus.frontends.tflite.model import ModelFile
 
 @pytest.fixture
 def afresh(monkeypatch):
-    """As in a process that has not tried LiteRT yet."""
+    """Forget that LiteRT was tried, as in a new process."""
     monkeypatch.setattr(probe, "_tried", False)
     monkeypatch.setattr(probe, "_verdict", None)
 

@@ -65,7 +65,7 @@ def test_nan_is_refused_unless_it_is_allowed(model, type) -> None:
     np.testing.assert_array_equal(np.isnan(result), np.isnan(numbers))
 
 
-def test_the_command_line_takes_files_of_such_arrays(model, tmp_path) -> None:
+def test_the_command_line_takes_files_of_bfloat16_arrays(model, tmp_path) -> None:
     np.savez(tmp_path / "in.npz", x=X)
     command = ["run", model, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"]
     subprocess.run([sys.executable, "-m", "isthmus", *command], check=True, timeout=300, capture_output=True)
@@ -73,6 +73,6 @@ def test_the_command_line_takes_files_of_such_arrays(model, tmp_path) -> None:
         np.testing.assert_array_equal(results["y"].view(ml_dtypes.bfloat16), X + W)
 
 
-def test_a_comparison_takes_such_arrays(model) -> None:
+def test_a_comparison_takes_bfloat16_arrays(model) -> None:
     arrays = checked_inputs(load(model), {"x": X}, seed=0)
     np.testing.assert_array_equal(arrays["x"], X.view(np.uint16))

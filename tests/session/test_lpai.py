@@ -71,7 +71,7 @@ def test_a_closed_session_is_refused_and_its_views_stay_readable(model) -> None:
     ("options", "rule"),
     [
         ({"backend": "lpai", "threads": 2}, "one thread"),
-        ({"backend": "cpu", "config": {"lpai_graph": {}}}, "no configuration"),
+        ({"backend": "cpu", "config": {"lpai_graph": {}}}, "there is no such key; known are cpu"),
         ({"backend": "lpai", "config": {"lpai": 1}}, "no such key"),
         ({"backend": "lpai", "config": {"lpai_graph": {"execute": {"mem_type": "tcm"}}}}, "ADSP direct mode"),
     ],
@@ -122,7 +122,7 @@ def test_the_command_repeats_with_inputs_in_scratch(model, tmp_path, capsys) -> 
     [
         (["--backend", "lpai", "--config", "CONFIG"], "ADSP direct mode"),
         (["--backend", "lpai", "--config", "absent.conf"], "absent.conf"),
-        (["--backend", "cpu", "--config", "CONFIG"], "no configuration"),
+        (["--backend", "cpu", "--config", "CONFIG"], "there is no such key; known are cpu"),
     ],
 )
 def test_the_command_answers_bad_configurations_with_one_line(model, direct_config, capsys, options, words) -> None:
@@ -148,4 +148,4 @@ def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, caps
     assert main(["plan", str(model), "--backend", "lpai"]) == 0
     assert ": fits, " in capsys.readouterr().out
     assert main(["plan", str(model), "--config", str(config)]) == 2
-    assert "no configuration" in capsys.readouterr().err
+    assert "there is no such key; known are cpu" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import oracles, tiny
 from support.processes import stop
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, run_in_threads
 
 import isthmus
 from isthmus import Code, QnnError
@@ -167,11 +167,7 @@ def test_sessions_are_independent_across_threads(model) -> None:
                 if not np.allclose(session.run({"x": image(seed)})["y"], expected, rtol=1e-5, atol=1e-5):
                     wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work, range(4))
     assert not wrong
 
 
@@ -185,11 +181,7 @@ def test_one_session_may_be_shared_by_threads(model) -> None:
                 if not np.allclose(session.run({"x": image(seed)})["y"], expected[seed], rtol=1e-5, atol=1e-5):
                     wrong.append(seed)
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(work, range(4))
     assert not wrong
 
 

@@ -33,7 +33,7 @@ CONSTANTS = """
 
 
 def of_rows(body: str, output: str) -> str:
-    """A model whose node behind NonZero, which has any number of columns, is in question."""
+    """A model in which `body` computes from the result n of a NonZero, whose number of columns depends on the data."""
     return f"g (float[2,3] x) => ({output} y) {{ {CONSTANTS} n = NonZero(x) {body} }}"
 
 
@@ -217,7 +217,7 @@ def test_smaller_pictures_get_no_memory_but_that_of_their_constants(saved, make)
         with memory.statistics() as new:
             for feed in feeds:
                 session.run(feed)
-        # Each graph has its constants, which must not be less than a tensor for this to say something.
+        # Each graph has copies of the constants. Scratch must be larger than the slack, or this would prove nothing.
         assert session.info.memory.scratch_bytes > 4096
         assert new.total_bytes < (constants + 4096) * len(feeds)
         with memory.statistics() as known:
@@ -373,7 +373,7 @@ def test_a_loop_without_a_bound_is_refused_by_name_until_it_has_one(saved) -> No
             session.run({"x": PICTURES[0] - 10})
 
 
-def test_a_session_in_stages_says_what_it_is(saved) -> None:
+def test_a_session_in_stages_describes_its_stages_and_is_no_single_graph(saved) -> None:
     with isthmus.Session(saved(box_detector()), shapes=LARGEST) as session:
         assert [stage.info.inputs[0].name for stage in session.stages] == ["picture", "v35_0:rows"]
         assert session.info.memory.scratch_bytes == max(s.info.memory.scratch_bytes for s in session.stages)
@@ -603,6 +603,6 @@ def test_all_copies_of_constants_are_within_the_limit(saved, monkeypatch, body) 
         before, constants = held.live_bytes, session.info.memory.constant_bytes
         for rows in range(1, 8):
             session.run({"x": np.ones((rows, 4096), np.float32)})
-        # One of four copies was there before.
+        # There are four copies of the constants; one was there before.
         assert constants >= 16384
         assert held.live_bytes - before < 3.5 * constants

@@ -273,7 +273,7 @@ def alive_in_onnx(data: bytes) -> int:
 
 
 def alive_in_tflite(data: bytes) -> int:
-    """The same of a TFLite file, with inputs and outputs."""
+    """The most bytes alive when the operators of a TFLite file run in order, with inputs and outputs."""
     file = ModelFile(data, "model")
     main = file.subgraph(0)
     static = {i for i in range(main.tensor_count) if len(file.buffer(main.tensor(i).buffer))}

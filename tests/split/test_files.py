@@ -21,18 +21,18 @@ from split.networks import alive_in_onnx, alive_in_tflite, onnx_network, qdq_net
 
 
 def least(file):
-    """The file with the least alive, and how it is split."""
+    """The file split so that the fewest bytes are alive, and how it is split."""
     found = split(file.network, None, "model")
     return file.written(found.network, found.instructions), found
 
 
 def same_bits(found):
-    """Whether results have the same bits in every way to run the files."""
+    """Return whether two files have the same bits in every way that they were run."""
     return all(one.same_bits for one in found.values())
 
 
 def at(file, share):
-    """The file with a part of it alive, and how it is split; the least where that is too little."""
+    """The file split so that this share of the peak is alive, or the least that can be, and how it is split."""
     limit = int(share * file.network.peak)
     try:
         found = split(file.network, limit, "model")
@@ -60,7 +60,8 @@ def in_integers(data, folder=None):
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     if folder is not None:
         options.optimized_model_filepath = str(folder / "optimized.onnx")
-    # Products need not be exact, only the same; and the option for exact ones fails where nodes share weights.
+    # Products need not be exact, only equal in both files. The option for exact products fails where nodes share
+    # weights.
     return oracles.onnx_session(data, options, exact=False)
 
 
@@ -89,7 +90,7 @@ def test_quantized_operators_in_tiles_are_fused_and_have_the_same_bits(tmp_path,
 
 
 def asks_for_shapes(path):
-    """A model that asks for dimensions of what tiles never have whole, of floats made of bytes, and of an output."""
+    """Save a model with Shape and Size nodes, which read tensors that a split file computes only in tiles."""
     rng = np.random.default_rng(0)
     constants = {
         "scale": np.float32(0.02), "zero": np.int8(0), "rows": np.array([2]), "rest": np.array([-1]),
@@ -139,7 +140,7 @@ def test_a_comparison_states_how_far_results_are_apart(tmp_path) -> None:
     assert [str(one) for one in compare_onnx(data, data).values()] == ["the same bits"] * 2
 
 
-def test_numbers_on_one_side_only_cannot_be_compared(tmp_path) -> None:
+def test_results_that_are_nan_in_only_one_file_cannot_be_compared(tmp_path) -> None:
     nodes = [[helper.make_node(op, ["x"], ["y"])] for op in ("Log", "Abs")]
     files = [tiny.save(tmp_path / "f.onnx", one, {"x": [1, 8]}, {"y": [1, 8]}).read_bytes() for one in nodes]
     assert all(one.largest is None for one in compare_onnx(*files).values())
@@ -199,7 +200,7 @@ def test_a_tflite_model_needs_half_of_litert_s_arena_and_runs_the_same() -> None
 
 
 def wide(path, **more):
-    """Two convolutions with something large between them, which a small pool ends."""
+    """Save two convolutions with a large tensor between them, and a pool."""
     rng = np.random.default_rng(0)
     constants = {"a": rng.standard_normal((32, 3, 3, 3)), "b": rng.standard_normal((4, 32, 3, 3))}
     nodes = [
@@ -213,7 +214,7 @@ def wide(path, **more):
     return tiny.save(path, nodes, shapes, {"y": ["n", 4, "h", "w"]}, floats, **more)
 
 
-def test_weights_are_shared_and_the_file_hardly_grows(tmp_path) -> None:
+def test_all_tiles_share_the_weights_of_the_file(tmp_path) -> None:
     data = wide(tmp_path / "wide.onnx").read_bytes()
     written, found = at(OnnxFile(data, "wide"), 0.25)
     before, after = onnx.load_model_from_string(data), onnx.load_model_from_string(written)
@@ -223,7 +224,7 @@ def test_weights_are_shared_and_the_file_hardly_grows(tmp_path) -> None:
     assert found.regions
 
 
-def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path) -> None:
+def test_open_dimensions_are_fixed_at_the_shape_that_was_split(tmp_path) -> None:
     data = wide(tmp_path / "open.onnx", dims=["n", 3, "h", 48]).read_bytes()
     file = OnnxFile(data, "open", shapes={"x": (1, 3, 40, 48)})
     written, _ = at(file, 0.4)
@@ -254,7 +255,7 @@ def test_a_softmax_without_an_axis_goes_by_the_default_of_its_operator_set(tmp_p
     assert same_bits(compare_onnx(data, written))
 
 
-def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path) -> None:
+def test_an_impossible_limit_is_refused_with_the_step_that_prevents_it(tmp_path) -> None:
     file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
     with pytest.raises(QnnError) as caught:
         split(file.network, 1000, "'wide.onnx'")

@@ -24,7 +24,7 @@ def regions(search: SplitSearch, longest: int) -> Iterator[SplitRegion]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_estimate_of_two_or_three_tiles_is_exact(seed) -> None:
-    """Of more tiles it looks at the first, the last and one between, of so few at all of them."""
+    """The estimate looks at the first tile, the last and one between: of so few, at all of them."""
     search = SplitSearch(TfliteFile(tflite_network(seed, bool(seed % 2)), "random").network)
     exact = []
     for region in regions(search, 6):
@@ -43,12 +43,12 @@ def test_an_estimate_of_two_or_three_tiles_is_exact(seed) -> None:
 
 
 def tile_rule(source: str, grain: int = 1, **more: int) -> TileRule:
-    """The rule of a function of elements, with rows that belong together."""
+    """Return the rule of an elementwise function; `grain` rows are computed together."""
     return TileRule((source,), replace(same_rows(6), grain=grain), **more)
 
 
 def chain(*more: dict[str, int], kept: str = "c") -> Network:
-    """Two functions of elements over six rows, "a" to "b" to "c", with what their rules have besides."""
+    """Return two elementwise steps over six rows of 10 bytes, "a" to "b" to "c"; `more` has fields of their rules."""
     steps = [
         SplitStep(name, (source,), (name,), tile_rule(source, **rule))
         for source, name, rule in zip("ab", "bc", more or ({}, {}), strict=True)
@@ -58,7 +58,7 @@ def chain(*more: dict[str, int], kept: str = "c") -> Network:
 
 
 def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] | None:
-    """The rows of each step in the order in which so many tiles compute them."""
+    """Return (step, rows) in the order in which `count` tiles compute them; None if that is impossible."""
     instructions = SplitRegion(network, 0, 1, whole_values(network)).expand(count)
     return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
 
@@ -67,14 +67,15 @@ def test_a_tile_may_be_a_single_row() -> None:
     assert computed(chain(), 6) == [(step, (row, row + 1)) for row in range(6) for step in (0, 1)]
 
 
-def test_no_tile_has_fewer_rows_than_a_rule_wants() -> None:
+def test_no_tile_has_fewer_rows_than_a_rule_permits() -> None:
     two = chain({"fewest": 2}, {})
     assert computed(two, 3) == [(step, (row, row + 2)) for row in (0, 2, 4) for step in (0, 1)]
     assert computed(two, 4) is None
-    assert computed(chain({"fewest": 9}, {}), 1) == [(0, (0, 6)), (1, (0, 6))], "all of them are enough"
+    assert computed(chain({"fewest": 9}, {}), 1) == [(0, (0, 6)), (1, (0, 6))], "all six rows are enough"
 
 
 def test_rows_that_belong_together_are_computed_together() -> None:
+    # Tile 2 computes rows 3 to 5 of the first step although it needs row 3 only; tile 3 then has them already.
     assert computed(chain({"grain": 3}, {}), 3) == [
         (0, (0, 3)), (1, (0, 2)), (0, (3, 6)), (1, (2, 4)), (1, (4, 6)),
     ]  # fmt: skip
@@ -87,7 +88,7 @@ def test_rows_that_are_cheap_are_computed_again() -> None:
     assert kept.flow.recomputed == [False, False]
 
 
-def test_a_region_ends_what_nobody_reads_after_it() -> None:
+def test_values_that_nobody_reads_after_a_region_end_with_it() -> None:
     network = chain()
     search = SplitSearch(network)
     assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, whole_values(network)))] == ["a"]
@@ -98,14 +99,14 @@ def test_a_region_ends_what_nobody_reads_after_it() -> None:
     assert SplitSearch(both).ending(SplitRegion(both, 0, 1, whole_values(both))) == []
 
 
-def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader() -> None:
+def test_a_value_counts_as_alive_from_its_maker_to_its_last_reader() -> None:
     network = chain()
     assert (network.begin, network.end) == ({"a": -1, "b": 0, "c": 1}, {"a": 0, "b": 1, "c": 2})
     assert (network.live, network.peak) == ([120, 120], 120)
     assert chain(kept="abc").live == [120, 180]
 
 
-def test_a_region_takes_whole_what_was_computed_before_it_and_nothing_that_it_computes_itself() -> None:
+def test_a_region_may_read_earlier_values_whole_but_none_of_its_own() -> None:
     network = chain()
     step = network.steps[1]
     assert SplitRegion(network, 0, 1, whole_values(network)).possible

@@ -39,6 +39,13 @@ def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted) -> Non
 
 
 @pytest.mark.parametrize(
+    ("op", "wanted"), [("Mish", "a"), ("Abs", "a"), ("Tan", "a"), ("Acos", None), ("Nobody", None)]
+)
+def test_functions_of_single_elements_are_those_of_the_table_of_operations(op, wanted) -> None:
+    assert sliced(op, IMAGE) == wanted
+
+
+@pytest.mark.parametrize(
     ("attributes", "wanted"),
     [
         ({"axis": 3}, "a"),
@@ -108,7 +115,7 @@ def test_sums_of_many_products_want_many_pixels_at_a_time(channels, width, is_fl
         (24, 3, {"output_padding": [0, 1]}),
     ],
 )  # fmt: skip
-def test_any_other_transposed_convolution_stays_whole(rows, kernel, attributes) -> None:
+def test_a_transposed_convolution_with_overlapping_or_padded_rows_stays_whole(rows, kernel, attributes) -> None:
     weights = (3, 6, kernel, 3)
     assert rule_of("ConvTranspose", IMAGE, (1, 6, rows, 15), weights, strides=[3, 3], **attributes) is None
     assert sliced("ConvTranspose", IMAGE, weights, strides=[3, 3]) is None, "weights that are no constant"

@@ -13,19 +13,11 @@ import numpy as np
 
 from isthmus.backends.seam import registry
 from isthmus.comparison import tolerance
-from isthmus.comparison.execution import GraphRunner, keep, tensors_after_fusion, to_stored
-from isthmus.comparison.isolation import Group, groups, isolate
+from isthmus.comparison.execution import GraphRunner, Group, groups, isolate, keep, tensors_after_fusion, to_stored
 from isthmus.comparison.reference import Reference, find_reference, recompute
 from isthmus.comparison.report import ComparisonReport, Deviation, TensorRow, Verdict, deviation
 from isthmus.comparison.saturation import Saturation, input_range, limit_to_range, own_quantizer, saturation
-from isthmus.comparison.subject import (
-    Arrays,
-    HybridWeights,
-    ModelComposition,
-    ModelOperation,
-    Subject,
-    open_model,
-)
+from isthmus.comparison.subject import Arrays, HybridWeights, ModelComposition, ModelOperation, Subject, open_model
 from isthmus.comparison.values import (
     CONVERSIONS,
     ReferenceValues,
@@ -36,7 +28,7 @@ from isthmus.comparison.values import (
     rounded_deviation,
     with_conversions,
 )
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import Code, QnnError, did_you_mean, invalid_argument
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
@@ -67,7 +59,7 @@ def compare(
     """Compare every operation of a model with a reference.
 
     The model runs as a whole, and each operation also runs alone on the reference's inputs. That tells an operation
-    that is wrong by itself from one that only passes on an error.
+    that is wrong by itself from one whose inputs are wrong.
 
     Parameters
     ----------
@@ -103,15 +95,14 @@ def compare(
     """
     for what, value in (("model", model), ("against", against)):
         if not isinstance(value, (str, os.PathLike)) and (what == "model" or value is not None):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{what} {value!r}", "must be a path or a name")
+            raise invalid_argument(f"{what} {value!r}", "must be a path or a name")
     for what, mapping in (("inputs", inputs), ("shapes", shapes)):
         if not isinstance(mapping, (Mapping, type(None))):
-            rule = f"must map names of inputs, is {type(mapping).__name__}"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+            raise invalid_argument(what, f"must map names of inputs, is {type(mapping).__name__}")
     try:
         dims = None if shapes is None else {name: tuple(map(int, given)) for name, given in shapes.items()}
     except (TypeError, ValueError):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shapes {shapes!r}", "must be lists of dimensions") from None
+        raise invalid_argument(f"shapes {shapes!r}", "must be lists of dimensions") from None
     source = ModelSource(Path(model), dims, constants, graph)
     say = progress or (lambda stage: None)
     return open_comparison(source, against, backend, config, threads, say).run(inputs or {}, seed)
@@ -136,10 +127,10 @@ def open_comparison(
 class _Alone:
     """What running an operation alone has shown.
 
-    - `from_reference`: the difference from the reference, on the reference's inputs; both as far as quantizers can
-      represent them.
+    - `from_reference`: the difference from the reference, on the reference's inputs; if it exceeds the tolerance, both
+      are first limited to what quantizers can represent.
     - `in_context`: the difference between its result in the model and its result alone on the same inputs.
-    - `tolerance`: how large both may be.
+    - `tolerance`: how large both differences may be.
     - `saturation`: the reference's results that its quantizer cannot represent, if they differ by more than the
       tolerance.
     """
@@ -163,14 +154,9 @@ class _Alone:
 class Comparison:
     """One comparison of a model with a reference.
 
-    Parameters
-    ----------
-    subject, reference
-        The model, and what it is compared with.
-    backend, config, threads
-        Where and how the model runs.
-    progress
-        Called with the name of each stage as it begins.
+    - `subject`, `reference`: the model, and what it is compared with.
+    - `backend`, `config`, `threads`: where and how the model runs.
+    - `progress`: called with the name of each stage as it begins.
     """
 
     def __init__(
@@ -212,19 +198,19 @@ class Comparison:
         rounded = {name for name in self._held if self.values.is_rounded(self.graph.tensors[name])}
         self.is_rounded = bool(rounded)
         passed = _constants(self.graph) | (_quantized_only(self.graph) if rounded else set())
-        self.kept = [
+        self.observed = [
             name for name in self._held
-            if (name in after_fusion or name in rounded) and self.values.stored(name) is not None
+            if (name in after_fusion or name in rounded) and self.values.as_stored(name) is not None
             and self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
             and self.graph.tensors[name] not in passed
         ]  # fmt: skip
-        if not self.kept:
+        if not self.observed:
             rule = "it has no tensor that the model has too, by name, so nothing can be compared"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"reference {self.reference.title}", rule)
+            raise invalid_argument(f"reference {self.reference.title}", rule)
         self._say(STAGES[2])
-        self.whole = self._run_whole(self.kept)
+        self.whole = self._run_whole(self.observed)
         self._say(STAGES[3])
-        alone = self._run_alone(self.kept)
+        alone = self._run_alone(self.observed)
         rows = [row for operation in self.subject.operations for row in self._rows(operation, alone)]
         # Random inputs may exceed what quantizers were calibrated for; then saturation is no fault.
         suspects = [row for row in rows if row.is_wrong or (self.are_real and row.verdict is Verdict.SATURATES)]
@@ -232,7 +218,7 @@ class Comparison:
         if not suspects:
             suspects = self._unobserved_suspects(rows)
         elif not self.is_rounded:
-            # Quantizers leave out activations, so inside an operation equal names need not mean equal values.
+            # Quantizing tools leave activations out, so inside a fused operation equal names may mean other values.
             suspects = self._narrow(suspects)
         return ComparisonReport(
             self.subject.source.path.name, self.backend, self.reference.title, tuple(rows), tuple(suspects),
@@ -242,23 +228,23 @@ class Comparison:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _array_for(self, tensor: Tensor, own: bool) -> np.ndarray:
-        """Return the value that an operation alone reads: the reference's, or this side's own."""
+        """Return the value that an operation alone reads: the reference's, or with `own` that of the model run here."""
         if tensor.type is TensorType.APP_READWRITE:
             return np.asarray(tensor.initial())
         if tensor.type is TensorType.APP_WRITE:
             return to_stored(self.feeds[tensor.name], tensor)
         if own:
             return self.whole[tensor.name]
-        value = self.values.stored(tensor.name)
+        value = self.values.as_stored(tensor.name)
         assert value is not None
         return value
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
-    def _run_whole(self, kept: Sequence[str]) -> dict[str, np.ndarray]:
+    def _run_whole(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Run the whole model with these tensors as additional outputs; return stored elements by tensor."""
         graph = self.subject.compose().graph
-        keep(graph, kept)
+        keep(graph, names)
         with GraphRunner(graph, self.backend, self.config, self.threads) as runner:
             return runner.run(self._stored_feeds(graph))
 
@@ -276,10 +262,7 @@ class Comparison:
             return runner.operation_times(self._stored_feeds(graph), runs)
 
     def _run_alone(self, targets: Sequence[str], given: Iterable[str] | None = None) -> dict[str, _Alone]:
-        """Run the operations that compute these tensors, each alone.
-
-        `given` are the tensors at which the operations are cut, by default the targets.
-        """
+        """Run the operations that compute these tensors, each alone, on values of `given`, by default the targets."""
         cut = {*(targets if given is None else given)}
         found = groups(self.graph, targets, cut)
         if not found:
@@ -298,8 +281,8 @@ class Comparison:
                 ]
 
             alone = runner.run(reference)
-            nudges = changed(tolerance.nudged, NUDGES)
-            steps = changed(tolerance.stepped, NUDGES) if self.is_rounded else []
+            nudges = changed(tolerance.nudge_floats, NUDGES)
+            steps = changed(tolerance.nudge_steps, NUDGES) if self.is_rounded else []
             steps += self._with_other_constants(found, reference) if self.is_rounded else []
             own = {isolated.inputs[name]: self._array_for(tensor, own=True) for name, tensor in sources.items()
                    if name in self.whole or tensor.type is not TensorType.NATIVE}  # fmt: skip
@@ -329,41 +312,36 @@ class Comparison:
         generator = np.random.default_rng(0)
 
         def stepped(constant: Tensor) -> np.ndarray | None:
-            return None if constant.data is None else tolerance.stepped(constant.data, constant, generator)
+            return None if constant.data is None else tolerance.nudge_steps(constant.data, constant, generator)
 
         isolated = isolate(self.graph, found, stepped)
         with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
             return [runner.run(reference)]
 
     def _within_ranges(self, each: Group, own: np.ndarray) -> tuple[Deviation, Saturation | None]:
-        """Compare the result of an operation alone with the reference, both as far as quantizers can represent them.
-
-        If an input exceeds the range of its quantizer, the reference computes the result again from the limited input.
-        The second result has what exceeds the range of the result's own quantizer.
-        """
+        """Compare the result of an operation alone with the reference, both as far as quantizers can represent them."""
+        # If an input exceeds the range of its quantizer, the reference computes the result again from the limited
+        # input. Also return the reference's values that exceed the range of the result's own quantizer.
         target = each.target
-        wanted = self._recompute(each)
-        if wanted is None:
-            wanted = self.values.arranged(target.name)
-        assert wanted is not None
+        expected = self._recompute(each)
+        if expected is None:
+            expected = self.values.in_stored_order(target.name)
+        assert expected is not None
         quantizer = own_quantizer(target, each.nodes)
         if quantizer is None:
-            return rounded_deviation(target, own, wanted), None
-        beyond = saturation(quantizer, wanted)
-        return rounded_deviation(target, own, limit_to_range(quantizer, wanted)), beyond
+            return rounded_deviation(target, own, expected), None
+        beyond = saturation(quantizer, expected)
+        return rounded_deviation(target, own, limit_to_range(quantizer, expected)), beyond
 
     def _recompute(self, each: Group) -> np.ndarray | None:
-        """Compute the reference's result from inputs that are limited to their quantizers' ranges.
-
-        Return None if no input exceeds its range, or if the reference cannot compute the result alone.
-        """
+        """Compute the reference's result from inputs limited to their ranges; None if all are within, or it cannot."""
         given: dict[str, np.ndarray] = {}
         is_limited = False
         for tensor in each.sources:
             if tensor.name not in self._held or self.reference.other is None:
                 return None
             name = self._held[tensor.name][0]
-            array = self.values.arranged(tensor.name)
+            array = self.values.in_stored_order(tensor.name)
             if array is None:
                 return None
             if self.values.is_rounded(tensor) and saturation(tensor, array) is not None:
@@ -372,25 +350,21 @@ class Comparison:
         if not is_limited:
             return None
         name = self._held[each.target.name][0]
-        wanted = self.origins.get(name, name)
-        result = given.get(wanted)
+        origin = self.origins.get(name, name)
+        result = given.get(origin)
         if result is None and self.reference.other is not None:
-            result = recompute(self.reference.other, wanted, given, self.arrays)
+            result = recompute(self.reference.other, origin, given, self.arrays)
         return None if result is None else self.stored[name].to_stored(result)
 
     def _tolerance(self, each: Group, nudge: float, step: float) -> float:
-        """Return how far the result of an operation alone may be from the reference.
-
-        `nudge` and `step` are the changes of its result for inputs that change by one unit in the last place, and by
-        one step of fixed point.
-        """
+        """Return how far an operation alone may be off; `nudge` and `step` are measured changes of its result."""
         if any(OPERATIONS[node.op].traits.varies for node in each.nodes):
             return math.inf
         target = each.target
-        wanted = self.values.stored(target.name)
-        assert wanted is not None
+        expected = self.values.as_stored(target.name)
+        assert expected is not None
         sources = {tensor.name: reals(tensor, self._array_for(tensor, own=False)) for tensor in each.sources}
-        bound, largest = tolerance.bound(each.nodes, self.reference.unit), _reach([reals(target, wanted)])
+        bound, largest = tolerance.bound(each.nodes, self.reference.unit), _reach([reals(target, expected)])
         scale = tolerance.step_size(own_quantizer(target, each.nodes) or target)
         limit = bound.tolerance(scale, largest, nudge)
         reach = _reach(sources.values())
@@ -413,32 +387,34 @@ class Comparison:
     def _rows(self, operation: ModelOperation, alone: Mapping[str, _Alone]) -> Iterable[TensorRow]:
         """Compare the results of an operation."""
         for name in operation.outputs:
-            wanted = self.arrays.get(name)
-            if wanted is None or wanted.dtype.kind not in "fiub":
+            expected = self.arrays.get(name)
+            if expected is None or expected.dtype.kind not in "fiub":
                 continue
             if name in self.composition.folded:
                 if not self._is_quantized_constant(operation, name):
-                    yield self._folded_row(operation, name, wanted)
+                    yield self._folded_row(operation, name, expected)
             elif name in self.stored:
-                yield self._row(operation, name, wanted, alone)
+                yield self._row(operation, name, expected, alone)
 
     def _is_quantized_constant(self, operation: ModelOperation, name: str) -> bool:
-        """Return whether a constant is quantized only here; then the operation that reads it is judged."""
+        """Return whether a constant is quantized here but not in the reference; then only its readers are judged."""
         other = self.reference.other
         if other is None or operation.kind not in CONVERSIONS:
             return False
         return not any(name in each.outputs for each in other.operations if each.kind in CONVERSIONS)
 
-    def _folded_row(self, operation: ModelOperation, name: str, wanted: np.ndarray) -> TensorRow:
+    def _folded_row(self, operation: ModelOperation, name: str, expected: np.ndarray) -> TensorRow:
         """Compare a tensor that was computed when the model was loaded."""
         own = self.composition.folded[name]
-        found = deviation(own, wanted)
-        largest = float(np.abs(wanted.astype(np.float64)).max(initial=0)) if wanted.dtype.kind == "f" else 0.0
+        found = deviation(own, expected)
+        largest = float(np.abs(expected.astype(np.float64)).max(initial=0)) if expected.dtype.kind == "f" else 0.0
         limit = tolerance.FUNCTION_ROUNDINGS * max(tolerance.SINGLE, self.reference.unit) * largest
         verdict = Verdict.WRONG if found.max_abs > limit else Verdict.AGREES
-        return TensorRow(operation, name, wanted.shape, str(own.dtype), verdict, found, found, limit)
+        return TensorRow(operation, name, expected.shape, str(own.dtype), verdict, found, found, limit)
 
-    def _row(self, operation: ModelOperation, name: str, wanted: np.ndarray, alone: Mapping[str, _Alone]) -> TensorRow:
+    def _row(
+        self, operation: ModelOperation, name: str, expected: np.ndarray, alone: Mapping[str, _Alone]
+    ) -> TensorRow:
         """Compare a tensor that is computed when the model runs."""
         place = self.stored[name]
         tensor = self.graph.tensors[place.tensor]
@@ -446,42 +422,42 @@ class Comparison:
         carrier = self._held[place.tensor][0]
         stored = self.whole.get(place.tensor)
         if name != carrier:
-            return self._view_row(operation, name, wanted, carrier)
+            return self._view_row(operation, name, expected, carrier)
         if place.tensor not in alone or stored is None:
-            same_shape = wanted.shape == tuple(tensor.dims[axis] for axis in place.perm)
-            return TensorRow(operation, name, wanted.shape, dtype, Verdict.FUSED if same_shape else Verdict.WRONG)
+            same_shape = expected.shape == tuple(tensor.dims[axis] for axis in place.perm)
+            return TensorRow(operation, name, expected.shape, dtype, Verdict.FUSED if same_shape else Verdict.WRONG)
         in_model = self.values.deviation(tensor, stored)
         found = alone[place.tensor]
         return TensorRow(
-            operation, name, wanted.shape, dtype, found.verdict(in_model), in_model, found.from_reference,
-            found.tolerance, self._fused_operations(operation, self.kept), found.saturation,
+            operation, name, expected.shape, dtype, found.verdict(in_model), in_model, found.from_reference,
+            found.tolerance, self._fused_operations(operation, self.observed), found.saturation,
         )  # fmt: skip
 
-    def _view_row(self, operation: ModelOperation, name: str, wanted: np.ndarray, carrier: str) -> TensorRow:
-        """Compare a tensor that is another one in a different axis order: nothing is computed for it."""
+    def _view_row(self, operation: ModelOperation, name: str, array: np.ndarray, carrier: str) -> TensorRow:
+        """Compare a tensor that only views another one, `carrier`, in a different axis order."""
         place = self.stored[name]
         tensor = self.graph.tensors[place.tensor]
         dtype = tensor.dtype.name.lower()
         stored = self.whole.get(place.tensor)
-        reference = self.values.stored(place.tensor) if carrier in self.arrays else None
+        reference = self.values.as_stored(place.tensor) if carrier in self.arrays else None
         if reference is None:
-            return TensorRow(operation, name, wanted.shape, dtype, Verdict.FUSED)
-        expected = wanted if tensor.dtype.is_float else to_stored(wanted, tensor)
+            return TensorRow(operation, name, array.shape, dtype, Verdict.FUSED)
+        expected = array if tensor.dtype.is_float else to_stored(array, tensor)
         alone = deviation(place.to_model(numbers(tensor, reference)), expected, tensor)
         in_model = alone if stored is None else deviation(place.to_model(numbers(tensor, stored)), expected, tensor)
         verdict = Verdict.WRONG if alone.max_abs > 0 else Verdict.AGREES
-        return TensorRow(operation, name, wanted.shape, dtype, verdict, in_model, alone)
+        return TensorRow(operation, name, array.shape, dtype, verdict, in_model, alone)
 
-    def _fused_operations(self, operation: ModelOperation, kept: Iterable[str]) -> tuple[ModelOperation, ...]:
-        """Return the other operations between an operation and the tensors that exist before it."""
-        known = {self._held[tensor][0] for tensor in kept} | set(self.feeds)
+    def _fused_operations(self, operation: ModelOperation, observed: Iterable[str]) -> tuple[ModelOperation, ...]:
+        """Return the operations between an operation and the `observed` tensors before it, which are fused with it."""
+        existing = {self._held[tensor][0] for tensor in observed} | set(self.feeds)
         writers = {name: each for each in self.subject.operations for name in each.outputs}
         found: dict[int, ModelOperation] = {}
         pending = [operation]
         while pending:
             for name in pending.pop().inputs:
                 each = writers.get(name)
-                computed = name not in known and name not in self.composition.folded
+                computed = name not in existing and name not in self.composition.folded
                 if each is not None and computed and each.index not in found:
                     found[each.index] = each
                     pending.append(each)
@@ -490,7 +466,7 @@ class Comparison:
     # -- isolation -----------------------------------------------------------------------------------------------------
 
     def _narrow(self, suspects: Sequence[TensorRow]) -> list[TensorRow]:
-        """Run the operations inside wrong fused operations alone, too; name those instead if one of them is wrong."""
+        """Run the operations inside wrong fused ones alone, and replace a fused one by those inside that are wrong."""
         inside = {
             self.stored[name].tensor: None
             for row in suspects
@@ -502,9 +478,9 @@ class Comparison:
         targets = [
             name for name in inside
             if self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
-            and self.values.stored(name) is not None
+            and self.values.as_stored(name) is not None
         ]  # fmt: skip
-        alone = self._run_alone(targets, [*self.kept, *targets]) if targets else {}
+        alone = self._run_alone(targets, [*self.observed, *targets]) if targets else {}
         found: dict[str, TensorRow] = {}
         for row in suspects:
             parts = [part for operation in (*row.fused, row.operation) for part in self._parts(operation, alone, row)]
@@ -514,10 +490,8 @@ class Comparison:
         return sorted(found.values(), key=lambda row: row.operation.index)
 
     def _smaller(self, row: TensorRow, inside: Iterable[str]) -> TensorRow:
-        """Leave operations out of a fused one that is wrong only as a whole, as long as the rest is wrong.
-
-        `inside` are tensors at which fused operations can be cut: one that is cut off gives its reference value.
-        """
+        """Leave operations out of a fused one that is wrong only as a whole, as long as the rest is wrong."""
+        # `inside` are the tensors at which it can be cut; what follows a cut reads the reference's value of the tensor.
         if row.verdict is not Verdict.WRONG or not row.fused:
             return row
         target = self.stored[row.tensor].tensor
@@ -525,10 +499,10 @@ class Comparison:
         cuts: list[str] = []
         for name in inside:
             if name in within and name != target:
-                found = self._run_alone([target], [*self.kept, *cuts, name])[target]
+                found = self._run_alone([target], [*self.observed, *cuts, name])[target]
                 if found.from_reference.max_abs > found.tolerance:
                     cuts.append(name)
-        left = (*self._fused_operations(row.operation, [*self.kept, *cuts]), row.operation)
+        left = (*self._fused_operations(row.operation, [*self.observed, *cuts]), row.operation)
         # Conversions from and to fixed point are parts of the operation between them.
         named = next((each for each in reversed(left) if each.kind not in CONVERSIONS), row.operation)
         return replace(row, operation=named, fused=tuple(each for each in left if each is not named))
@@ -547,18 +521,16 @@ class Comparison:
             )  # fmt: skip
 
     def _unobserved_suspects(self, rows: Sequence[TensorRow]) -> list[TensorRow]:
-        """Run the model without additional outputs; find the operation that is wrong only then.
-
-        Such a run may differ from the reference by as much as the run with additional outputs does, twice, and by the
-        tolerance. If it differs more, tensors are kept from the first one on until the outputs are right: the operation
-        that computes the last of these is at fault.
-        """
+        """Run the model without additional outputs; find the operation that is wrong only then."""
+        # Such a run may differ from the reference by as much as the run with additional outputs does, twice, and by the
+        # tolerance. If it differs more, tensors are kept from the first one on until the outputs are right: the
+        # operation that computes the last of these is at fault.
         by_tensor = {self.stored[row.tensor].tensor: row for row in rows if row.in_model is not None
                      and row.tensor in self.stored}  # fmt: skip
         outputs = [tensor.name for tensor in self.graph.outputs if tensor.name in by_tensor]
 
-        def is_right(kept: int) -> bool:
-            results = self._run_whole(self.kept[:kept])
+        def is_right(count: int) -> bool:
+            results = self._run_whole(self.observed[:count])
             for name in outputs:
                 row = by_tensor[name]
                 assert row.in_model is not None
@@ -569,11 +541,11 @@ class Comparison:
 
         if is_right(0):
             return []
-        low, high = 0, len(self.kept)
+        low, high = 0, len(self.observed)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if is_right(middle) else (middle, high)
-        row = by_tensor[self.kept[high - 1]]
+        row = by_tensor[self.observed[high - 1]]
         return [replace(row, verdict=Verdict.IN_CONTEXT)]
 
 
@@ -592,14 +564,14 @@ def _constants(graph: Graph) -> set[Tensor]:
     """Return the tensors that are computed from constants alone."""
     found: set[Tensor] = set()
     for node in graph.nodes:
-        known = all(tensor is None or tensor.is_static or tensor in found for tensor in node.inputs)
-        if known and not OPERATIONS[node.op].traits.varies:
+        is_constant = all(tensor is None or tensor.is_static or tensor in found for tensor in node.inputs)
+        if is_constant and not OPERATIONS[node.op].traits.varies:
             found.update(node.outputs)
     return found
 
 
 def _quantized_only(graph: Graph) -> set[Tensor]:
-    """Return the tensors that only quantizers read; these stand for activations that are left out before them."""
+    """Return the tensors that only quantizers read: a quantizer may replace the activation before it by its range."""
     readers: dict[Tensor, set[str]] = {}
     for node in graph.nodes:
         for tensor in node.inputs:
@@ -610,14 +582,14 @@ def _quantized_only(graph: Graph) -> set[Tensor]:
 
 def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Return an array for every input of a graph: those given, checked, and random ones for the others."""
-    known = {tensor.name: tensor for tensor in graph.inputs}
+    tensors = {tensor.name: tensor for tensor in graph.inputs}
     for name in inputs:
-        if name not in known:
-            rule = f"the model has no such input; it has {', '.join(known)}"
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule, did_you_mean(name, known))
+        if name not in tensors:
+            rule = f"the model has no such input; it has {', '.join(tensors)}"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule, did_you_mean(name, tensors))
     generator = np.random.default_rng(seed)
     arrays = {}
-    for name, tensor in known.items():
+    for name, tensor in tensors.items():
         kind, dims = tensor.dtype.numpy, tensor.dims
         if name in inputs:
             array = tensor.dtype.elements(np.asarray(inputs[name]))
@@ -628,7 +600,7 @@ def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[s
             # numpy has no type of its own for BFLOAT_16.
             within = input_range(graph, tensor) or (-1.0, 1.0)
             array = tensor.dtype.encode(random_array(generator, np.float64, dims, within))
-        elif tolerance.fixed(tensor) and tensor.quantization is not None:
+        elif tolerance.is_fixed_point(tensor) and tensor.quantization is not None:
             least, most = tensor.quantization.limits(kind)
             array = np.asarray(generator.integers(least, most, dims, kind, endpoint=True))
         else:

@@ -33,7 +33,7 @@ class OnnxSubject(Subject):
 
     def __init__(self, source: ModelSource, data: bytes) -> None:
         self.data = data
-        self.proto = parse_model(data, source.path.stem)
+        self.proto = parse_model(data, source.path.name)
         ordered = in_order(self.proto.graph.node)
         self._nodes = [node for _, node in ordered]
         super().__init__(source, [
@@ -71,8 +71,8 @@ class OnnxSubject(Subject):
             session = self._session(runtime, data, exact=False, what=what)
         names = [output.name for output in session.get_outputs()]
         given = {name: np.asarray(value) for name, value in (self.source.constants or {}).items()}
-        wanted = {entry.name for entry in session.get_inputs()}
-        arrays = {name: array for name, array in {**given, **feeds}.items() if name in wanted}
+        names_of_inputs = {entry.name for entry in session.get_inputs()}
+        arrays = {name: array for name, array in {**given, **feeds}.items() if name in names_of_inputs}
         with converted_errors(what, "ONNX Runtime cannot run it"):
             results = session.run(names, arrays)
         found = {name: result for name, result in zip(names, results, strict=True) if isinstance(result, np.ndarray)}

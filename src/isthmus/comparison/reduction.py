@@ -19,7 +19,7 @@ from isthmus.comparison.comparison import Comparison
 from isthmus.comparison.reference import find_reference
 from isthmus.comparison.report import ComparisonReport, TensorRow
 from isthmus.comparison.subject import Arrays, ModelOperation, Subject, open_model
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, invalid_argument
 from isthmus.frontends import ModelSource
 
 
@@ -27,16 +27,10 @@ from isthmus.frontends import ModelSource
 class ModelReduction:
     """A smaller model that differs from its reference.
 
-    Parameters
-    ----------
-    operations
-        The operations that are left, in order.
-    model, other
-        The bytes of the smaller model, and of the smaller reference if that is another file.
-    inputs
-        The arrays to run it on.
-    report
-        The comparison of the smaller model.
+    - `operations`: the operations that are left, in order.
+    - `model`, `other`: the bytes of the smaller model, and of the smaller reference if that is another file.
+    - `inputs`: the arrays to run it on.
+    - `report`: the comparison of the smaller model.
     """
 
     operations: tuple[ModelOperation, ...]
@@ -49,10 +43,7 @@ class ModelReduction:
 def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduction:
     """Reduce a model to the fewest operations around its first suspect that still differ from the reference.
 
-    Parameters
-    ----------
-    comparison, report
-        A comparison that has run, and its report, which has a suspect.
+    - `comparison`, `report`: a comparison that has run, and its report, which has a suspect.
 
     Raises
     ------
@@ -62,7 +53,7 @@ def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduc
     """
     suspect = report.first
     if suspect is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model '{report.model}'", "it agrees: there is nothing to reduce")
+        raise invalid_argument(f"model '{report.model}'", "it agrees: there is nothing to reduce")
     with tempfile.TemporaryDirectory(prefix="isthmus-compare-") as folder:
         attempt = _Attempt(comparison, Path(folder))
         start = next(filter(None, map(attempt.run, _starts(comparison, report, suspect))), None)
@@ -131,9 +122,9 @@ class _Attempt:
             if name not in written and (name in inputs or (name in computed and name in values))
         }
         read = {name for operation in operations for name in operation.inputs}
-        kept = {tensor.name for tensor in self._comparison.graph.outputs}
+        outputs = {tensor.name for tensor in self._comparison.graph.outputs}
         results = [name for operation in operations for name in operation.outputs
-                   if (name not in read or name in kept) and name in values]  # fmt: skip
+                   if (name not in read or name in outputs) and name in values]  # fmt: skip
         if not given or not results:
             return None
         try:
@@ -163,8 +154,8 @@ class _Attempt:
         subject = open_model(ModelSource(path))
         reference = find_reference(subject, against, comparison.backend, comparison.threads)
         smaller = Comparison(subject, reference, comparison.backend, comparison.config, comparison.threads)
-        known = {tensor.name for tensor in smaller.graph.inputs}
-        report = smaller.run({name: array for name, array in given.items() if name in known}, 0, comparison.are_real)
+        names = {tensor.name for tensor in smaller.graph.inputs}
+        report = smaller.run({name: array for name, array in given.items() if name in names}, 0, comparison.are_real)
         if report.agrees:
             self.agreed = True
             return None

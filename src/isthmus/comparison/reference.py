@@ -12,9 +12,8 @@ import numpy as np
 from isthmus.backends.seam import registry
 from isthmus.comparison.execution import GraphRunner, keep, to_stored
 from isthmus.comparison.subject import Arrays, ModelOperation, Subject, open_model, read_model
-from isthmus.comparison.tolerance import SINGLE, UNITS
 from isthmus.comparison.values import reals
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import QnnError, did_you_mean, invalid_argument
 from isthmus.graph import DataType, Graph
 
 FLOAT_TYPES = {"fp32": DataType.FLOAT_32, "fp16": DataType.FLOAT_16, "bf16": DataType.BFLOAT_16}
@@ -26,19 +25,12 @@ _SUFFIXES = (".onnx", ".tflite")
 class Reference:
     """The other side of a comparison.
 
-    Parameters
-    ----------
-    title
-        Its name in reports.
-    run
-        Computes the model's tensors from the inputs: called with the inputs, and with the names of the graph's tensors
-        that the model itself has when it runs.
-    unit
-        The unit roundoff of the floats that it computes with; 0 for that of the model's own types.
-    other
-        The model that computes the reference, if it is another file.
-    name
-        The float type or backend that `find_reference` was called with; None otherwise.
+    - `title`: its name in reports.
+    - `run`: computes the model's tensors from the inputs: called with the inputs, and with the names of the graph's
+      tensors that the model itself has when it runs.
+    - `unit`: the unit roundoff of the floats that it computes with; 0 for that of the model's own types.
+    - `other`: the model that computes the reference, if it is another file.
+    - `name`: the float type or backend that `find_reference` was called with; None otherwise.
     """
 
     title: str
@@ -55,7 +47,7 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
     - `backend`, `threads`: the backend that runs the model, and the threads it uses.
     """
     if against is None:
-        return Reference(subject.runtime, lambda feeds, kept: subject.reference(feeds))
+        return Reference(subject.runtime, lambda feeds, observed: subject.reference(feeds))
     name = os.fspath(against)
     if name in FLOAT_TYPES:
         return _other_type(subject, name, backend, threads)
@@ -64,25 +56,25 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
         other = open_model(replace(source, path=Path(name)))
         _check_inputs(subject, other)
         title = f"{Path(name).name} in {other.runtime}"
-        return Reference(title, lambda feeds, kept: other.reference(_convert(subject, other, feeds)), other=other)
-    known = (*registry.names(), *FLOAT_TYPES)
-    if name not in known:
-        rule = f"must be a model file, a float type or a backend: {', '.join(known)}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--against {name}", rule, did_you_mean(name, known))
+        return Reference(title, lambda feeds, observed: other.reference(_convert(subject, other, feeds)), other=other)
+    names = (*registry.names(), *FLOAT_TYPES)
+    if name not in names:
+        rule = f"must be a model file, a float type or a backend: {', '.join(names)}"
+        raise invalid_argument(f"--against {name}", rule, did_you_mean(name, names))
     entry = registry.entry(name)
     return Reference(
         f"backend {entry.name}",
-        lambda feeds, kept: _run_here(subject, feeds, kept, entry.name, None, threads),
-        UNITS.get(entry.float_type, SINGLE),
+        lambda feeds, observed: _run_here(subject, feeds, observed, entry.name, None, threads),
+        entry.float_type.roundoff,
         name=name,
     )
 
 
-def recompute(other: Subject, target: str, given: Arrays, known: Arrays) -> np.ndarray | None:
+def recompute(other: Subject, target: str, given: Arrays, others: Arrays) -> np.ndarray | None:
     """Compute a tensor of another model from other values of some of its tensors.
 
     - `given`: the values from which it is computed.
-    - `known`: the values of the model's own run, for inputs that are needed besides.
+    - `others`: the values of the model's own run, for inputs that are needed besides.
     """
     writers = {name: each for each in other.operations for name in each.outputs}
     needed: dict[int, ModelOperation] = {}
@@ -90,8 +82,8 @@ def recompute(other: Subject, target: str, given: Arrays, known: Arrays) -> np.n
     pending = [target]
     while pending:
         name = pending.pop()
-        if name != target and (name in given or (name not in writers and name in known)):
-            feeds[name] = given[name] if name in given else known[name]
+        if name != target and (name in given or (name not in writers and name in others)):
+            feeds[name] = given[name] if name in given else others[name]
         elif name in writers and writers[name].index not in needed:
             needed[writers[name].index] = writers[name]
             pending += writers[name].inputs
@@ -113,15 +105,15 @@ def _check_inputs(subject: Subject, other: Subject) -> None:
         if tensor.name not in dims:
             differences.append(f"it has an input '{tensor.name}' {list(tensor.dims)}, '{name}' has not")
             continue
-        wanted = dims[tensor.name]
+        own_dims = dims[tensor.name]
         # A dimension that a file leaves open is 1 here, and any size in its runtime.
-        fits = (own in (1, size) for own, size in zip(tensor.dims, wanted, strict=False))
-        if tensor.rank != len(wanted) or not all(fits):
-            shapes = f"{list(tensor.dims)}, in '{name}' {list(wanted)}"
+        fits = (own in (1, size) for own, size in zip(tensor.dims, own_dims, strict=False))
+        if tensor.rank != len(own_dims) or not all(fits):
+            shapes = f"{list(tensor.dims)}, in '{name}' {list(own_dims)}"
             differences.append(f"its input '{tensor.name}' is {shapes}")
     if differences:
         what = f"--against {other.source.path}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "; ".join(differences), "Compare models with equal inputs.")
+        raise invalid_argument(what, "; ".join(differences), "Compare models with equal inputs.")
 
 
 def _convert(subject: Subject, other: Subject, feeds: Arrays) -> dict[str, np.ndarray]:
@@ -140,8 +132,8 @@ def _other_type(subject: Subject, name: str, backend: str, threads: int) -> Refe
     dtype = FLOAT_TYPES[name]
     return Reference(
         f"{name} on {backend}",
-        lambda feeds, kept: _run_here(subject, feeds, kept, backend, dtype, threads),
-        UNITS.get(dtype, SINGLE),
+        lambda feeds, observed: _run_here(subject, feeds, observed, backend, dtype, threads),
+        dtype.roundoff,
         name=name,
     )
 
@@ -157,14 +149,14 @@ def _store_floats(graph: Graph, dtype: DataType) -> None:
 
 
 def _run_here(
-    subject: Subject, feeds: Arrays, kept: Iterable[str], backend: str, dtype: DataType | None, threads: int
+    subject: Subject, feeds: Arrays, observed: Iterable[str], backend: str, dtype: DataType | None, threads: int
 ) -> dict[str, np.ndarray]:
     """Run the model's graph, with floats of another type if given; return its tensors in the model's axis order."""
     composition = subject.compose()
     graph = composition.graph
     if dtype is not None:
         _store_floats(graph, dtype)
-    keep(graph, kept)
+    keep(graph, observed)
     inputs = {tensor.name: to_stored(feeds[tensor.name], tensor) for tensor in graph.inputs}
     with GraphRunner(graph, backend, threads=threads) as runner:
         results = runner.run(inputs)

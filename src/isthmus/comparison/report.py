@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.comparison.saturation import Saturation
 from isthmus.comparison.subject import ModelOperation
-from isthmus.comparison.tolerance import fixed
+from isthmus.comparison.tolerance import is_fixed_point
 from isthmus.errors import counted, one_line
 from isthmus.graph import Tensor
 from isthmus.report import findings
@@ -41,7 +41,7 @@ class Verdict(Enum):
     """Alone it is right; in the model it computes something else from the same inputs."""
     SATURATES = findings.SATURATES
     """Alone it is right, but the reference's result exceeds the range of its quantizer."""
-    PASSES_ON = "passes on a difference"
+    PASSES_ON = "inputs differ already"
     """Alone it is right; in the model its result differs because its inputs do."""
     FUSED = "inside a fused operation"
     """The tensor has no memory of its own, so it cannot be compared."""
@@ -51,16 +51,10 @@ class Verdict(Enum):
 class Deviation:
     """How far a tensor is from the reference.
 
-    Parameters
-    ----------
-    max_abs
-        The largest difference of two elements as real numbers; infinite if shapes differ or only one is NaN.
-    rms
-        The root of the mean of squared differences.
-    relative
-        The largest difference as a fraction of the reference's largest magnitude.
-    steps
-        The largest difference in steps of the tensor's quantization; None if it has none.
+    - `max_abs`: the largest difference of two elements as real numbers; infinite if shapes differ or only one is NaN.
+    - `rms`: the root of the mean of squared differences.
+    - `relative`: the largest difference as a fraction of the reference's largest magnitude.
+    - `steps`: the largest difference in steps of the tensor's quantization; None if it has none.
     """
 
     max_abs: float
@@ -74,7 +68,7 @@ def deviation(own: np.ndarray, reference: np.ndarray, tensor: Tensor | None = No
 
     `tensor` describes both, if their elements may be stored fixed point.
     """
-    quantization = tensor.quantization if tensor is not None and fixed(tensor) else None
+    quantization = tensor.quantization if tensor is not None and is_fixed_point(tensor) else None
     scale = max(quantization.scales) if quantization is not None else 1.0
     if own.shape != reference.shape:
         return Deviation(math.inf, math.inf, math.inf, None if quantization is None else math.inf)
@@ -93,24 +87,14 @@ def deviation(own: np.ndarray, reference: np.ndarray, tensor: Tensor | None = No
 class TensorRow:
     """The comparison of one tensor of the model.
 
-    Parameters
-    ----------
-    operation
-        The operation that computes it.
-    tensor, shape, dtype
-        Its name in the model, its dimensions there, and the type of its elements.
-    verdict
-        What was found out about the operation.
-    in_model
-        The difference when the whole model runs here; None if it cannot be compared.
-    alone
-        The difference when the operation alone runs here on the reference's inputs.
-    tolerance
-        How far the result of the operation alone may be apart.
-    fused
-        The other operations that are computed in one step with it, in order.
-    saturation
-        The reference's values that its quantizer cannot represent, if that makes a difference.
+    - `operation`: the operation that computes it.
+    - `tensor`, `shape`, `dtype`: its name in the model, its dimensions there, and the type of its elements.
+    - `verdict`: what was found out about the operation.
+    - `in_model`: the difference when the whole model runs here; None if it cannot be compared.
+    - `alone`: the difference when the operation alone runs here on the reference's inputs.
+    - `tolerance`: how far the result of the operation alone may be apart.
+    - `fused`: the other operations that are computed in one step with it, in order.
+    - `saturation`: the reference's values that its quantizer cannot represent, if that makes a difference.
     """
 
     operation: ModelOperation
@@ -148,19 +132,12 @@ class TensorRow:
 class ComparisonReport:
     """The result of `isthmus.compare`.
 
-    Parameters
-    ----------
-    model, backend, reference
-        The model's file, the backend that ran it, and what it was compared with.
-    rows
-        The tensors in the order of the model's operations.
-    suspects
-        The operations that are wrong, in order, each as narrowly as it could be isolated: the rows of the operations
-        inside a fused one if one of them is wrong on its own, else the row of the fused one.
-    inputs
-        The arrays that the model ran on.
-    random_inputs
-        The names of those that were drawn at random.
+    - `model`, `backend`, `reference`: the model's file, the backend that ran it, and what it was compared with.
+    - `rows`: the tensors in the order of the model's operations.
+    - `suspects`: the operations that are wrong, in order, each as narrowly as it could be isolated: the rows of the
+      operations inside a fused one if one of them is wrong on its own, else the row of the fused one.
+    - `inputs`: the arrays that the model ran on.
+    - `random_inputs`: the names of those that were drawn at random.
     """
 
     model: str

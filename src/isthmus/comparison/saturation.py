@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.comparison.tolerance import fixed
+from isthmus.comparison.tolerance import is_fixed_point
 from isthmus.graph import Graph, Node, Tensor
 from isthmus.graph.ops import OPERATIONS
 
@@ -16,17 +16,11 @@ from isthmus.graph.ops import OPERATIONS
 class Saturation:
     """The values of a tensor that its quantizer cannot represent.
 
-    Parameters
-    ----------
-    count, elements
-        How many values exceed the range by more than half a step, and how many there are.
-    excess
-        How far the farthest exceeds it; infinite if a value is.
-    low, high
-        The range.
-    span
-        The range of the values and of the quantizer together, as a multiple of that of the quantizer; infinite if
-        a value is.
+    - `count`, `elements`: how many values exceed the range by more than half a step, and how many there are.
+    - `excess`: how far the farthest exceeds it; infinite if a value is.
+    - `low`, `high`: the range.
+    - `span`: the range of the values and of the quantizer together, as a multiple of that of the quantizer; infinite if
+      a value is.
     """
 
     count: int
@@ -79,7 +73,7 @@ def own_quantizer(target: Tensor, nodes: Sequence[Node]) -> Tensor | None:
     writers = {tensor: node for node in nodes for tensor in node.outputs}
     found: Tensor | None = target
     while found is not None and found in writers:
-        if fixed(found) and found.quantization is not None:
+        if is_fixed_point(found) and found.quantization is not None:
             return found if found is target or found.quantization.axis is None else None
         node = writers[found]
         found = node.inputs[0] if _keeps_numbers(node) else None
@@ -87,7 +81,7 @@ def own_quantizer(target: Tensor, nodes: Sequence[Node]) -> Tensor | None:
 
 
 def input_range(graph: Graph, tensor: Tensor) -> tuple[float, float] | None:
-    """Return the range that the quantizers of an input of floats have in common, or None if it meets none.
+    """Return the range that the quantizers of an input of floats have in common; None if no quantizer reads it.
 
     The input may be moved or converted on the way to a quantizer.
     """
@@ -99,7 +93,7 @@ def input_range(graph: Graph, tensor: Tensor) -> tuple[float, float] | None:
             if not node.inputs or node.inputs[0] is not read or not _keeps_numbers(node):
                 continue
             for result in node.outputs:
-                if fixed(result) and result.quantization is not None:
+                if is_fixed_point(result) and result.quantization is not None:
                     low, high = value_range(result)
                     found.append((float(np.max(low)), float(np.min(high))))
                 elif result.dtype.is_float and result not in seen:

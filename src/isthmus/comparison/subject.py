@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isthmus import frontends
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, invalid_argument
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
 from isthmus.qnn.models import load, refuse_binary
@@ -42,16 +42,10 @@ class HybridWeights:
 class ModelOperation:
     """An operation of the model file.
 
-    Parameters
-    ----------
-    index
-        Its number in the file's order.
-    name, kind
-        The file's name for it (that of its first result if it has none), and its operator.
-    inputs, outputs
-        The names of its tensors; absent ones are left out.
-    hybrid
-        Its weights, if it is one of TFLite's hybrid operators.
+    - `index`: its number in the file's order.
+    - `name`, `kind`: the file's name for it (that of its first result if it has none), and its operator.
+    - `inputs`, `outputs`: the names of its tensors; absent ones are left out.
+    - `hybrid`: its weights, if it is one of TFLite's hybrid operators.
     """
 
     index: int
@@ -185,4 +179,4 @@ def read_model(source: ModelSource, data: bytes) -> Subject:
 def _missing(path: Path) -> Any:
     """Refuse a path that is not a file, as reading a model does."""
     frontends.contents(path)
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", "it is not a regular file")
+    raise invalid_argument(f"model file '{path}'", "it is not a regular file")

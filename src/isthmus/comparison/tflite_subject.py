@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.comparison.subject import (
-    Arrays,
-    HybridWeights,
-    ModelComposition,
-    ModelOperation,
-    Subject,
-    stored_as_named,
-)
+from isthmus.comparison.subject import Arrays, HybridWeights, ModelComposition, ModelOperation, Subject, stored_as_named
 from isthmus.frontends import ModelSource
 from isthmus.frontends import tflite as frontend
 from isthmus.frontends.runtimes import converted_errors, import_runtime
@@ -43,7 +36,7 @@ class TfliteSubject(Subject):
 
     def __init__(self, source: ModelSource, data: bytes) -> None:
         self.data = data
-        main = ModelFile(data, source.path.stem).subgraph(0)
+        main = ModelFile(data, source.path.name).subgraph(0)
         names = frontend.tensor_names(main)
         self._names = names
 
@@ -57,7 +50,7 @@ class TfliteSubject(Subject):
         ])  # fmt: skip
 
     def compose(self) -> ModelComposition:
-        graph = frontend.load(self.data, self.source.path.stem, self.source.shapes)
+        graph = frontend.load(self.data, self.source.path.name, self.source.shapes)
         folded = {tensor.name: tensor.data for tensor in graph.tensors.values() if tensor.is_static}
         results = {name for operation in self.operations for name in operation.outputs}
         return ModelComposition(graph, stored_as_named(graph), {
@@ -98,18 +91,18 @@ class TfliteSubject(Subject):
 
     def _compute(self) -> list[ModelOperation]:
         """Return the operations that read an input; XNNPACK computes the others when it loads a model."""
-        main = ModelFile(self.data, self.source.path.stem).subgraph(0)
-        known = {name for index, name in self._names.items() if main.shared.buffer(main.tensor(index).buffer)}
+        main = ModelFile(self.data, self.source.path.name).subgraph(0)
+        constants = {name for index, name in self._names.items() if main.shared.buffer(main.tensor(index).buffer)}
         found = []
         for operation in self.operations:
-            if known.issuperset(operation.inputs):
-                known.update(operation.outputs)
+            if constants.issuperset(operation.inputs):
+                constants.update(operation.outputs)
             else:
                 found.append(operation)
         return found
 
     def _with_all_outputs(self) -> bytes:
-        """Return the file with all results of operators as outputs: a delegate keeps no others."""
+        """Return the file with all results of operators as outputs, since a delegate keeps only outputs."""
         model = self._parse()
         main = model.subgraphs[0]
         indices = {name: index for index, name in self._names.items()}
@@ -132,17 +125,17 @@ class TfliteSubject(Subject):
         for name, array in given.items():
             tensor = main.tensors[indices[name]]
             tensor.shape, tensor.shapeSignature, tensor.isVariable = list(array.shape), None, False
-        kept = {*main.inputs, *main.outputs}
+        used_tensors = {*main.inputs, *main.outputs}
         for operator in main.operators:
-            kept |= {*operator.inputs, *operator.outputs}
+            used_tensors |= {*operator.inputs, *operator.outputs}
         # Numbers of tensors stay as they are; contents that nothing reads are dropped.
-        used = {tensor.buffer for index, tensor in enumerate(main.tensors) if index in kept}
+        used = {tensor.buffer for index, tensor in enumerate(main.tensors) if index in used_tensors}
         used |= {tensor.buffer for subgraph in model.subgraphs[1:] for tensor in subgraph.tensors}
         for index, buffer in enumerate(model.buffers):
             if index not in used:
                 buffer.data = None
         for index, tensor in enumerate(main.tensors):
-            if index not in kept:
+            if index not in used_tensors:
                 tensor.buffer = 0
         return _pack(model)
 

@@ -48,9 +48,7 @@ ACTIVATION_STEPS = 255
 """The steps to which float activations are rounded for fixed-point weights."""
 UP_TO_ONE = frozenset(("Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "HardSigmoid", "Gelu", "Silu", "Lstm", "Gru"))
 """Functions that are, or are computed from, approximations of functions with values up to 1."""
-UNITS = {DataType.FLOAT_16: 2.0**-11, DataType.BFLOAT_16: 2.0**-8, DataType.FLOAT_64: 2.0**-53}
-"""The unit roundoff of float types other than FLOAT_32."""
-SINGLE = 2.0**-24
+SINGLE = DataType.FLOAT_32.roundoff
 """The unit roundoff of FLOAT_32."""
 
 
@@ -72,14 +70,14 @@ class Bound:
         return self.roundings * (sensitivity + self.unit * max(largest, self.least)) + self.steps * scale
 
 
-def fixed(tensor: Tensor) -> bool:
+def is_fixed_point(tensor: Tensor) -> bool:
     """Return whether a tensor has fixed-point elements of 8 or 16 bits; those of 32 bits are sums."""
     return tensor.dtype.is_fixed_point and tensor.itemsize < 4
 
 
 def step_size(tensor: Tensor) -> float:
     """Return one step of a fixed-point tensor, as a real number; 0 for other tensors."""
-    return max(tensor.quantization.scales) if fixed(tensor) and tensor.quantization is not None else 0.0
+    return max(tensor.quantization.scales) if is_fixed_point(tensor) and tensor.quantization is not None else 0.0
 
 
 def bound(nodes: Sequence[Node], coarsest: float = 0.0) -> Bound:
@@ -89,7 +87,7 @@ def bound(nodes: Sequence[Node], coarsest: float = 0.0) -> Bound:
       type.
     """
     tensors = [t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None]
-    unit = max([SINGLE, coarsest, *(UNITS[t.dtype] for t in tensors if t.dtype.is_half)])
+    unit = max([SINGLE, coarsest, *(t.dtype.roundoff for t in tensors if t.dtype.is_half)])
     least = float(any(node.op in UP_TO_ONE for node in nodes))
     return Bound(sum(map(roundings, nodes)), unit, sum(map(_rounds_to_fixed_point, nodes)), least)
 
@@ -112,7 +110,7 @@ def _is_exact(node: Node) -> bool:
 
 def _rounds_to_fixed_point(node: Node) -> bool:
     """Return whether a node computes numbers and rounds them to fixed point."""
-    if not any(map(fixed, node.outputs)):
+    if not any(map(is_fixed_point, node.outputs)):
         return False
     traits = OPERATIONS[node.op].traits
     inputs = [t for t in node.inputs if t is not None and t.dtype.is_fixed_point]
@@ -149,7 +147,7 @@ def activation_step(nodes: Iterable[Node], values: Mapping[str, np.ndarray]) -> 
         if OPERATIONS[node.op].traits.product is None or len(node.inputs) < 2:
             continue
         x, weights = node.inputs[0], node.inputs[1]
-        if x is None or weights is None or not x.dtype.is_float or not fixed(weights) or weights.data is None:
+        if x is None or weights is None or not x.dtype.is_float or not is_fixed_point(weights) or weights.data is None:
             continue
         assert weights.quantization is not None
         reach = np.abs(values[x.name]).max(initial=0) if x.name in values else 0.0
@@ -176,20 +174,20 @@ def weight_rounding(nodes: Iterable[Node], reach: float) -> float:
     for node in nodes:
         if OPERATIONS[node.op].traits.product is not None and len(node.inputs) > 1 and node.inputs[1] is not None:
             weights = sources.get(node.inputs[1], node.inputs[1])
-            if weights is not None and weights.is_static and fixed(weights):
+            if weights is not None and weights.is_static and is_fixed_point(weights):
                 total += SUM_DEVIATIONS * math.sqrt(_terms(node) / 12) * step_size(weights) * reach
     return total
 
 
-def stepped(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
+def nudge_steps(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
     """Return stored fixed-point elements with each changed by one step, up or down at random; others as they are."""
-    if not fixed(tensor) or tensor.quantization is None:
+    if not is_fixed_point(tensor) or tensor.quantization is None:
         return array
     changed = array.astype(np.int32) + generator.integers(0, 2, array.shape) * 2 - 1
     return np.clip(changed, *tensor.quantization.limits(array.dtype)).astype(array.dtype)
 
 
-def nudged(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
+def nudge_floats(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
     """Return stored floats with every element changed by one unit in the last place, up or down at random.
 
     Elements of other types, zeros, infinities and NaN stay as they are.

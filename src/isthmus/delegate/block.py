@@ -25,9 +25,7 @@ from isthmus.engine.native.target import host
 class Functions:
     """Addresses of the compiled functions that an interpreter calls, for a delegate and for a node of one.
 
-    - `apply`: Prepares a delegate: it takes over nodes of an interpreter (TfLiteDelegate.Prepare).
-    - `begin`, `prepare`, `invoke`, `free`: The functions of a delegate's node (TfLiteRegistration); `begin` creates its
-      block.
+    `apply` makes a delegate take over nodes (TfLiteDelegate.Prepare), `begin` creates the block of one.
     """
 
     apply: int
@@ -71,7 +69,6 @@ class BlockOperand:
     """An input or output of a node.
 
     - `tensor`: The interpreter's number for it.
-    - `nbytes`: Its size.
     - `instead`: The address of memory that the program uses instead of the tensor's; it is copied to the tensor after
       the run. 0 if the program uses the tensor's memory.
     """
@@ -89,8 +86,6 @@ class NodeBlock:
     """A block at a fixed address. Until it is pointed at a program, every call goes to `fallback`.
 
     Its memory stays until `release`: an interpreter that outlives Python still frees its nodes.
-
-    - `answering`: The Python functions to call.
     """
 
     def __init__(self, answering: Answering) -> None:
@@ -170,10 +165,8 @@ class NodeBlock:
 
 
 def _rows(operands: Sequence[BlockOperand]) -> np.ndarray:
-    """Return a row of words per operand: where native code finds the tensor's address and size, and what they must be.
-
-    Positions are offsets from the interpreter's first tensor, since its array of tensors may move.
-    """
+    """Return a row per operand: where native code finds the tensor's address and size, and what they must be."""
+    # Positions are offsets from the interpreter's first tensor, since its array of tensors may move.
     rows = np.zeros((len(operands), callback.ROW_LENGTH // 8), np.int64)
     size = ctypes.sizeof(structures.Tensor)
     for row, operand in zip(rows, operands, strict=True):

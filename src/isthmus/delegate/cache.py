@@ -24,7 +24,6 @@ from isthmus.version import build_id
 def digest(model: NodesModel, more: Sequence[object]) -> str:
     """Return a digest of everything that the binary of some nodes depends on.
 
-    - `model`: The nodes, at their tensors' current shapes.
     - `more`: What else it depends on: objects whose `repr` is the same in every process.
     """
     sha = hashlib.sha256(repr((build_id(), model.name, *more)).encode())
@@ -59,13 +58,7 @@ def file(cache: tuple[Path, str], number: str) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a binary exists.
-
-    Raises
-    ------
-    QnnError
-        COMMON_SYSTEM if the folder cannot be read.
-    """
+    """Return whether a binary exists."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -76,13 +69,7 @@ def is_there(path: Path) -> bool:
 
 
 def keep(path: Path, binary: bytes) -> None:
-    """Store a binary atomically: other processes see the whole file or none, and an interrupt leaves nothing behind.
-
-    Raises
-    ------
-    QnnError
-        COMMON_SYSTEM if the folder cannot be written.
-    """
+    """Store a binary atomically: other processes see the whole file or none, and an interrupt leaves nothing behind."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, binary)

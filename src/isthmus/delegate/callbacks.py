@@ -1,9 +1,9 @@
 """The Python functions that LiteRT calls, shared by all delegates: each finds its object and lets no exception out.
 
 The functions are created once and live forever: the interpreter refers to them, and may be collected last. Compiled
-functions (`block.Functions`) call them, and only until Python's exit begins (`ownership`). One more reason for these: a
-signal handler may raise at the start of a Python function, before any `try` can catch it. Each function therefore
-reports its result in a word that it is given; if it has written nothing, it has failed.
+functions (`block.Functions`) call them, and only until Python's exit begins (`ownership`). They also notice a failure
+that Python cannot catch: a signal handler may raise at the start of a Python function, before any `try`. So each
+function reports its result in a word that it is given; if it has written nothing, it has failed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def sweep() -> None:
     """
     for address, (delegate, partition) in list(partitions.items()):
         block = partition.block
-        if block.is_left or (not block.is_ending and delegate._lost(partition)):
+        if block.is_left or (not block.is_ending and delegate._is_lost(partition)):
             delegate._give_up(partition)
             # If it was never freed, an interpreter may still know it and free it later.
             if block.is_left:
@@ -70,19 +70,26 @@ def sweep() -> None:
             partitions.pop(address, None)
 
 
-def _wrap_for_c(function: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
-    """Wrap a function of two addresses, LiteRT's context and one more: a third is where its result is written.
-
-    If the function fails, nothing is written, and LiteRT gets the reason.
-    """
+def _report_failure(function: Callable[[int, int, int], None]) -> Callable[[int, int, int], None]:
+    """Wrap a function whose last argument is where its result is written: if it fails, LiteRT gets the reason."""
 
     def call(context: int, argument: int, answer: int) -> None:
         try:
-            ctypes.c_int64.from_address(answer).value = function(context, argument)
+            function(context, argument, answer)
         except BaseException as problem:
             # If even reporting fails, the missing result still says so.
             with suppress(BaseException):
                 report(context, problem)
+
+    return call
+
+
+def _answer(function: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
+    """Wrap a function of two addresses, LiteRT's context and another, as one of three: the third gets its result."""
+
+    @_report_failure
+    def call(context: int, argument: int, answer: int) -> None:
+        ctypes.c_int64.from_address(answer).value = function(context, argument)
 
     return call
 
@@ -116,34 +123,31 @@ def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
     return find_and_act
 
 
+@_report_failure
 def _free(context: int, block: int, answer: int) -> None:
     """End the partition of a node that LiteRT frees."""
-    try:
-        result = ctypes.c_int64.from_address(answer)
-        # One that was given up before needs no further end.
-        known = partitions.get(block)
-        if known is None:
-            result.value = ANSWERED
-            return
-        delegate, partition = known
-        delegate._give_up(partition)
-        partition.block.release()
-        # The block is written to until it is answered, so its entry must keep it until then. No signal handler runs
-        # within one assignment.
-        result.value, partition.block.is_answered = ANSWERED, True
-        partitions.pop(block, None)
-    except BaseException as problem:
-        with suppress(BaseException):
-            report(context, problem)
+    result = ctypes.c_int64.from_address(answer)
+    # One that was given up before needs no further end.
+    known = partitions.get(block)
+    if known is None:
+        result.value = ANSWERED
+        return
+    delegate, partition = known
+    delegate._give_up(partition)
+    partition.block.release()
+    # The block is written to until it is answered, so its entry must keep it until then. No signal handler runs within
+    # one assignment.
+    result.value, partition.block.is_answered = ANSWERED, True
+    partitions.pop(block, None)
 
 
 _THUNKS = [
     structures.Asked(call)
     for call in (
-        _wrap_for_c(_prepare),
-        _wrap_for_c(_begin),
-        _wrap_for_c(_node(lambda partition: partition.invoke())),
-        _wrap_for_c(_node(lambda partition: partition.prepare())),
+        _answer(_prepare),
+        _answer(_begin),
+        _answer(_node(lambda partition: partition.invoke())),
+        _answer(_node(lambda partition: partition.prepare())),
         _free,
     )
 ]

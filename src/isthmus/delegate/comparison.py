@@ -35,13 +35,10 @@ KERNELS, XNNPACK, ORDINARY, SHARED = (
 class ComparedRun:
     """One variant of running the model.
 
-    - `name`: The variant's name.
     - `refusal`: Why the variant cannot run; None if it can.
-    - `seconds`: The time of each invocation.
     - `copied_bytes`: Bytes that an invocation copied between the interpreter's memory and the backend's.
     - `delegated`, `nodes`, `partitions`: Delegated nodes, all nodes, and partitions, over all subgraphs; None without a
       delegate.
-    - `outputs`: The results of the last run, by name.
     """
 
     name: str
@@ -104,11 +101,7 @@ def _print_problems(level: LogLevel, text: str) -> None:
 
 
 class _Interpreters:
-    """The interpreters of a comparison, which it creates, runs and ends in the right order.
-
-    - `model`, `backend`, `threads`, `shapes`: As for `compare`.
-    - `ends`: At its end, the interpreters are ended.
-    """
+    """The interpreters of a comparison, which it creates and runs; they end, in the right order, with `ends`."""
 
     def __init__(
         self, model: Path, backend: BackendType | int, threads: int, shapes: dict[str, Sequence[int]], ends: ExitStack
@@ -199,6 +192,7 @@ class _Interpreters:
                 detail["name"]: interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()
             }
             if delegate is not None:
+                # One more run than was measured: the first is a warm-up.
                 variant.copied_bytes = delegate.stats.copied_bytes // max(len(variant.seconds) + 1, 1)
                 variant.delegated = sum(each.delegated for each in delegate.delegations)
                 variant.nodes = sum(each.nodes for each in delegate.delegations)

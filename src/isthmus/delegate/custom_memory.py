@@ -81,7 +81,6 @@ _freed: weakref.WeakSet[CustomMemory] = weakref.WeakSet()
 def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
     """Allocate memory; return None if the size is not positive or too large, or the alignment is invalid.
 
-    - `num_bytes`: The size of a tensor in bytes, or more.
     - `alignment`: A power of two, at most a page; TFLite requires 64.
     """
     if not is_int(num_bytes) or not is_int(alignment) or num_bytes < 1:
@@ -99,13 +98,7 @@ def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> Custo
 
 
 def free(memory: Any) -> None:
-    """Free memory, at once or when no interpreter has a tensor there any more. Null is ignored, as in C.
-
-    Raises
-    ------
-    QnnError
-        COMMON_INVALID_ARGUMENT if it is not custom memory or was already freed.
-    """
+    """Free memory, at once or when no interpreter has a tensor there any more. Null is ignored, as in C."""
     if memory is None or (is_int(memory) and memory == 0):
         return
     address = memory.address if isinstance(memory, CustomMemory) else memory
@@ -161,11 +154,6 @@ def use(interpreter: Any, entry: Use) -> None:
     """Record that a tensor will use this memory; its earlier use stays on record until `settle`.
 
     `interpreter` is LiteRT's native object.
-
-    Raises
-    ------
-    QnnError
-        COMMON_INVALID_ARGUMENT if the memory has been freed meanwhile.
     """
     if interpreter not in _uses:
         # Before adding the entry, so that it runs after the entry is gone. Not under the lock: it may run other
@@ -196,10 +184,8 @@ def uses_of(context: int) -> list[Use]:
 
 
 def _all_uses() -> list[Use]:
-    """Return the uses of all living interpreters.
-
-    Do not use `_uses.values()`: an interrupt during the iteration would leave the dictionary in its iterating state,
-    and it would then keep the entries of every interpreter that ends later.
-    """
+    """Return the uses of all living interpreters."""
+    # Do not use `_uses.values()`: an interrupt during the iteration would leave the dictionary in its iterating state,
+    # and it would then keep the entries of every interpreter that ends later.
     interpreters = [reference() for reference in _uses.keyrefs()]
     return [use for interpreter in interpreters if interpreter is not None for use in _uses.get(interpreter, ())]

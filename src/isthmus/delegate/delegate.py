@@ -44,9 +44,7 @@ class Delegation:
 class _State:
     """The state that outlives the delegate object while interpreters use it.
 
-    - `partitions`: Its nodes in living interpreters.
     - `ended`: The totals of nodes that interpreters have freed.
-    - `structure`: The structure whose address interpreters have.
     """
 
     def __init__(self, backend: qnn.Backend) -> None:
@@ -163,7 +161,7 @@ class QnnDelegate:
         return memory
 
     def free_custom_mem(self, memory: Any) -> None:
-        """Free such memory (TfLiteQnnDelegateFreeCustomMem); it is released when no interpreter has a tensor there."""
+        """Free shared memory (TfLiteQnnDelegateFreeCustomMem); it is released when no interpreter has tensors there."""
         custom_memory.free(memory)
 
     @property
@@ -186,12 +184,9 @@ class QnnDelegate:
         callbacks.sweep()
         with self._lock:
             if self._ending.waits and self._state.partitions:
-                raise QnnError(
-                    Code.COMMON_OPERATION_NOT_PERMITTED,
-                    "delegate",
-                    f"an interpreter still runs {len(self._state.partitions)} of its nodes",
-                    "Let go of the interpreter first: a delegate outlives it.",
-                )
+                rule = f"an interpreter still runs {len(self._state.partitions)} of its nodes"
+                hint = "Let go of the interpreter first: a delegate outlives it."
+                raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, "delegate", rule, hint)
             self.end()
 
     def end(self) -> None:
@@ -279,7 +274,7 @@ class QnnDelegate:
         if sum(partition.is_held for partition in taking.partitions) < len(taking.parts):
             raise QnnError(Code.COMMON_GENERAL, "delegate", "not all of its nodes were taken over")
 
-    def _lost(self, partition: Partition) -> bool:
+    def _is_lost(self, partition: Partition) -> bool:
         """Return whether a partition was created that no interpreter has."""
         if partition.is_held:
             return False
@@ -344,7 +339,7 @@ _unwritten = ["Initialized TensorFlow Lite runtime."]
 
 
 def _write_that_the_runtime_is_ready() -> None:
-    """Print that line once per process, after the runtime has been checked; QNN's documents show it first."""
+    """Print TFLite's line once per process, after the runtime has been checked; QNN's documents show it first."""
     with suppress(IndexError):
         to_standard_error(LogLevel.INFO, _unwritten.pop())
 
@@ -375,11 +370,9 @@ def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
 
 
 def _subsets(nodes: view.Nodes) -> int:
-    """Return how many pieces the interpreter has cut its plan into: delegated nodes, and what stays between them.
-
-    `nodes` was read before. A node that is new in the plan is a delegate's, and so counts by itself, like one that
-    another delegate had before.
-    """
+    """Return how many pieces the interpreter has cut its plan into: delegated nodes, and what stays between them."""
+    # `nodes` was read before. A node that is new in the plan is a delegate's, and so counts by itself, like one that
+    # another delegate had before.
     now = view.plan(nodes.context)
     before = {operator.index for operator in nodes.operators}
     kinds = ["stays" if number in before and number not in nodes.delegated else number for number in now]
@@ -395,9 +388,6 @@ def _check_allocated(nodes: view.Nodes) -> None:
             tensor = nodes.tensor(index) if index >= 0 else None
             if tensor is None or tensor.allocation_type != Allocation.ARENA_RW or not tensor.bytes or tensor.data:
                 continue
-            raise QnnError(
-                Code.COMMON_OPERATION_NOT_PERMITTED,
-                "delegate",
-                "the interpreter has tensors in custom memory, and was not asked to allocate the others since",
-                "Call AllocateTensors after SetCustomAllocationForTensor, and ModifyGraphWithDelegate after it.",
-            )
+            rule = "the interpreter has tensors in custom memory, and was not asked to allocate the others since"
+            hint = "Call AllocateTensors after SetCustomAllocationForTensor, and ModifyGraphWithDelegate after it."
+            raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, "delegate", rule, hint)

@@ -35,13 +35,7 @@ class _Misfit(Exception):
 
 
 def check(address: int) -> None:
-    """Refuse the context of a TFLite whose structures differ from those of the tested LiteRT.
-
-    Raises
-    ------
-    QnnError
-        COMMON_PLATFORM_NOT_SUPPORTED with the first value that does not fit.
-    """
+    """Refuse the context of a TFLite whose structures differ from those of the tested LiteRT."""
     memory = _Memory()
     try:
         context = memory.structure(structures.Context, address, "a context")
@@ -53,12 +47,9 @@ def check(address: int) -> None:
         _check_tensors(memory, context)
         _check_nodes(memory, context, address)
     except _Misfit as misfit:
-        raise QnnError(
-            Code.COMMON_PLATFORM_NOT_SUPPORTED,
-            "interpreter",
-            f"its TFLite is not the LiteRT {library.version()} that was tried, and its structures differ: {misfit}",
-            "Use a TFLite whose C structures are those of that version.",
-        ) from None
+        rule = f"its TFLite is not the LiteRT {library.version()} that was tried, and its structures differ: {misfit}"
+        hint = "Use a TFLite whose C structures are those of that version."
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "interpreter", rule, hint) from None
 
 
 def _check_tensors(memory: _Memory, context: structures.Context) -> None:

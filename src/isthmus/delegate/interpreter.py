@@ -37,14 +37,9 @@ class CustomAllocation:
 
 
 class _Finder:
-    """A delegate that takes over nothing: applied to an interpreter, it finds the context of the first subgraph.
+    """A delegate that takes over nothing: applied to an interpreter, it finds the context of the first subgraph."""
 
-    The interpreter keeps its address, so there is one for the lifetime of the process.
-
-    - `lock`: Held while it is applied.
-    - `found`: The address of the context; 0 if there is none yet.
-    - `structure`: The delegate's structure.
-    """
+    # The interpreter keeps its address, so there is one for the lifetime of the process.
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -133,12 +128,10 @@ def set_custom_allocation(
 
 
 def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
-    """Make LiteRT use memory for a tensor, and make it refuse to run until AllocateTensors has checked that memory.
-
-    LiteRT itself would run: only a changed shape makes it require AllocateTensors. So an input gets another shape, and
-    then its own back. The use is recorded first, since an interrupt may come as soon as LiteRT has the memory. All
-    requests to LiteRT are made in one C call, which no interrupt can divide.
-    """
+    """Make LiteRT use memory for a tensor, and make it refuse to run until AllocateTensors has checked that memory."""
+    # LiteRT itself would run: only a changed shape makes it require AllocateTensors. So an input gets another shape,
+    # and then its own back. The use is recorded first, since an interrupt may come as soon as LiteRT has the memory.
+    # All requests to LiteRT are made in one C call, which no interrupt can divide.
     allocation = structures.CustomAllocation(use.address, use.nbytes)
     set_memory = partial(
         library.set_custom_allocation(), interpreter._native_handle(), use.tensor, ctypes.addressof(allocation), 0
@@ -150,7 +143,7 @@ def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
         # Each call returns None or 0 on success; calls after a failure are not made.
         done = list(takewhile(not_, map(partial.__call__, steps)))
     finally:
-        # They refer to the native object, see above.
+        # The steps refer to the native object, which nothing may keep alive (see above).
         steps.clear()
     custom_memory.settle(library.native(interpreter), use, len(done) == count)
     if len(done) < count:
@@ -163,7 +156,7 @@ def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT if it is not an interpreter, or the delegate was deleted.
+        COMMON_INVALID_ARGUMENT if `interpreter` is not one, or the delegate was deleted.
     RuntimeError
         From LiteRT, with the rule that was broken: no node is supported, memory does not fit.
     """
@@ -172,7 +165,7 @@ def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
         rule = f"must be a QnnDelegate, is a {type(delegate).__name__}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", rule)
     library.native(interpreter).ModifyGraphWithDelegate(delegate._get_native_delegate_pointer())
-    # As its constructor does: no delegate may end before the interpreter.
+    # As the interpreter's constructor does: no delegate may end before the interpreter.
     interpreter._delegates = [*(interpreter._delegates or ()), delegate]
 
 

@@ -36,12 +36,8 @@ def module() -> Any:
     try:
         return importlib.import_module("ai_edge_litert.interpreter")
     except ImportError as problem:
-        raise QnnError(
-            Code.COMMON_PLATFORM_NOT_SUPPORTED,
-            "LiteRT",
-            f"it cannot be imported: {problem}",
-            "Install isthmus[delegate].",
-        ) from None
+        rule, hint = f"it cannot be imported: {problem}", "Install isthmus[delegate]."
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "LiteRT", rule, hint) from None
 
 
 def version() -> str:
@@ -59,12 +55,9 @@ def check_version(found: str) -> None:
     layout = structures.LAYOUTS.get((int(numbers[1]), int(numbers[2]))) if numbers else None
     if layout is None or not layout.fits():
         known = ", ".join(f"{major}.{minor}" for major, minor in structures.LAYOUTS)
-        raise QnnError(
-            Code.COMMON_PLATFORM_NOT_SUPPORTED,
-            f"LiteRT {found}",
-            f"its C structures are not known; known are those of {known}, on machines of 64 bits",
-            f"Install {PACKAGE} of one of these versions.",
-        )
+        rule = f"its C structures are not known; known are those of {known}, on machines of 64 bits"
+        hint = f"Install {PACKAGE} of one of these versions."
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"LiteRT {found}", rule, hint)
 
 
 def native(interpreter: Any) -> Any:
@@ -94,25 +87,22 @@ def set_custom_allocation() -> Any:
         address = _address_of(path, _SET_CUSTOM_ALLOCATION)
         if address:
             return SetCustomAllocation(base + address)
-    raise QnnError(
-        Code.COMMON_PLATFORM_NOT_SUPPORTED,
-        f"LiteRT {version()}",
-        "SetCustomAllocationForTensor cannot be found in its library, whose symbols were stripped",
-        "Use ordinary tensors with this build.",
-    )
+    rule = "SetCustomAllocationForTensor cannot be found in its library, whose symbols were stripped"
+    hint = "Use ordinary tensors with this build."
+    raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"LiteRT {version()}", rule, hint)
 
 
 def has_code_at(address: int) -> bool:
     """Return whether an address is in a library of LiteRT's package."""
-    return any(start <= address < end for _, start, end, _ in _mapped())
+    return any(start <= address < end for _, start, end, _ in _mappings())
 
 
 def _libraries() -> list[tuple[Path, int]]:
     """Return the loaded libraries of LiteRT's package with their base addresses."""
-    return sorted({path: start for path, start, _, offset in _mapped() if offset == 0}.items())
+    return sorted({path: start for path, start, _, offset in _mappings() if offset == 0}.items())
 
 
-def _mapped() -> Iterator[tuple[Path, int, int, int]]:
+def _mappings() -> Iterator[tuple[Path, int, int, int]]:
     """Yield the mappings of LiteRT's libraries: file, start address, end address, and offset in the file."""
     folder = Path(module().__file__).parent.resolve()
     with open("/proc/self/maps") as table:

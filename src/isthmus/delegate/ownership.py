@@ -1,4 +1,4 @@
-"""A word that says whether node blocks may run and call Python: a fork clears it, from Python or C, and Python's exit.
+"""A word that says whether node blocks may run and call Python; a fork, by Python or C, and Python's exit clear it.
 
 An interpreter calls compiled functions that know only a block. In a forked child that block is a copy: its threads and
 the GIL are the parent's, and the accelerator's memory is shared with the parent. When Python forks, it runs a hook and

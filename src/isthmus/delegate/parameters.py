@@ -20,9 +20,8 @@ MAX_DIMENSIONS = 8
 class Field:
     """One option in a structure.
 
-    - `offset`: Where it is, in bytes.
     - `kind`: "i32", "f32", "bool", "text" (a pointer) or "dims" (eight integers, then how many of them are used).
-    - `counts_from`: What LiteRT's number is larger by than the file's.
+    - `counts_from`: By how much LiteRT's number is larger than the file's.
     """
 
     offset: int

@@ -46,13 +46,8 @@ class PartitionEnvironment:
 class Partition:
     """A node that replaces others.
 
-    - `environment`: The state that the delegate's partitions share.
-    - `nodes`: The subgraph that contains it.
-    - `part`: The nodes that it replaces.
-    - `number`: Its number within the subgraph.
     - `constant_inputs`: Inputs that outside nodes compute from constants and shapes alone, so that they need not be
       passed in.
-    - `block`: The block by which the interpreter knows it.
     """
 
     def __init__(
@@ -272,10 +267,8 @@ class Partition:
         return max(1, min(int(self.nodes.structure.recommended_num_threads), MAX_THREADS))
 
     def _places(self, graph: qnn.Graph) -> tuple[TensorSlot, ...]:
-        """Return the interpreter's tensor of each input, then of each output; refuse a graph that does not fit.
-
-        After the partition's own results, a graph has an output for the new value of each variable that it changes.
-        """
+        """Return the interpreter's tensor of each input, then of each output; refuse a graph that does not fit."""
+        # After the partition's own results, a graph has an output for the new value of each variable that it changes.
         inputs, outputs = graph.input_tensors, graph.output_tensors
         kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}
         results = len(self.part.outputs)

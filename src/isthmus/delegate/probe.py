@@ -51,12 +51,9 @@ def _refusal() -> QnnError | None:
     doubt = ProbeTrial().doubt and ProbeTrial().doubt
     if doubt is None:
         return None
-    return QnnError(
-        Code.COMMON_PLATFORM_NOT_SUPPORTED,
-        f"LiteRT {library.version()}",
-        f"its C structures are not as those of this version are known to be: {doubt}",
-        "A delegate would read memory at random; none is made.",
-    )
+    rule = f"its C structures are not as those of this version are known to be: {doubt}"
+    hint = "A delegate would read memory at random; none is made."
+    return QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"LiteRT {library.version()}", rule, hint)
 
 
 class ProbeTrial:

@@ -69,7 +69,6 @@ class NodeRunner(ABC):
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
         """Prepare for the tensors' current memory; return the tensors that were registered for it.
 
-        - `nodes`: The subgraph with the tensors.
         - `shared`: The memory of the tensors that are in custom memory, by tensor.
         """
         return []
@@ -109,18 +108,14 @@ class NodeRunner(ABC):
 
 
 def _copy(targets: Sequence[int], sources: Sequence[int], sizes: Sequence[int]) -> None:
-    """Copy memory from addresses to addresses, all of it or, after an interrupt, nothing.
-
-    It is one call of C, within which no signal handler runs.
-    """
+    """Copy memory from addresses to addresses, all of it or, after an interrupt, nothing."""
+    # It is one call of C, within which no signal handler runs.
     deque(map(ctypes.memmove, targets, sources, sizes), maxlen=0)
 
 
 class NativeRunner(NodeRunner):
     """A runner in native code, on whatever memory the interpreter's tensors have.
 
-    - `ready`: The graph.
-    - `call`: How native code runs the graph.
     - `block`: The node's block, which is pointed at the graph.
     """
 
@@ -192,7 +187,7 @@ class BoundRunner(NodeRunner):
         return registered
 
     def _handle_at(self, address: int, info: qnn.TensorInfo) -> qnn.MemHandle | None:
-        """Return the handle of a tensor that is like another one, and in the same memory."""
+        """Return the handle of a tensor at this address with the type and shape of `info`, if one is registered."""
         for index, (place, handle, _) in self._handles.items():
             like = self.ready.infos[index]
             if place == address and (like.dims, like.dtype) == (info.dims, info.dtype):

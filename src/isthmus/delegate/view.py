@@ -26,7 +26,7 @@ from isthmus.frontends.tflite.entries import (
     TfliteModel,
     TfliteSparsity,
     TfliteTensor,
-    oversized,
+    oversized_name,
 )
 from isthmus.frontends.tflite.schema import CUSTOM, OPERATORS, ElementType
 from isthmus.frontends.unsupported import unsupported
@@ -41,7 +41,6 @@ class Nodes:
     """The nodes of one subgraph in execution order, read while a delegate prepares.
 
     - `context`: The address of the subgraph's context.
-    - `index`: The number of the subgraph.
     - `operators`: Its operators; `index` of each is the interpreter's number for the node.
     - `delegated`: The numbers of nodes that belong to a delegate.
     - `names`: A unique name for each tensor.
@@ -80,7 +79,7 @@ class Nodes:
         return bool(self.tensor(index).allocation_type == Allocation.MMAP_RO)
 
     def entry(self, index: int) -> TfliteTensor:
-        """Return a tensor's current description. Its shape is final: the signature only says what may change."""
+        """Return a tensor's current description. Its current shape is its signature too: no dimension is open."""
         tensor = self.tensor(index)
         name = self.names[index] if index < len(self.names) else f"tensor_{index}"
         kind = structures.TYPES.get(tensor.type)
@@ -143,10 +142,8 @@ _silence = structures.ReportError(lambda context, text: None)
 
 
 def _acquire(context: structures.Context, address: int, index: int, subgraph: ctypes.c_void_p) -> bool:
-    """Acquire the context of a subgraph, write its address to `subgraph`, and return whether the subgraph exists.
-
-    LiteRT reports an error for a number that is too large. Its message is suppressed.
-    """
+    """Acquire the context of a subgraph, write its address to `subgraph`, and return whether the subgraph exists."""
+    # LiteRT reports an error for a number that is too large. Its message is suppressed.
     # A function read from a structure refers to the structure's memory; it is not a copy of the pointer.
     reporter = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
     before, silence = reporter.value, ctypes.cast(_silence, ctypes.c_void_p).value
@@ -204,7 +201,7 @@ def _operator(number: int, node: structures.Node, registration: structures.Regis
         name = f"CUSTOM:{(registration.custom_name or b'without a name').decode(errors='replace')}"
         size = max(node.custom_initial_data_size, 0)
         if size > MAX_CUSTOM_OPTIONS:
-            name = oversized(name, size)
+            name = oversized_name(name, size)
         elif node.custom_initial_data:
             custom = ctypes.string_at(node.custom_initial_data, size)
     else:
@@ -220,10 +217,8 @@ def _operator(number: int, node: structures.Node, registration: structures.Regis
 
 
 def _names(context: structures.Context) -> tuple[str, ...]:
-    """Return a name for each tensor, such that all names and all names of next values differ.
-
-    A graph has a tensor for the next value of each variable, under a name derived from the variable's.
-    """
+    """Return a name for each tensor, such that all names and all names of next values differ."""
+    # A graph has a tensor for the next value of each variable, under a name derived from the variable's.
     names: list[str] = []
     taken: set[str] = set()
     for index in range(context.tensors_size):
@@ -264,8 +259,6 @@ def _sparsity(address: int) -> TfliteSparsity:
 class NodesSubgraph(Subgraph):
     """A subgraph made of some nodes, with given inputs and outputs.
 
-    - `nodes`: The interpreter's subgraph.
-    - `operators`: The nodes of it that are in this one.
     - `inputs`, `outputs`, `kept_variables`: Numbers of tensors, as for `Subgraph`.
     """
 
@@ -298,8 +291,6 @@ class NodesSubgraph(Subgraph):
 class NodesModel(TfliteModel):
     """A model made of some nodes of an interpreter, at its tensors' current shapes.
 
-    - `name`: The name of the graph.
-    - `main`: The nodes.
     - `known`: Contents of tensors that other nodes compute from constants and shapes alone.
     """
 

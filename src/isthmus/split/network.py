@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 from isthmus.graph.rows import RowRule, Rows
 from isthmus.prepare.tiling.orders import post_order
+from isthmus.prepare.tiling.region_path import live_bytes
 
 Key = Hashable
 """The identity of a tensor in its format: a name in ONNX, a number in TFLite."""
@@ -116,16 +116,15 @@ class Network:
 
     @cached_property
     def live(self) -> list[int]:
-        """The live bytes at each step: the sum of the changes at this and all earlier steps."""
-        change = [0] * (len(self.steps) + 2)
-        for key, first in self.begin.items():
-            change[max(first, 0)] += self.size(key)
-            change[max(self.end[key], 0) + 1] -= self.size(key)
-        return list(accumulate(change))[: len(self.steps)]
+        """The live bytes at each step."""
+        lives = ((first, max(self.end[key], 0), self.size(key)) for key, first in self.begin.items())
+        return live_bytes(lives, len(self.steps))
 
-    def entering(self, index: int) -> int:
-        """Return the bytes that are alive between a step and the one before it."""
-        return sum(self.size(key) for key, begin in self.begin.items() if begin < index <= self.end[key])
+    @cached_property
+    def entering(self) -> list[int]:
+        """The bytes that are alive before each step, when it has not begun yet, and after the last step."""
+        lives = ((first + 1, self.end[key], self.size(key)) for key, first in self.begin.items())
+        return live_bytes(lives, len(self.steps) + 1)
 
     @property
     def peak(self) -> int:
@@ -133,13 +132,13 @@ class Network:
         return max(self.live, default=0)
 
     def is_divided(self, index: int) -> bool:
-        """Return whether the border before a step divides a unit: the step and the one before it belong to it."""
+        """Return whether a step and the one before it belong to the same unit."""
         if not 0 < index < len(self.steps):
             return False
         before, after = self.steps[index - 1].unit, self.steps[index].unit
         return before is not None and before == after
 
-    def ordered(self, order: Sequence[int]) -> Network:
+    def in_order(self, order: Sequence[int]) -> Network:
         """Return the same steps in another order."""
         return replace(self, steps=tuple(self.steps[i] for i in order))
 
@@ -165,7 +164,7 @@ def depth_first(network: Network, late: bool) -> list[int]:
     # Start from the groups that compute final values; groups that contribute to none come last.
     final = [group_of[network.begin[key]] for key in network.final if network.begin[key] >= 0]
     roots = [*sorted(final), *range(len(groups))]
-    order = post_order(roots, needed, lambda _, other: -other if late else other)
+    order = post_order(roots, lambda group: sorted(needed[group], reverse=late))
     return [index for number in order for index in groups[number]]
 
 

@@ -6,7 +6,7 @@ not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,13 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.layout import OnnxValue as Imported
 from isthmus.frontends.onnx.schema import OnnxContents, messages
+from isthmus.frontends.onnx.tensors import attribute_value
 from isthmus.split.network import Key, Network, SplitStep, SplitValue, constant_nodes
-from isthmus.split.onnx_nodes import (
-    all_names,
-    change_attributes,
-    constant_node,
-    copied,
-    inner_names,
-    is_standard,
-    plain_value,
-    units,
-)
-from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
+from isthmus.split.onnx_rules import ROW_AXIS, Attributes, NodeFacts, NodeRule, node_rule
 from isthmus.split.regions import Compute, CopyRows, Piece, StepInstruction, TileInstruction
 
-_INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
-"""Numbers of ONNX: the attribute types INT and INTS, the element type INT64, the data location EXTERNAL."""
+_INT, _TENSOR, _INTS, _INT64, _EXTERNAL = 2, 4, 7, 7, 1
+"""Numbers of ONNX: attribute types INT, TENSOR and INTS, the element type INT64, the data location EXTERNAL."""
 _SLICE_OPERANDS = 10
 """From this opset version on, Slice has operands instead of attributes."""
 _CONSTANT_BESIDES_INPUTS = 4
@@ -43,6 +34,8 @@ _FOUR_BYTES = ("DequantizeLinear", "ConvInteger", "MatMulInteger")
 """Nodes with elements of four bytes in the result."""
 _OF_SHAPES = ("Shape", "Size")
 """Nodes whose results are always constants, since all dimensions are fixed in the split file."""
+_ACTIVATIONS = ("Relu", "Clip")
+"""Nodes that a runtime fuses with a quantized operator before them."""
 
 
 class OnnxFile:
@@ -94,11 +87,9 @@ class OnnxFile:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _static_names(self) -> set[str]:
-        """Collect the names of constants, and of weights that the file stores quantized and dequantizes.
-
-        A node's result is one of them if the node reads only such names, or only dimensions. Outputs are excluded,
-        because the file computes them where they are listed.
-        """
+        """Collect the names of constants, and of weights that the file stores quantized and dequantizes."""
+        # A node's result is one of them if the node reads only such names, or only dimensions. Outputs are excluded,
+        # because the file computes them where they are listed.
         graph = self._model.graph
         outputs = {output.name for output in graph.output}
         folded = {name for name, value in self._values.items() if value is not None and value.is_static}
@@ -106,9 +97,9 @@ class OnnxFile:
         static = folded.difference(name for proto in graph.node for name in proto.output)
         for proto in graph.node:
             results = {name for name in proto.output if name}
-            known = results <= folded or is_standard(proto, "DequantizeLinear")
+            is_folded = results <= folded or is_standard(proto, "DequantizeLinear")
             constant = is_standard(proto, *_OF_SHAPES) or static.issuperset(self._read_by(proto))
-            if known and constant and not results & outputs:
+            if is_folded and constant and not results & outputs:
                 static |= results
         return static
 
@@ -117,10 +108,8 @@ class OnnxFile:
         return {name for name in _reads(proto) if name in self._values}
 
     def _live_nodes(self) -> list[Any]:
-        """List the nodes that do not compute constants; each reader of a DequantizeLinear gets its own copy of it.
-
-        Runtimes fuse a DequantizeLinear with the node after it, and would not if rows were joined between the two.
-        """
+        """List the nodes that do not compute constants; each reader of a DequantizeLinear gets its own copy of it."""
+        # Runtimes fuse a DequantizeLinear with the node after it, and would not if rows were joined between the two.
         outputs = {output.name for output in self._model.graph.output}
         nodes: list[Any] = []
         # The DequantizeLinear nodes so far, by the name of their result; they are listed only with their readers.
@@ -135,14 +124,14 @@ class OnnxFile:
             if results and proto.op_type == "DequantizeLinear" and not proto.domain and results[0] not in outputs:
                 floats[results[0]] = proto
                 continue
-            copy = copied(proto)
+            copy = copy_node(proto)
             # Names inside subgraphs are not changed, so a node that they read is listed with its own name.
             inner = set(inner_names(copy))
             for name in (name for name in inner if name in floats):
                 nodes.append(floats.pop(name))
             for index, name in enumerate(copy.input):
                 if name in floats:
-                    own = copied(floats[name])
+                    own = copy_node(floats[name])
                     own.output[0] = self._fresh(name)
                     own.name = own.output[0]
                     self._values[own.output[0]] = self._values[name]
@@ -192,10 +181,7 @@ class OnnxFile:
         return SplitValue(name, prod(dims) * self._sizes[name], rows, counted)
 
     def _itemsize(self, name: str, proto: Any) -> int:
-        """Return the bytes of an element in the file's own type; the frontend stores quantized tensors as bytes.
-
-        `proto` is the node that computes the value; None for inputs.
-        """
+        """Return the bytes of an element in the file's own type, of an input or of what the node `proto` computes."""
         if proto is not None and proto.op_type.startswith(_ONE_BYTE):
             return 1
         if proto is not None and proto.op_type in _FOUR_BYTES:
@@ -229,13 +215,13 @@ class OnnxFile:
         keys = tuple(name or None for name in names)
         return node_rule(NodeFacts(keys, dims, static, result, ROW_AXIS, op, attributes, is_float))
 
-    def _fresh(self, wanted: str) -> str:
+    def _fresh(self, name_base: str) -> str:
         """Return a new name: the wanted one, with a number if it is in use."""
         count = 0
-        name = wanted
+        name = name_base
         while name in self._names:
             count += 1
-            name = f"{wanted}__{count}"
+            name = f"{name_base}__{count}"
         self._names.add(name)
         return name
 
@@ -243,7 +229,7 @@ class OnnxFile:
 
     def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
         """Write the file with these instructions, whose step numbers refer to `network`."""
-        return _OnnxWriter(self, network).written(instructions)
+        return _OnnxWriter(self, network).write(instructions)
 
 
 class _OnnxWriter:
@@ -267,7 +253,7 @@ class _OnnxWriter:
         self._tensors: list[Any] = []
         """The new constants."""
 
-    def written(self, instructions: Iterable[TileInstruction]) -> bytes:
+    def write(self, instructions: Iterable[TileInstruction]) -> bytes:
         """Return the bytes of the file with these instructions as its nodes."""
         for one in instructions:
             if isinstance(one, StepInstruction):
@@ -289,9 +275,9 @@ class _OnnxWriter:
         graph.node.extend(self._out)
         # Shapes are declared only for values that still exist.
         results = {name for node in self._out for name in node.output}
-        kept = [info for info in graph.value_info if info.name in results]
+        infos = [info for info in graph.value_info if info.name in results]
         del graph.value_info[:]
-        graph.value_info.extend(kept)
+        graph.value_info.extend(infos)
         try:
             return bytes(self._model.SerializeToString())
         except Exception as error:  # protobuf's exception class depends on its implementation
@@ -320,7 +306,7 @@ class _OnnxWriter:
 
     def _tile(self, one: Compute, node: Any) -> Any:
         """Return a node that computes some rows of a node of the file."""
-        proto = copied(node)
+        proto = copy_node(node)
         rule = self._network.steps[one.step].rule
         assert isinstance(rule, NodeRule)
         # The operands that are read by rows come first among the reads.
@@ -368,3 +354,95 @@ class _OnnxWriter:
 def _reads(proto: Any) -> list[str]:
     """List the names that a node and its subgraphs read."""
     return [*proto.input, *inner_names(proto)]
+
+
+def units(nodes: list[Any], outputs: Collection[str], static: Collection[str]) -> list[list[Any]]:
+    """Group nodes that a runtime may compute as one quantized operator; any other node is a group by itself.
+
+    Such a group is a node that reads the result of a DequantizeLinear, that DequantizeLinear, and a QuantizeLinear that
+    is the only reader of the node's result, possibly after an activation. Groups are in the order of their central
+    nodes. No value of `outputs` is inside a group; `static` are the names of constants.
+    """
+    readers: dict[str, list[Any]] = {}
+    for proto in nodes:
+        for name in {*proto.input, *inner_names(proto)}:
+            readers.setdefault(name, []).append(proto)
+
+    def only_reader(proto: Any) -> Any:
+        """Return the only node that reads the only result of a node; None if there are more, or none."""
+        own = readers.get(proto.output[0], []) if len(proto.output) == 1 else []
+        return own[0] if len(own) == 1 and proto.output[0] not in outputs else None
+
+    def follows(proto: Any, *ops: str) -> bool:
+        """Return whether a node is one of these operators, with constants as its other operands."""
+        return proto is not None and is_standard(proto, *ops) and all(n in static for n in proto.input[1:] if n)
+
+    floats = {proto.output[0]: proto for proto in nodes if is_standard(proto, "DequantizeLinear")}
+    # For the id of a central node, the nodes before and behind it in its group.
+    around: dict[int, tuple[list[Any], list[Any]]] = {}
+    for proto in nodes:
+        before = [floats[name] for name in dict.fromkeys(proto.input) if name in floats]
+        before = [one for one in before if only_reader(one) is proto]
+        if before:
+            behind, following = [], only_reader(proto)
+            if follows(following, *_ACTIVATIONS):
+                behind, following = [following], only_reader(following)
+            around[id(proto)] = before, [*behind, following] if follows(following, "QuantizeLinear") else []
+    taken = {id(one) for before, behind in around.values() for one in (*before, *behind)}
+    groups = ((proto, *around.get(id(proto), ([], []))) for proto in nodes if id(proto) not in taken)
+    return [[*before, proto, *behind] for proto, before, behind in groups]
+
+
+def copy_node(proto: Any) -> Any:
+    """Copy a node."""
+    copy = messages().NodeProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def plain_value(attribute: Any) -> Any:
+    """Return the value of an attribute that a rule may need; text as bytes."""
+    string_type = 3
+    return bytes(attribute.s) if attribute.type == string_type else attribute_value(attribute, None)
+
+
+def change_attributes(proto: Any, attributes: Attributes) -> None:
+    """Set attributes of a node; None removes one."""
+    for name, value in attributes.items():
+        for old in [a for a in proto.attribute if a.name == name]:
+            proto.attribute.remove(old)
+        if value is not None:
+            proto.attribute.add(name=name, type=_INTS, ints=value)
+
+
+def constant_node(tensor: Any) -> Any:
+    """Return a node that holds a constant."""
+    node = messages().NodeProto(op_type="Constant", output=[tensor.name], name=tensor.name)
+    node.attribute.add(name="value", type=_TENSOR, t=tensor)
+    return node
+
+
+def is_standard(proto: Any, *ops: str) -> bool:
+    """Return whether a node is one of these operators in ONNX's own domain."""
+    return proto.domain in ("", "ai.onnx") and proto.op_type in ops
+
+
+def inner_names(proto: Any) -> list[str]:
+    """Collect the names that the subgraphs of a node read, at any depth."""
+    names: list[str] = []
+    graphs = [a.g for a in proto.attribute if a.HasField("g")] + [g for a in proto.attribute for g in a.graphs]
+    while graphs:
+        graph = graphs.pop()
+        names += [output.name for output in graph.output]
+        for node in graph.node:
+            names += node.input
+            graphs += [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
+    return names
+
+
+def all_names(graph: Any) -> list[str]:
+    """Collect all names that a graph uses."""
+    names = [entry.name for part in (graph.input, graph.output, graph.initializer, graph.value_info) for entry in part]
+    for node in graph.node:
+        names += [*node.input, *node.output, *inner_names(node)]
+    return names

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from isthmus.graph.ops.elementwise import FUNCTIONS
 from isthmus.graph.rows import RowRule, Rows, enlarged_rows, reduced_rows, same_rows, window_rows
 from isthmus.split.network import Key, TileRule
 from isthmus.split.rules import Operands
@@ -74,10 +75,8 @@ def _same(facts: NodeFacts, sliced: tuple[Key, ...] | None) -> NodeRule | None:
 
 
 def _of_channels(facts: NodeFacts) -> NodeRule | None:
-    """Return the rule of a node with one image, whose other operands are constants without rows.
-
-    A quantization with a scale for each row stays whole: its scales would have to be sliced too.
-    """
+    """Return the rule of a node with one image, whose other operands are constants without rows."""
+    # A quantization with a scale for each row stays whole: its scales would have to be sliced too.
     axis = int(facts.attributes.get("axis", 1))
     per_axis = len(facts.dims) > 1 and prod(facts.dims[1]) > 1
     of_rows = facts.op.endswith("Linear") and per_axis and axis % 4 == ROW_AXIS
@@ -93,10 +92,8 @@ def _softmax(facts: NodeFacts) -> NodeRule | None:
 
 
 def _windows(facts: NodeFacts, kernel: list[int], fewest: int) -> NodeRule | None:
-    """Return the rule of a convolution or pooling, computed at least `fewest` rows at a time.
-
-    A tile at the edge of the image pads that edge; all others pad only columns.
-    """
+    """Return the rule of a convolution or pooling, computed at least `fewest` rows at a time."""
+    # A tile at the edge of the image pads that edge; all others pad only columns.
     if not facts.is_one_image or facts.attributes.get("ceil_mode"):
         return None
     strides, dilations = (facts.ints(name, [1, 1]) for name in ("strides", "dilations"))
@@ -119,7 +116,7 @@ def _windows(facts: NodeFacts, kernel: list[int], fewest: int) -> NodeRule | Non
 
 
 def _convolution(weights: int) -> Callable[[NodeFacts], NodeRule | None]:
-    """Return the function that returns the rule of a convolution whose weights are operand number `weights`."""
+    """Make the rule function of convolutions whose weights are operand number `weights`."""
 
     def rule(facts: NodeFacts) -> NodeRule | None:
         dims = facts.dims[weights]
@@ -129,10 +126,8 @@ def _convolution(weights: int) -> Callable[[NodeFacts], NodeRule | None]:
 
 
 def _fewest(facts: NodeFacts, products: int, width: int) -> int:
-    """Return the minimum number of rows, `width` pixels each, of a convolution that adds `products` products.
-
-    A tile of floats has at least two pixels, and enough for sums that are added in several blocks; see `PIXELS`.
-    """
+    """Return the minimum number of rows, `width` pixels each, of a convolution that adds `products` products."""
+    # A tile of floats has at least two pixels, and enough for sums that are added in several blocks; see `PIXELS`.
     if not facts.is_float:
         return 1
     return -(-(PIXELS if products > BLOCK else 2) // width)
@@ -168,7 +163,7 @@ def _enlarge(facts: NodeFacts) -> NodeRule | None:
             how == b"half_pixel" and nearest == b"round_prefer_floor" and facts.times % 2 == 0
         ):
             return None
-    # Operand 3, if there is one, holds the dimensions of the result, so a tile needs another one.
+    # Operand 3, if present, holds the dimensions of the result, so each tile needs its own.
     sized = len(facts.keys) > 3 and facts.keys[3] is not None
 
     def constants(rows: Rows, source: Rows) -> dict[int, list[int]]:
@@ -179,10 +174,7 @@ def _enlarge(facts: NodeFacts) -> NodeRule | None:
 
 
 def _blocks(rows: Callable[[int, int], RowRule]) -> Callable[[NodeFacts], NodeRule | None]:
-    """Return the function that returns the rule of DepthToSpace or SpaceToDepth.
-
-    `rows` returns their rule for rows from the height of the operand and the size of a block.
-    """
+    """Make the rule function of DepthToSpace or SpaceToDepth; `rows` takes the operand's height and the block size."""
 
     def rule(facts: NodeFacts) -> NodeRule | None:
         if not facts.is_image():
@@ -192,18 +184,18 @@ def _blocks(rows: Callable[[int, int], RowRule]) -> Callable[[NodeFacts], NodeRu
     return rule
 
 
+_BY_VECTORS = frozenset(("Acos", "Asin", "Atan"))
+"""Functions that ONNX Runtime computes differently for the last elements of a tensor, which do not fill a vector."""
+_ELEMENT_WISE = {
+    # The functions that have the same name in QNN and ONNX, then those that ONNX calls otherwise.
+    *{name.removeprefix("ElementWise") for name in FUNCTIONS} - _BY_VECTORS,
+    "Cast", "Clip", "Div", "GreaterOrEqual", "Identity", "LeakyRelu", "LessOrEqual", "Max", "Min", "Mul", "PRelu",
+    "Pow", "Selu", "Softsign", "Sqrt", "Sub", "Sum", "Where", "com.microsoft:QLinearAdd",
+    "com.microsoft:QLinearLeakyRelu", "com.microsoft:QLinearMul", "com.microsoft:QLinearSigmoid",
+}  # fmt: skip
+
 _RULES: dict[str, Callable[[NodeFacts], NodeRule | None]] = {
-    **dict.fromkeys(
-        (
-            "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu",
-            "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual",
-            "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round",
-            "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor",
-            "com.microsoft:QLinearAdd", "com.microsoft:QLinearLeakyRelu", "com.microsoft:QLinearMul",
-            "com.microsoft:QLinearSigmoid",
-        ),
-        lambda facts: _same(facts, facts.element_wise()),
-    ),
+    **dict.fromkeys(_ELEMENT_WISE, lambda facts: _same(facts, facts.element_wise())),
     **dict.fromkeys(("BatchNormalization", "DequantizeLinear", "QuantizeLinear"), _of_channels),
     "Concat": lambda facts: _same(facts, facts.joined(int(facts.attributes["axis"]))),
     "Conv": _convolution(1),
@@ -216,4 +208,4 @@ _RULES: dict[str, Callable[[NodeFacts], NodeRule | None]] = {
     "SpaceToDepth": _blocks(reduced_rows),
     "Upsample": _enlarge,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "com.microsoft:QLinearAveragePool"), _pool),
-}  # fmt: skip
+}

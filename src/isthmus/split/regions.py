@@ -145,14 +145,12 @@ class SplitRegion:
         return min((self.network.values[key].rows for key in self.outputs), default=0)
 
     def _tile(self, done: Sequence[int], number: int, count: int) -> dict[int, Rows] | None:
-        """Return the rows of each step in tile `number` (from 1) of `count`; None if that tiling is impossible.
-
-        `done` is the number of rows of each step that earlier tiles have computed. After the tile, each output has its
-        share of rows, ``number / count``.
-        """
+        """Return the rows of each step in tile `number` (from 1) of `count`; None if that tiling is impossible."""
+        # `done` is the number of rows of each step that earlier tiles have computed. After the tile, each output has
+        # its share of rows, ``number / count``.
         heights = zip(self.writer, self.flow.heights, strict=True)
-        wanted = [-(-height * number // count) if key in self.outputs else 0 for key, height in heights]
-        tile = self.flow.tile(done, wanted)
+        ends = [-(-height * number // count) if key in self.outputs else 0 for key, height in heights]
+        tile = self.flow.tile(done, ends)
         for k, (start, end) in tile.items():
             low, high = self.rules[k].rows.need(start, end)
             if low >= high or end - start < min(self.rules[k].fewest, self.flow.heights[k]):
@@ -179,7 +177,7 @@ class SplitRegion:
                 if not self.flow.recomputed[k]:
                     done[k] = rows[1]
             tiles.write(tile, self.flow.halo(done, self._ends))
-        return tiles.finished()
+        return tiles.finish()
 
     def estimate(self, count: int, ending: Sequence[Piece]) -> TilingEstimate | None:
         """Estimate `count` tiles from the first, the last and a middle one, since tiles far from the edges are alike.
@@ -240,9 +238,9 @@ class _TileWriter:
         return [*self._held.values(), *(part for parts in self._parts.values() for part in parts)]
 
     def write(self, tile: dict[int, Rows], lowest: Sequence[int]) -> None:
-        """Write a tile from the rows that steps compute, and the lowest row of each result that later tiles read."""
+        """Write a tile of these rows of each step; `lowest` is the first row of each result that later tiles read."""
         region = self._region
-        # The last reader of each value in this tile; and the copies of rows, which its steps share.
+        # The last step of this tile that reads each value, and the copies of rows, which steps of the tile share.
         last = {key: k for k in tile for key in region.rules[k].sliced}
         copies: dict[tuple[Key, Rows], Piece] = {}
         for k, rows in tile.items():
@@ -263,7 +261,7 @@ class _TileWriter:
             if region.flow.readers[k]:
                 self._hold(k, result)
 
-    def finished(self) -> list[TileInstruction]:
+    def finish(self) -> list[TileInstruction]:
         """Join the parts of values that are read later, and return all instructions."""
         for key, parts in self._parts.items():
             self.instructions.append(Join(tuple(parts), (self._region.wholes[key],)))
@@ -274,7 +272,7 @@ class _TileWriter:
         return Piece(key, rows, self._region.network.values[key].bytes_of(rows[1] - rows[0]))
 
     def _rows_of(self, key: Key, rows: Rows, copies: dict[tuple[Key, Rows], Piece]) -> Piece:
-        """Return a piece of exactly these rows of a value; they are copied unless the piece that holds them is it."""
+        """Return a piece of exactly these rows of a value; rows of a larger piece are copied."""
         writer = self._region.writer.get(key)
         piece = self._region.wholes[key] if writer is None else self._held[writer]
         if piece.rows == rows:

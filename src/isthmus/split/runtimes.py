@@ -51,10 +51,7 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
     With more than four threads, its float results depend on how it divides pixels between threads, even for the same
     file.
 
-    Parameters
-    ----------
-    folder
-        The folder of files with weights, if there are any.
+    - `folder`: the folder of files with weights, if there are any.
 
     Raises
     ------
@@ -152,17 +149,17 @@ def _interpreter(data: bytes, kind: str) -> Any:
     return interpreter
 
 
-def _compare(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
+def _compare(so_far: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
     """Add the results of one more input to a known difference."""
     if [(a.shape, a.dtype) for a in one] != [(b.shape, b.dtype) for b in other]:
-        return Difference(False, None, known.reach)
+        return Difference(False, None, so_far.reach)
     same = all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
     with np.errstate(invalid="ignore", over="ignore"):
         apart = [np.abs(a.astype(np.float64) - b.astype(np.float64)) for a, b in zip(one, other, strict=True)]
     # If both are NaN or the same infinity, there is no difference; if only one is, the difference cannot be measured.
     apart = [np.where(np.equal(a, b) | (np.isnan(a) & np.isnan(b)), 0, d)
              for a, b, d in zip(one, other, apart, strict=True)]  # fmt: skip
-    largest = float(np.max([known.largest or 0.0, *(d.max(initial=0) for d in apart)]))
-    reach = max([known.reach, *(float(np.abs(a.astype(np.float64)).max(initial=0)) for a in one)])
-    comparable = known.largest is not None and bool(np.isfinite(largest))
-    return Difference(known.same_bits and same, largest if comparable else None, reach)
+    largest = float(np.max([so_far.largest or 0.0, *(d.max(initial=0) for d in apart)]))
+    reach = max([so_far.reach, *(float(np.abs(a.astype(np.float64)).max(initial=0)) for a in one)])
+    comparable = so_far.largest is not None and bool(np.isfinite(largest))
+    return Difference(so_far.same_bits and same, largest if comparable else None, reach)

@@ -107,8 +107,7 @@ class SplitSearch:
         self._floor = 0 if exempt else max(whole, default=0)
         self._live = [live if ruled or not exempt else 0 for live, ruled in zip(network.live, rules, strict=True)]
         """The live bytes of each step that count."""
-        self._entering = [network.entering(index) for index in range(len(rules) + 1)]
-        """The bytes that are alive before each step, and after the last."""
+        self._entering = network.entering
         self._divided = [network.is_divided(index) for index in range(len(rules) + 1)]
         """Whether the border before each step is inside a unit, so that no region may begin or end there."""
         # For each step, the first step of its unbroken run of steps with rules.
@@ -130,20 +129,18 @@ class SplitSearch:
         return None
 
     def _firsts(self, last: int, hot: int, limit: int) -> Iterator[int]:
-        """Yield the first steps, the latest first, of regions that may end with step `last`.
-
-        `hot` is the last step up to `last` that is above the limit, or negative; a region begins there or earlier.
-        """
+        """Yield the first steps, the latest first, of regions that may end with step `last`."""
+        # `hot` is the last step up to `last` that is above the limit, or negative; a region begins there or earlier.
         live, entering, divided = self._live, self._entering, self._divided
         if hot < 0 or entering[last + 1] > limit or divided[last + 1]:
             return
-        # Skip a step that need not be split if fewer bytes are alive on its other side.
+        # A region need not end with a step within the limit if no more bytes are alive before the step than after it.
         if live[last] <= limit and not divided[last] and entering[last] <= entering[last + 1]:
             return
         for first in range(hot, max(self._from[last], last - MAX_REGION_STEPS + 1) - 1, -1):
             if first <= self._impossible.get(last, -1):
                 return
-            # As above: without its first step, the region would be as good.
+            # Nor need it begin with a step within the limit if no more bytes are alive after the step than before it.
             needless = live[first] <= limit and not divided[first + 1] and entering[first] >= entering[first + 1]
             if not needless and not divided[first] and entering[first] <= limit:
                 yield first
@@ -155,7 +152,7 @@ class SplitSearch:
         """
         best: tuple[int, list[SplitChoice]] = self.network.peak, []
         if below is not None and best[0] >= below - below // MIN_GAIN:
-            # Another order has already reached `below`; one that does no better is detected quickly.
+            # Another order needs only `below`: try first whether this one can be clearly better at all.
             better = self._attempt(below - below // MIN_GAIN)
             if better is None:
                 return None
@@ -165,13 +162,13 @@ class SplitSearch:
     def _attempt(self, limit: int) -> tuple[int, list[SplitChoice]] | None:
         """Return the live bytes and the regions of a split within the limit; None if there is none."""
         chosen = self.under(limit)
-        return None if chosen is None else (self.written(chosen)[1], chosen)
+        return None if chosen is None else (self.instructions_of(chosen)[1], chosen)
 
     def is_possible(self, choice: SplitChoice) -> bool:
         """Return whether a region can be computed in that many tiles."""
         return SplitRegion(self.network, choice.first, choice.last, self._wholes).expand(choice.count) is not None
 
-    def written(self, chosen: Sequence[SplitChoice]) -> tuple[list[TileInstruction], int, str]:
+    def instructions_of(self, chosen: Sequence[SplitChoice]) -> tuple[list[TileInstruction], int, str]:
         """Return all instructions, the maximum of live bytes, and the name of the step that has it."""
         network, instructions, at = self.network, list[TileInstruction](), 0
         for one in chosen:
@@ -194,15 +191,12 @@ class SplitSearch:
         return ComputeWhole(self._pieces(one.inputs), self._pieces(one.outputs), step)
 
     def _fitting(self, first: int, last: int, limit: int, below: float) -> tuple[int, SplitChoice] | None:
-        """Find the smallest number of tiles that keeps a region within the limit and costs less than `below`.
-
-        Return the cost and the choice; None if there is no such number.
-        """
+        """Return the cost and the fewest tiles of a region within the limit, if they cost less than `below`."""
         # The minimum cost of a region is that of two tiles of every step.
-        known = self.region(first, last) if 2 * EACH * (last - first + 1) < below else None
-        if known is None or known[1] > limit:
+        found = self.region(first, last) if 2 * EACH * (last - first + 1) < below else None
+        if found is None or found[1] > limit:
             return None
-        region, bound, passing = known
+        region, bound, passing = found
         index = 0
         counts = [count for count in COUNTS if count <= region.most]
         while index < len(counts):
@@ -220,17 +214,17 @@ class SplitSearch:
                 return weighed.cost, choice
             # The excess over the bound shrinks at best in proportion to the size of a tile.
             # Numbers that are clearly too small for that are skipped (0.7: the estimate is rough).
-            wanted = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
-            index = max(index + 1, min(bisect_right(counts, wanted * 0.7), len(counts) - 1))
+            fewest = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
+            index = max(index + 1, min(bisect_right(counts, fewest * 0.7), len(counts) - 1))
         return None
 
     def _exact(self, choice: SplitChoice) -> int:
         """Return the exact maximum of live bytes of a choice, and store it in place of the estimate."""
-        known, weighed = self.region(choice.first, choice.last), self._weighed[choice]
-        assert known is not None
+        found, weighed = self.region(choice.first, choice.last), self._weighed[choice]
+        assert found is not None
         assert weighed is not None
         if not weighed.exact:
-            region, _, passing = known
+            region, _, passing = found
             instructions, peak = region.expand(choice.count), _NEVER
             if instructions is not None:
                 self._work += len(instructions) // 4
@@ -291,12 +285,8 @@ def split(network: Network, limit: int | None, what: str) -> Split:
 
     The file's own order is tried first, then two others, unless the order is fixed.
 
-    Parameters
-    ----------
-    network, limit
-        The steps of the file, and the live bytes to stay within.
-    what
-        The name of the model in messages.
+    - `network`, `limit`: the steps of the file, and the live bytes to stay within.
+    - `what`: the name of the model in messages.
 
     Raises
     ------
@@ -307,7 +297,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     orders = {tuple(range(len(network.steps))): None}
     if not network.fixed:
         orders.update({tuple(depth_first(network, late)): None for late in (True, False)})
-    searches = [SplitSearch(network.ordered(order)) for order in orders]
+    searches = [SplitSearch(network.in_order(order)) for order in orders]
     if limit is not None:
         for search in searches:
             chosen = search.under(limit)
@@ -334,7 +324,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
 def splits(network: Network, limits: Iterable[int]) -> Iterator[Split]:
     """Yield different splits in the file's own order, for a judge that knows more than live bytes.
 
-    There is one for each limit that all steps meet which can be tiled; the others may be above it.
+    There is at most one for each limit. Steps that cannot be tiled may be above it.
     """
     search = SplitSearch(network, exempt=True)
     seen: list[list[SplitChoice]] = []
@@ -345,16 +335,16 @@ def splits(network: Network, limits: Iterable[int]) -> Iterator[Split]:
             yield _finish(search, chosen, network.peak)
 
 
-def neighbours(network: Network, known: Split) -> Iterator[Split]:
-    """Yield splits in the file's own order that differ from a known one in one region: in its tiles, or it is whole."""
+def neighbours(network: Network, split: Split) -> Iterator[Split]:
+    """Yield splits in the file's own order that differ from `split` in one region: other tiles, or none at all."""
     search = SplitSearch(network, exempt=True)
-    for index, region in enumerate(known.regions):
-        others = [*known.regions[:index], *known.regions[index + 1 :]]
+    for index, region in enumerate(split.regions):
+        others = [*split.regions[:index], *split.regions[index + 1 :]]
         if others:
             yield _finish(search, others, network.peak)
         near = [count for count in COUNTS if count != region.count and region.count <= 2 * count <= 4 * region.count]
         for count in near:
-            chosen = list(known.regions)
+            chosen = list(split.regions)
             chosen[index] = SplitChoice(region.first, region.last, count)
             if search.is_possible(chosen[index]):
                 yield _finish(search, chosen, network.peak)
@@ -362,5 +352,5 @@ def neighbours(network: Network, known: Split) -> Iterator[Split]:
 
 def _finish(search: SplitSearch, chosen: list[SplitChoice], before: int) -> Split:
     """Return the split with these regions; `before` is the maximum of live bytes of the file itself."""
-    instructions, after, holding = search.written(chosen)
+    instructions, after, holding = search.instructions_of(chosen)
     return Split(search.network, tuple(chosen), tuple(instructions), before, after, holding)

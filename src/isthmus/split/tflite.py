@@ -105,7 +105,7 @@ class TfliteFile:
 
     def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
         """Write the file with these instructions, whose step numbers refer to `network`."""
-        return _TfliteWriter(self, network).written(instructions)
+        return _TfliteWriter(self, network).write(instructions)
 
 
 class _TfliteWriter:
@@ -141,7 +141,7 @@ class _TfliteWriter:
         self._old_codes = self._root.tables(ModelField.OPERATOR_CODES, "operator code")
         self._old_buffers = self._root.tables(ModelField.BUFFERS, "buffer")
 
-    def written(self, instructions: Iterable[TileInstruction]) -> bytes:
+    def write(self, instructions: Iterable[TileInstruction]) -> bytes:
         """Return the bytes of the file with these instructions as its operators."""
         for one in instructions:
             if isinstance(one, CopyRows):
@@ -213,10 +213,10 @@ class _TfliteWriter:
         for index in range(len(self._old_codes)):
             if self._model.shared.operator_name(index) == name:
                 return index
-        wanted = OPERATORS.index(name), 1 if kind is ElementType.FLOAT32 else 2
-        if wanted not in self._codes:
-            self._codes.append(wanted)
-        return len(self._old_codes) + self._codes.index(wanted)
+        code = OPERATORS.index(name), 1 if kind is ElementType.FLOAT32 else 2
+        if code not in self._codes:
+            self._codes.append(code)
+        return len(self._old_codes) + self._codes.index(code)
 
     def _slice(self, one: CopyRows) -> None:
         """Append a SLICE for a copy of rows; its numbers count from the first row of the piece that it reads."""

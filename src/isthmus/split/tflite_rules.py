@@ -123,7 +123,7 @@ def _windows(
         """Return the padding of a tile: rows above and below only where it reaches the edges of the image."""
         return rows.edges(tile, source), pads[1]
 
-    def prepared(tile: Rows, source: Rows) -> int:
+    def padded_bytes(tile: Rows, source: Rows) -> int:
         """Return the bytes of the padded copy of the operand for a tile; 0 if it needs no padding."""
         (above, below), (left, right) = padding(tile, source)
         if not above + below + left + right:
@@ -137,7 +137,7 @@ def _windows(
         rows = replace(rows, grain=COLUMNS // gcd(COLUMNS, width))
     fewest = -(-2 // width) if floats else 1
     return OperatorRule(
-        facts.first(), rows, fewest, prepared, padding=padding if padded else None, lowest=lowest, valid=same
+        facts.first(), rows, fewest, padded_bytes, padding=padding if padded else None, lowest=lowest, valid=same
     )
 
 

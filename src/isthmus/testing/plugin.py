@@ -32,26 +32,20 @@ if TYPE_CHECKING:
 MARKER = "isthmus"
 _DEFAULT_BACKEND = "htp"
 _ACCELERATOR_FAULTS = ("ssr", "map", "slow-unmap")
-"""Faults of accelerators, which concern those that start while the faults are in force."""
+"""Faults of accelerators. They concern only accelerators that start while the faults are in force."""
 
 
 @dataclass(frozen=True)
 class MarkerOptions:
     """What the marker allows a test, and what it injects.
 
-    Parameters
-    ----------
-    max_copied
-        The bytes that executions may copy; None for any number.
-    no_leaks
-        Whether everything that is allocated or registered must be freed when the test and its fixtures have ended.
-    no_mistakes
-        Whether the audit may list no mistake at all.
-    fault
-        Faults to inject, as ``ISTHMUS_FAULTS`` lists them. Each must occur, except ``fds``, which cannot be checked and
-        is in force only while the test function runs.
-    backend
-        The backend of ``qnn_session``.
+    - `max_copied`: the bytes that executions may copy; None for any number.
+    - `no_leaks`: whether everything that is allocated or registered must be freed when the test and its fixtures have
+      ended.
+    - `no_mistakes`: whether the audit may list no mistake at all.
+    - `fault`: faults to inject, as ``ISTHMUS_FAULTS`` lists them. Each must occur, except ``fds``, which cannot be
+      checked and is in force only while the test function runs.
+    - `backend`: the backend of ``qnn_session``.
     """
 
     max_copied: int | None = None
@@ -273,20 +267,20 @@ def htp() -> Iterator[qnn.Backend]:
 @pytest.fixture
 def qnn_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
     """A function that opens a model as `isthmus.Session` does, on the marker's backend; closed after the test."""
-    from isthmus.errors import Code, QnnError, did_you_mean
+    from isthmus.errors import did_you_mean, invalid_argument
     from isthmus.session import Session
 
     watch = request.node.stash.get(_WATCH, None)
     name = watch.limits.backend if watch is not None else _DEFAULT_BACKEND
-    known = [each for each in signature(Session).parameters if each != "path"]
+    names = [each for each in signature(Session).parameters if each != "path"]
     with ExitStack() as block:
 
         def open_model(model: str | os.PathLike[str], backend: str = name, **options: Any) -> Session:
             __tracebackhide__ = True
             for each in options:
-                if each not in known:
-                    hint = did_you_mean(each, known) or f"Options are {', '.join(known)}."
-                    raise QnnError(Code.COMMON_INVALID_ARGUMENT, "qnn_session", f"it has no option '{each}'", hint)
+                if each not in names:
+                    hint = did_you_mean(each, names) or f"Options are {', '.join(names)}."
+                    raise invalid_argument("qnn_session", f"it has no option '{each}'", hint)
             return block.enter_context(Session(model, backend, **options))
 
         yield open_model
