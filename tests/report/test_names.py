@@ -36,7 +36,7 @@ def test_a_name_cannot_command_the_terminal() -> None:
 
 
 @given(st.lists(st.text(max_size=60), max_size=6), st.integers(1, 50))
-def test_any_names_fit(names, width) -> None:
+def test_any_names_are_shortened_to_the_width(names, width) -> None:
     short = shorten(names, width)
     assert len(short) == len(names)
     assert all(len(name) <= width for name in short)

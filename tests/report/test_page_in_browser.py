@@ -15,12 +15,6 @@ NAMES = ["<img src=x onerror=alert(1)>", "</script><b>bold", "stage/block_7/Relu
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with chromium.browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("pages")
 

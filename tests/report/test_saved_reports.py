@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from isthmus.errors import QnnError
 from isthmus.report.page import page
-from isthmus.report.page.reports import compared
+from isthmus.report.page.reports import sections_of_both
 from isthmus.report.page.saved import saved_report
 
 PLACE = {"name": "</script>", "bytes": 64, "offset": 0}
@@ -84,4 +84,4 @@ def test_a_changed_report_is_refused_or_can_be_compared(path, value) -> None:
     except QnnError:
         return
     for pair in ((REPORT, found), (found, REPORT)):
-        assert page("both", compared(*pair), reports=pair).startswith("<!doctype html>")
+        assert page("both", sections_of_both(*pair), reports=pair).startswith("<!doctype html>")

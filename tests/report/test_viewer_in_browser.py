@@ -19,12 +19,6 @@ HOSTILE = "<img src=x onerror=alert(1)></script>"
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with chromium.browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with the viewer, and plans as JSON and as pages."""
     path = tmp_path_factory.mktemp("viewer")
@@ -124,7 +118,7 @@ def test_what_is_no_plan_is_named_and_the_others_are_opened(viewer, folder) -> N
         "other.json: it has no plan of memory",
         "text.txt: it is neither a page of --html nor the output of --json",
     ]
-    # They are forgotten with the next files.
+    # The problems are forgotten with the next files.
     drop(viewer, folder / "large.html")
     viewer.wait(f"{MAPS}.length === 2")
     assert viewer.evaluate(PROBLEMS) == []
@@ -160,7 +154,7 @@ def test_a_plan_of_more_steps_than_can_be_rows_is_drawn(viewer, folder) -> None:
     legend = viewer.evaluate("document.querySelector('.legend').textContent")
     assert "The graph shows the first 20,000 of 200,000 inputs, operations and outputs." in legend
     assert viewer.evaluate(f"{MAPS}[0].plan.blocks.length") == steps
-    # So does the table of times.
+    # The table of times shows as many rows too.
     more = "document.querySelector('section.table .more')"
     assert viewer.evaluate(f"{more}.textContent") == "Show 20,000 of 200,000"
     viewer.evaluate(f"{more}.click()")

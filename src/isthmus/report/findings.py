@@ -12,7 +12,7 @@ from typing import Any
 from isthmus.errors import counted
 
 WRONG, SATURATES = "wrong by itself", "saturates"
-"""The verdicts whose facts are described by other figures than those of the whole run."""
+"""The verdicts that are explained by the operation alone or by its quantizer, not by the run of the whole model."""
 
 
 def finite_or_text(values: Mapping[str, Any]) -> dict[str, Any]:

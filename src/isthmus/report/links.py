@@ -81,7 +81,7 @@ _ANY = 1 << 62
 
 
 class _Writers:
-    """Who wrote the bytes of each pool last: a step by its number, or what was given by its name."""
+    """Who wrote the bytes of each pool last: the number of a step, or the name of an input or state."""
 
     def __init__(self) -> None:
         self._pools: dict[int, list[tuple[int, int, int | str]]] = {}
@@ -90,7 +90,7 @@ class _Writers:
         low, high = place.offset, place.offset + place.bytes
         left: list[tuple[int, int, int | str]] = [(low, high, writer)]
         for begin, end, other in self._pools.get(place.pool, ()):
-            # What is not overwritten stays.
+            # Keep the parts of earlier writes before and behind this one.
             left += [(a, b, other) for a, b in ((begin, min(end, low)), (max(begin, high), end)) if a < b]
         self._pools[place.pool] = left
 
@@ -100,7 +100,7 @@ class _Writers:
 
 
 def _overlaps(row: PlanRow, place: ByteRange, operands: StepOperands) -> bool:
-    """Return whether bytes that a step uses are in a block of scratch that is live then."""
+    """Return whether bytes that a step uses overlap a block of scratch, the row of a plan."""
     offset = place.offset
     if place.pool >= Pool.IO and operands.io_offsets:
         offset += operands.io_offsets[place.pool - Pool.IO]

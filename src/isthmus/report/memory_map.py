@@ -18,7 +18,7 @@ COLORS = (39, 208, 41, 177, 220, 203, 45, 141, 149, 212, 75, 180, 37, 105)
 MAX_STEP_COLUMNS = 6
 """Maximum columns of one step: a model of three steps need not fill the screen."""
 FULL, SPARSE = 0.34, 0.12
-"""Covered fractions of a cell from which it shows a block, and from which it shows a dot."""
+"""The fractions of a cell that must be filled for it to show a block, and to show a dot."""
 _GUTTER = 10
 """The columns of the labels on the left."""
 _TICKS_APART = 6
@@ -90,18 +90,11 @@ def draw(
 ) -> str:
     """Draw the memory map of a plan, with a legend of the largest blocks and of those live at the peak.
 
-    Parameters
-    ----------
-    plan
-        The plan to draw.
-    columns, lines
-        The width of the whole output and the height of the map.
-    color
-        Whether to use the terminal's colours. Without them every block is drawn with its letter.
-    unicode
-        Whether to use characters beyond ASCII.
-    legend
-        Number of blocks in the legend besides those at the peak.
+    - `plan`: the plan to draw.
+    - `columns`, `lines`: the width of the whole output and the height of the map.
+    - `color`: whether to use the terminal's colours. Without them every block is drawn with its letter.
+    - `unicode`: whether to use characters beyond ASCII.
+    - `legend`: number of blocks in the legend besides those at the peak.
 
     Examples
     --------
@@ -150,10 +143,7 @@ def size(count: int) -> str:
 
 
 def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
-    """Assign letters and colours to blocks: capitals to the largest, to others what no neighbour in time has.
-
-    Blocks of zero bytes are left out.
-    """
+    """Assign letters and colours to blocks with bytes: capitals to the largest, to others what no neighbour has."""
     rows = [row for row in rows if row.bytes]
     by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
     capitals = dict(zip(by_size, ascii_uppercase, strict=False))
@@ -186,9 +176,7 @@ def _scale(plan: Plan, room: int, lines: int) -> _Scale:
 
 
 def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Block | str | None]]:
-    """Return the cells by line from the top and by column: the block that fills most of it, "" if sparse, None if
-    empty.
-    """
+    """Return the cells by line from the top: the block that fills most of each, "" if sparse, None if empty."""
     steps_a_column = scale.steps / scale.columns
     bytes_a_line = scale.bytes / lines
     # For each cell, the fraction that all blocks fill together, and the largest fraction of one block.
@@ -213,10 +201,7 @@ def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Bl
 
 
 def _overlaps(low: float, high: float, unit: float, count: int) -> Iterator[tuple[int, float]]:
-    """Yield the numbers of the cells, each `unit` wide, that a range touches, with the fraction that is covered.
-
-    There are `count` cells. Fractions as small as rounding errors do not count.
-    """
+    """Yield which of `count` cells, each `unit` wide, a range covers, and by which fraction; not by rounding errors."""
     for cell in range(int(low / unit), min(math.ceil(high / unit - 1e-9), count)):
         covered = (min(high, (cell + 1) * unit) - max(low, cell * unit)) / unit
         if covered > 1e-9:
@@ -266,10 +251,7 @@ def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, m
 def _letter_spots(
     pairs: Sequence[tuple[list[_Block | str | None], list[_Block | str | None]]],
 ) -> dict[tuple[int, int], str]:
-    """Return where to write the letter of each block: at the position nearest to its middle that it fills alone.
-
-    The result maps (line, column) to the letter.
-    """
+    """Return letters by line and column: that of a block is nearest to its middle, where it fills a cell alone."""
     own: dict[_Block, list[tuple[int, int]]] = {}
     for line, (upper, lower) in enumerate(pairs):
         for column, (above, below) in enumerate(zip(upper, lower, strict=True)):
@@ -346,10 +328,8 @@ def _span(row: PlanRow, steps: int) -> str:
 def _legend(
     plan: Plan, blocks: Sequence[_Block], columns: int, count: int, color: bool, marks: _Marks
 ) -> Iterator[str]:
-    """Yield the lines of the legend: the `count` largest blocks and those at the peak, then the sum of all others.
-
-    Many blocks may be live at the peak, so at most twice `count` blocks are listed.
-    """
+    """Yield the lines of the legend: the `count` largest blocks and those at the peak, then the sum of all others."""
+    # Many blocks may be live at the peak, so at most twice `count` blocks are listed.
     at_peak = {block for block in blocks if block.row.first <= plan.peak_step <= block.row.last}
     by_size = sorted(blocks, key=lambda b: (-b.row.bytes, b.row.first, b.row.offset))
     shown = [block for place, block in enumerate(by_size) if place < count or block in at_peak][: 2 * count]

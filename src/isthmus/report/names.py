@@ -15,14 +15,9 @@ def shorten(names: Sequence[str], width: int, ellipsis: str = "…") -> list[str
     Of paths that a converter joined with ``;`` the first is used. Folders that all of the names share are omitted, and
     of a name that is still too long the end is kept. Characters that would control a terminal are replaced.
 
-    Parameters
-    ----------
-    names
-        Names that are shown together.
-    width
-        The maximum length of each.
-    ellipsis
-        What replaces the omitted part.
+    - `names`: names that are shown together.
+    - `width`: the maximum length of each.
+    - `ellipsis`: what replaces the omitted part.
 
     Examples
     --------

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from isthmus.errors import Code, QnnError
-from isthmus.report.page.builder import BEGIN, END, FORMAT
-from isthmus.report.page.sections import Viewer, to_data
+from isthmus.errors import QnnError, invalid_argument
+from isthmus.report.page import BEGIN, END, FORMAT, Viewer, to_data
 
 _Check = Callable[[Any], Any]
 """Returns a value if it is as it must be, and raises TypeError, ValueError or LookupError otherwise."""
@@ -38,9 +37,9 @@ def _record(**checks: _Check) -> _Check:
     return lambda value: {name: check(value[name]) for name, check in checks.items()}
 
 
-def _record_with(needed: Mapping[str, _Check], known: Mapping[str, _Check]) -> _Check:
+def _record_with(needed: Mapping[str, _Check], optional: Mapping[str, _Check]) -> _Check:
     """Make a check for an object that has all of the first keys and may have the others."""
-    return lambda value: _record(**needed, **{name: check for name, check in known.items() if name in value})(value)
+    return lambda value: _record(**needed, **{name: check for name, check in optional.items() if name in value})(value)
 
 
 def _each(check: _Check) -> _Check:
@@ -101,7 +100,7 @@ def saved_report(text: str, what: str) -> dict[str, Any]:
     """
 
     def refuse(rule: str) -> QnnError:
-        return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+        return invalid_argument(what, rule)
 
     report = _parse(text)
     if isinstance(report, dict) and report.get("format") == FORMAT:

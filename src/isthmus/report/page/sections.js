@@ -173,6 +173,7 @@ const KINDS = {
   notes: drawNotes,
   profile: drawProfile,
   map: drawMap,
+  domains: drawDomains,
   heading: (data) => element("h2", "between", data.title),
   sides: drawSides,
   viewer: () => drawViewer(),
