@@ -1,10 +1,8 @@
 """Missing files, wrong sizes, full disks, folders that cannot be written, interrupts: one line and nothing partial."""
 
-import contextlib
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -14,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 from support import tiny
+from support.processes import small_disk, work_with_links
 from support.suites import long
 from support.waiting import eventually
 
@@ -70,9 +69,7 @@ def prepared(tmp_path_factory):
 @pytest.fixture
 def folder(prepared, tmp_path, monkeypatch, capsys):
     """A working folder that shows all prepared files."""
-    for file in prepared.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    monkeypatch.chdir(tmp_path)
+    work_with_links(prepared, tmp_path, monkeypatch)
     capsys.readouterr()
     return tmp_path
 
@@ -179,17 +176,6 @@ def messages(capsys):
     return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("isthmus: compiling")]
 
 
-@contextlib.contextmanager
-def small_disk(nbytes):
-    """Let no file grow beyond some bytes; writing more fails as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -228,14 +214,17 @@ def test_a_device_without_space_is_one_line(folder, capsys, line) -> None:
     assert "cannot be written: No space left on device" in message
 
 
-def test_standard_output_without_space_is_one_line(folder) -> None:
+@pytest.mark.parametrize(
+    "line", ["isthmus inspect camera.bin", "isthmus inspect --help", "isthmus --help", "isthmus --version"]
+)
+def test_standard_output_without_space_is_one_line(folder, line) -> None:
     # Python writes what is left when it ends, unless it is told to keep nothing back.
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
-    line = command("isthmus inspect camera.bin")
     with open("/dev/full", "w") as full:
-        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        done = subprocess.run(command(line), stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 2
-    assert done.stderr == "isthmus inspect: standard output: No space left on device\n"
+    prog = line.split(" -")[0].removesuffix(" camera.bin")
+    assert done.stderr == f"{prog}: standard output: No space left on device\n"
 
 
 # -- interrupts --------------------------------------------------------------------------------------------------------

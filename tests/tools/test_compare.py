@@ -78,7 +78,7 @@ def test_a_model_with_external_data_is_reduced_to_one_without(broken, model, tmp
     assert main([*again, "--inputs", str(small.with_suffix(".npz"))]) == 1
 
 
-def test_parts_that_cannot_be_compared_are_no_parts_that_agree(broken, model, tmp_path, capsys, monkeypatch) -> None:
+def test_a_part_that_cannot_be_compared_does_not_count_as_equal(broken, model, tmp_path, capsys, monkeypatch) -> None:
     def extract(*arguments):
         raise isthmus.QnnError(Code.GRAPH_CREATE_FAILED, "tensor 'w'", "its data is missing")
 
@@ -193,18 +193,6 @@ def test_help_has_examples(capsys) -> None:
         main(["compare", "--help"])
     assert ended.value.code == 0
     assert "isthmus compare model.onnx --against fp16" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_times_of_operations_are_a_table_and_in_json(model, capsys) -> None:
-    assert main(["compare", str(model), "--profile"]) == 0
-    text = capsys.readouterr().out
-    times = [float(number.replace(",", "")) for number in re.findall(r"([\d.,]+) us +[\d.]+%", text)]
-    assert "time per operation" in text
-    assert times == sorted(times, reverse=True)
-    assert main(["compare", str(model), "--profile", "--json"]) == 0
-    operations = json.loads(capsys.readouterr().out)["operations"]
-    assert len(operations) == len(times) >= 1
-    assert all(each["us"] >= 0 and each["name"] for each in operations)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_a_context_of_the_old_binary_goes_on_while_a_new_one_takes_its_place(fol
 
 
 def full_disk(monkeypatch):
-    """Have every file that is written lie on a full disk."""
+    """Let every write to a file fail as on a full disk."""
 
     def on_a_full_disk(opened, name, flags, mode):
         os.close(os.open(name, flags, mode))
@@ -118,7 +118,7 @@ def test_the_binary_is_named_after_the_first_model(folder) -> None:
 
 @pytest.mark.parametrize(("name", "reason"), [("", "names no file"), ("folder/", "names no file"),
                                               ("x" * 300, "File name too long")])  # fmt: skip
-def test_a_name_that_is_none_is_refused_in_one_line(folder, capsys, name, reason) -> None:
+def test_a_name_that_cannot_be_a_file_name_is_refused_in_one_line(folder, capsys, name, reason) -> None:
     capsys.readouterr()
     assert generate("model.onnx", name=name) == 2
     [line] = capsys.readouterr().err.splitlines()

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from backends.htp.sized import table_graph
 
 from isthmus import qnn
 from isthmus.graph import DataType, Graph, Quantization, TensorType
@@ -69,3 +70,21 @@ def test_what_is_no_binary_is_refused_in_one_line_and_nothing_is_written(binary,
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("qnn-context-binary-utility: [")
     assert not (tmp_path / "info.json").exists()
+
+
+def test_the_memory_of_a_graph_on_a_chip_has_the_names_of_htps_blobs(binary, tmp_path, capsys) -> None:
+    path = tmp_path / "htp.bin"
+    with qnn.Backend("htp") as backend, backend.create_context() as context:
+        table_graph(context, "g", 5000)
+        path.write_bytes(context.prepare_offline())
+    assert context_binary_utility(["--context_binary", str(path)]) == 0
+    [graph] = json.loads(capsys.readouterr().out)["info"]["graphs"]
+    found = qnn.SystemContext().get_binary_info(str(path)).graphs[0].figures
+    first, second = graph["info"]["graphBlobInfo"]["info"], graph["info"]["graphBlobInfoV2"]
+    assert first["vtcmSize"] == 4 << 20
+    assert first["spillFillBufferSize"] == found.spill_fill
+    assert second["constSize"] == found.constants == 5000
+    assert (second["ioTensorSize"], second["opDataSize"]) == (found.io, found.op_data)
+    # A binary of another backend states nothing of a chip.
+    assert context_binary_utility(["--context_binary", str(binary)]) == 0
+    assert "graphBlobInfo" not in capsys.readouterr().out

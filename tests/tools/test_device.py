@@ -96,7 +96,7 @@ def test_impossible_command_lines_are_refused_in_one_line(capsys, model, argumen
         (["--scheduler", "tcp://farm:8786"], "`isthmus sweep --mode device --scheduler` does that."),
     ],
 )
-def test_what_is_for_many_models_names_the_sweep(capsys, model, arguments, words) -> None:
+def test_an_option_for_many_models_is_refused_with_a_hint_at_sweep(capsys, model, arguments, words) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["device", str(model), *arguments])
     assert ended.value.code == 2
@@ -173,7 +173,7 @@ def test_graphs_of_a_dlc_and_of_a_model_library_are_compiled_in_one_context(caps
     for file in files:
         (row,) = json.loads(device(capsys, file, "--vtcm", "2", "--level", "3", "--json").out)["rows"]
         assert len(row["graphs"]) == 2
-        assert row["vtcm"] == 2 * (2 << 20)
+        assert row["vtcm"] == 2 * (2 << 20)  # 2 MiB for each of the two graphs
         assert row["total_ram"] > row["vtcm"]
 
 
@@ -239,3 +239,15 @@ def test_the_report_of_a_run_has_the_figures(capsys, model, tmp_path) -> None:
     assert report["device"]["vtcm"] == 4 << 20
     assert report["device"]["total_ram"] > 4 << 20
     assert report["backend_copied_bytes"] > 0
+
+
+@needs_package
+def test_what_a_run_moves_is_shown_beside_our_plan_with_the_difference(capsys, cache, model) -> None:
+    arguments = [model, "--soc", "SM8750", "--vtcm", "2", "--level", "2"]
+    [row] = json.loads(device(capsys, *arguments, "--json").out)["rows"]
+    names = ("spill_fill", "spilled", "filled", "written", "read")
+    lines = [line.split() for line in device(capsys, *arguments).out.splitlines()]
+    shown = {line[-6]: line[-5:] for line in lines if len(line) > 5}
+    assert shown["compiler"] == [f"{row[name]:,}" for name in names]
+    assert shown["ours"] == [f"{row[f'plan_{name}']:,}" for name in names]
+    assert shown["difference"] == [f"{row[f'plan_{name}'] - row[name]:+,}" for name in names]

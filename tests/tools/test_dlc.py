@@ -68,7 +68,7 @@ def test_dlcs_become_a_context_binary_that_is_run(folder, kind, capsys) -> None:
         (["--dlc_path", "none.dlc"], "there is no such file"),
     ],
 )
-def test_a_command_line_that_names_none_or_several_is_refused(folder, arguments, words, capsys) -> None:
+def test_a_command_line_without_a_model_or_with_several_sources_is_refused(folder, arguments, words, capsys) -> None:
     assert main(["net-run", *arguments, "--backend", "libQnnCpu.so", "--input_list", "list.txt"]) == 2
     assert words in capsys.readouterr().err
 
@@ -97,6 +97,7 @@ def test_inspect_tells_what_a_dlc_holds(folder, capsys) -> None:
     assert graph["name"] == "net"
     assert graph["inputs"] == [{"name": "in/x:0", "datatype": "FLOAT_32", "shape": [1, 6, 6, 2], "quantization": None}]
     assert graph["operations"] == {"Conv2d": 1, "ElementWiseNeuron": 1}
+    # 72 weights and 4 biases, of 4 bytes each.
     assert (graph["constants"], graph["constant_bytes"]) == (2, 4 * (72 + 4))
 
 

@@ -8,7 +8,7 @@ from onnx import helper
 from support import tiny
 
 from isthmus.prepare.tiling import search
-from isthmus.report.tradeoff import Point
+from isthmus.report.text import Point
 from isthmus.tools import fit
 from isthmus.tools.cli import main
 
@@ -33,7 +33,7 @@ def called(capsys, *arguments):
 
 
 def test_limits_are_measured_and_one_is_advised(model, capsys) -> None:
-    status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--slower", 5, "--json")
+    status, out, _ = called(capsys, "fit", model, "--rounds", 5, "--slower", 10, "--json")
     report = json.loads(out)
     assert status == 0
     scratch = [point["scratch_bytes"] for point in report["points"]]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support import dlc_graphs, dlc_write, libraries, tiny, zoo
 from support.suites import sampled
+from support.waiting import PATIENCE
 
 from isthmus.backends.seam import registry
 from isthmus.backends.vendor.library import is_installed
@@ -23,7 +24,7 @@ from isthmus.capi import installation
 from isthmus.tools import cli, completion
 from isthmus.tools.commands import COMMANDS, QUESTIONS, parser_of
 from isthmus.tools.examples import EXAMPLES
-from isthmus.tools.limits import SIZES
+from isthmus.tools.options import SIZES
 
 LINES = [pytest.param(command, line, id=line) for command, lines in EXAMPLES.items() for line in lines]
 THREADS = {
@@ -284,6 +285,7 @@ def test_a_shell_completes_what_is_typed(tmp_path, shell, typed, offered) -> Non
         os.chdir(tmp_path)
         os.execvpe(command[0], command, settings)
     try:
+        # Quotes inside the word: the echo of what is typed is not yet "ready", only the output is.
         os.write(terminal, f"{first}echo rea''dy\n".encode())
         wait_for_text(terminal, "ready")
         os.write(terminal, typed.encode())
@@ -295,8 +297,8 @@ def test_a_shell_completes_what_is_typed(tmp_path, shell, typed, offered) -> Non
 
 
 def wait_for_text(terminal, text):
-    """Read from a terminal until a text has appeared; fail after a minute."""
-    seen, end = "", time.monotonic() + 60
+    """Read from a terminal until a text has appeared; fail after `PATIENCE`."""
+    seen, end = "", time.monotonic() + PATIENCE
     while text not in seen:
         ready, _, _ = select.select([terminal], [], [], max(0, end - time.monotonic()))
         assert ready, seen

@@ -59,7 +59,7 @@ def answers(folder, commands, odd):
     names = {"ODD": odd, "MODEL": str(model)}
     lines = json.dumps([[names.get(word, word) for word in command] for command in commands.values()])
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, lines, folder], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", SCRIPT, lines, folder], capture_output=True, text=True, timeout=600, check=True
     )
     return dict(zip(commands, json.loads(done.stdout), strict=True))
 

@@ -41,7 +41,7 @@ def test_json_is_what_the_system_context_says(binary, capsys) -> None:
             ]
 
 
-def test_people_read_the_same(binary, capsys) -> None:
+def test_the_text_for_people_has_the_facts_of_the_json(binary, capsys) -> None:
     path, backend = binary
     capsys.readouterr()
     assert main(["inspect", str(path)]) == 0

@@ -29,7 +29,7 @@ def say_everything():
     ],
 )
 def test_each_message_up_to_the_level_appears_once(capsys, level, heard) -> None:
-    with messages.shown(level):
+    with messages.show_messages(level):
         say_everything()
     assert capsys.readouterr().err.splitlines() == [f"[{name}] message of {name}" for name in heard]
 
@@ -38,7 +38,7 @@ def test_handlers_of_others_hear_what_they_did_before_and_logging_is_then_set_up
     logger = logging.getLogger("isthmus")
     with caplog.at_level(logging.ERROR, "isthmus"):
         before = logger.level, list(logger.handlers)
-        with messages.shown("debug"):
+        with messages.show_messages("debug"):
             say_everything()
         assert (logger.level, logger.handlers) == before
         say_everything()

@@ -43,7 +43,7 @@ def refused(capsys, *arguments):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("command", ["run", "plan", "inspect"])
-def test_every_kind_is_run_planned_and_inspected(capsys, command, model) -> None:
+def test_every_kind_of_model_is_run_planned_and_inspected(capsys, command, model) -> None:
     assert main([command, model, *MODELS[model], "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     if command == "inspect":
@@ -56,7 +56,7 @@ def test_every_kind_is_run_planned_and_inspected(capsys, command, model) -> None
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "camera.bin"])
-def test_every_kind_that_is_not_prepared_is_fitted(capsys, model) -> None:
+def test_every_kind_of_model_but_a_context_binary_is_fitted(capsys, model) -> None:
     assert main(["fit", model, *MODELS[model], "--rounds", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advised"]
 
@@ -94,7 +94,7 @@ def test_commands_that_execute_a_model_can_be_audited(capsys, command) -> None:
         (["--graph", "camra"], "'camera.bin' has 'camera'"),
     ],
 )
-def test_what_would_need_another_preparation_is_refused(capsys, command, arguments, words) -> None:
+def test_an_option_that_would_prepare_a_context_binary_again_is_refused(capsys, command, arguments, words) -> None:
     assert words in refused(capsys, command, "camera.bin", *arguments)
 
 
@@ -104,7 +104,8 @@ def test_the_shapes_of_a_model_library_are_those_it_was_compiled_for(capsys, com
     assert words in refused(capsys, command, "libqnn_model.so", "--shape", "x=1,4,4,3")
 
 
-def test_a_limit_that_its_plan_keeps_is_accepted(capsys) -> None:
+def test_a_limit_that_the_plan_of_a_context_binary_meets_is_accepted(capsys) -> None:
+    # The plan of camera.bin has exactly this much scratch.
     assert main(["run", "camera.bin", "--scratch-limit", "655360"]) == 0
 
 
@@ -132,10 +133,12 @@ def test_inspect_tells_the_memory_that_plan_reports(capsys, backend) -> None:
 
 
 def test_a_limit_of_fit_is_the_most_that_it_advises(capsys) -> None:
+    assert main(["plan", "camera.tflite", "--json"]) == 0
+    unlimited = json.loads(capsys.readouterr().out)["scratch_bytes"]
     assert main(["fit", "camera.tflite", "--scratch-limit", "50%", "--rounds", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     [advised] = [point for point in report["points"] if point["limit"] == report["advised"]]
-    assert advised["scratch_bytes"] <= 655360 // 2
+    assert advised["scratch_bytes"] <= unlimited // 2
 
 
 @pytest.mark.parametrize(

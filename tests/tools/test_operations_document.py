@@ -13,7 +13,7 @@ from isthmus.frontends.onnx.node import OnnxNode
 from isthmus.frontends.onnx.operators import CONVERTERS
 from isthmus.graph.acceptance import Acceptance
 from isthmus.graph.ops import OPERATIONS
-from isthmus.tools.operations import document, emitted
+from isthmus.tools.operations import document, operations_of
 
 WRITTEN = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -40,7 +40,7 @@ def test_every_operation_has_a_row_with_the_types_of_each_backend() -> None:
 
 def test_operators_are_found_with_the_operations_that_their_converters_emit() -> None:
     context = (OnnxNode, OnnxBuilder)
-    assert emitted(CONVERTERS["Tanh"], context) == {"Tanh"}
-    assert emitted(CONVERTERS["MaxPool"], context) >= {"PoolMax2d", "PoolMax3d"}
-    assert emitted(CONVERTERS["Conv"], context) >= {"Conv1d", "Conv2d", "DepthWiseConv2d"}
-    assert "Reshape" in emitted(CONVERTERS["Reshape"], context)
+    assert operations_of(CONVERTERS["Tanh"], context) == {"Tanh"}
+    assert operations_of(CONVERTERS["MaxPool"], context) >= {"PoolMax2d", "PoolMax3d"}
+    assert operations_of(CONVERTERS["Conv"], context) >= {"Conv1d", "Conv2d", "DepthWiseConv2d"}
+    assert "Reshape" in operations_of(CONVERTERS["Reshape"], context)

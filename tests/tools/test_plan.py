@@ -187,7 +187,9 @@ def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys) -> N
     assert "L2Norm length has no integer kernel" in capsys.readouterr().out
 
 
-def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, monkeypatch, tmp_path) -> None:
+def test_of_many_steps_without_an_8_bit_kernel_the_first_are_named_and_all_others_counted(
+    capsys, monkeypatch, tmp_path
+) -> None:
     from isthmus.tools import plan as command
 
     describe = command.describe

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from support import model_libraries, tiny
+from support.processes import work_with_links
 from support.suites import sampled
 
 from isthmus import qnn
@@ -69,9 +70,7 @@ def prepared(tmp_path_factory):
 @pytest.fixture
 def folder(prepared, tmp_path, monkeypatch):
     """A working folder that shows all prepared files."""
-    for file in prepared.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    monkeypatch.chdir(tmp_path)
+    work_with_links(prepared, tmp_path, monkeypatch)
     return tmp_path
 
 
@@ -290,6 +289,16 @@ def test_an_option_without_effect_is_logged_once_by_name(folder, capsys, option,
     assert execute(f"qnn-net-run {RUN} {option}") == 0
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"[WARN] --{name}: accepted, but without effect here: ")
+
+
+@pytest.mark.parametrize(("multiple", "executions"), [(1, 3), (2, 2), (3, 1), (5, 1)])
+def test_a_multiple_of_the_batch_computes_several_inferences_at_once(folder, capsys, multiple, executions) -> None:
+    line = f"--model libqnn_model.so {HTP_LIBRARY} --input_list input_list.txt --profiling_level basic"
+    assert execute(f"qnn-net-run {line} --batch_multiplier {multiple}") == 0
+    assert "without effect" not in capsys.readouterr().err
+    check(folder / "output", 1, INPUTS)
+    log = json.loads((folder / "output" / "qnn-profiling-data_0.log").read_text())
+    assert sum(call["call"] == "execute" for call in log["calls"]) == executions
 
 
 @pytest.mark.parametrize(

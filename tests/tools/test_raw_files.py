@@ -72,6 +72,20 @@ def test_input_files_may_hold_elements_as_stored(folder, option) -> None:
     np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y.raw", np.float32), [1, -2, 3, 4])
 
 
+def test_integers_that_are_read_as_floats_are_warned_of(folder, capsys) -> None:
+    np.int32([1, 2, 3, 4]).tofile("integers.raw")
+    assert execute("real.txt,integers.txt") == 0
+    np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y.raw", np.float32), 0)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == (
+        "[WARN] input 'x' is INT_32, and its files are read as floats, as in QNN; "
+        "files of int32 elements as stored need --use_native_input_files or --native_input_tensor_names"
+    )
+    assert execute("real.txt,__") == 0
+    assert execute("stored.txt,integers.txt", "--use_native_input_files") == 0
+    assert not capsys.readouterr().err
+
+
 def test_native_inputs_are_chosen_by_graph(folder) -> None:
     assert execute("stored.txt,floats.txt", "--native_input_tensor_names", "bytes:x") == 0
     np.testing.assert_array_equal(np.fromfile("output/numbers/Result_0/y.raw", np.float32), [1, -2, 3, 4])

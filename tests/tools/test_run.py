@@ -194,13 +194,14 @@ def test_importing_the_package_loads_neither_numba_nor_llvm_nor_a_frontend() -> 
     assert done.stdout.strip() == "[]"
 
 
-def test_the_times_of_operations_are_a_table_and_in_json(model, capsys) -> None:
-    assert main(["run", str(model), "--profile"]) == 0
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_the_times_of_operations_are_a_table_and_in_json(model, command, capsys) -> None:
+    assert main([command, str(model), "--profile"]) == 0
     text = capsys.readouterr().out
     times = [float(number.replace(",", "")) for number in re.findall(r"([\d.,]+) us +[\d.]+%", text)]
     assert "time per operation" in text
     assert times == sorted(times, reverse=True)
-    assert main(["run", str(model), "--profile", "--json"]) == 0
+    assert main([command, str(model), "--profile", "--json"]) == 0
     operations = json.loads(capsys.readouterr().out)["operations"]
     assert len(operations) == len(times) >= 1
     assert all(each["us"] >= 0 and each["name"] for each in operations)

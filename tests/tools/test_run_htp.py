@@ -18,7 +18,7 @@ def test_what_is_copied_depends_on_the_kind_of_memory(tmp_path, capsys, io) -> N
     assert (report["staging_bytes"] > 0) == (io == "raw")
 
 
-def test_other_backends_have_no_such_choice(tmp_path, capsys) -> None:
+def test_a_backend_without_shared_memory_refuses_memory_handles(tmp_path, capsys) -> None:
     model = tiny.convolution(tmp_path / "conv.onnx")
     assert main(["run", str(model), "--io", "memhandle"]) == 2
     assert "backend 'cpu' has 'raw'" in capsys.readouterr().err

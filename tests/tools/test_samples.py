@@ -102,7 +102,8 @@ def test_litert_agrees_on_the_camera_model(folder) -> None:
         assert prepared.backend == "htp"
         prepared.fill({"image": image})
         prepared.run()
-        np.testing.assert_array_equal(prepared.outputs["scores"], session.outputs["scores"])
+        # Only the CPU computes convolutions by Winograd's algorithm.
+        np.testing.assert_allclose(prepared.outputs["scores"], session.outputs["scores"], atol=1e-6)
 
 
 def test_the_model_library_gives_the_mean_colour_as_probabilities(folder) -> None:

@@ -82,7 +82,7 @@ def test_weights_in_other_files_are_found_by_the_check(model, tmp_path, capsys) 
     assert json.loads(capsys.readouterr().out)["largest_difference"] == {"as written": 0, "optimized": 0}
 
 
-def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys) -> None:
+def test_the_text_report_names_regions_and_the_peak(model, tmp_path, capsys) -> None:
     assert main(["split", str(model), "--out", str(tmp_path / "out.onnx")]) == 0
     text = capsys.readouterr().out
     assert "steps, first to" in text

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import onnx
 import pytest
-from support.processes import children
+from support.processes import children, work_with_links
 from support.suites import long
 from support.waiting import PATIENCE, eventually
 
@@ -24,7 +24,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
 from isthmus.tools import sweep, sweep_grid, sweep_running
 from isthmus.tools.cli import main
-from isthmus.tools.sweep_table import MEMORY, columns_of
+from isthmus.tools.sweep_grid import MEMORY, columns_of
 
 needs_package = pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of onnxruntime-qnn")
 PLAN = ("camera.tflite", "model.tflite", "--set", "scratch-limit=60%,90%")
@@ -43,9 +43,7 @@ def samples(tmp_path_factory):
 @pytest.fixture
 def folder(samples, tmp_path, monkeypatch, capsys):
     """A working folder with the sample models; results are kept beside it."""
-    for file in samples.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    monkeypatch.chdir(tmp_path)
+    work_with_links(samples, tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     capsys.readouterr()
     return tmp_path
@@ -220,7 +218,7 @@ def test_an_interrupt_promises_no_more_than_is_kept(folder, capsys, monkeypatch,
 
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     monkeypatch.delenv("ISTHMUS_CACHE_DIR", raising=False)
-    monkeypatch.setattr(sweep, "resumed", interrupted)
+    monkeypatch.setattr(sweep, "resume", interrupted)
     assert main(["sweep", "camera.tflite", *extra]) == 130
     assert capsys.readouterr().err.splitlines()[0] == f"0 of 1 are finished{end}"
 
@@ -366,7 +364,7 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch) -> Non
     def ended(*arguments):
         raise next(problems)
 
-    monkeypatch.setattr(sweep_running, "_done", ended)
+    monkeypatch.setattr(sweep_running, "_run_command", ended)
     assert [row["problem"] for row in swept(capsys, *farmed, status=1)["rows"]] == [
         r"its worker has failed: MemoryError: a worker\nwas killed",
         "its worker has failed: QnnError: [1002 COMMON_MEM_ALLOC] a worker: it is full",
@@ -461,7 +459,7 @@ def test_without_its_cache_a_sweep_for_chips_compiles_again(folder, capsys) -> N
         (["camera.tflite", "--set", "scratch-limit=1%", "--set", "scratch_limit=2%"], "scratch-limit: it is given"),
         (["camera.tflite", "--set", "scratch-limit=some"], "must be a number of bytes, a percentage like '25%', or"),
         (["camera.tflite", "--set", "slower=0.1"], "there is no scratch limit. Give a scratch limit too."),
-        (["camera.tflite", "--set", "target=avx3"], "target 'avx3': must be one of avx512-vnni"),
+        (["camera.tflite", "--set", "target=avx3"], "target 'avx3': must be one of avx512-amx, avx512-vnni"),
         (["camera.tflite", "--backend", "lpai", "--set", "direct-mode=adps"], "Did you mean 'adsp'?"),
         (
             ["camera.tflite", "--backend", "lpai", "--set", "tcm=4KiB,1MiB", "--tcm", "4KiB"],
@@ -472,7 +470,7 @@ def test_without_its_cache_a_sweep_for_chips_compiles_again(folder, capsys) -> N
         (["camera.bin", "--set", "htp.precision=int3"], "'htp.precision': must be one of 'float32', 'float16'"),
         (
             ["camera.tflite", "--backend", "cpu,htp", "--set", "htp.precison=float16"],
-            "on cpu backend 'cpu': it has no configuration; on htp configuration, key 'htp.precison': there is no such",
+            "on cpu configuration, key 'htp': there is no such key; known are cpu, ",
         ),
         (["camera.tflite", "--shape", "x=0"], "--shape x=0: dimensions must be positive"),
         (["camera.tflite", "--repeat", "0"], "--repeat 0: must be at least 1"),
@@ -518,7 +516,7 @@ def test_a_folder_for_results_that_cannot_be_written_is_refused(folder, capsys, 
 def test_a_value_that_only_some_backends_have_is_a_problem_of_the_others(folder, capsys) -> None:
     arguments = ("--backend", "cpu,htp", "--set", "htp.precision=float16")
     refused, planned = swept(capsys, "camera.tflite", *arguments, status=1)["rows"]
-    assert "backend 'cpu': it has no configuration" in refused["problem"]
+    assert "configuration, key 'htp': there is no such key; known are cpu, " in refused["problem"]
     assert (planned["backend"], planned["problem"]) == ("htp", "")
 
 

@@ -5,6 +5,7 @@ import json
 import re
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from support import tiny
@@ -63,6 +64,23 @@ def test_a_key_without_effect_is_logged_once_by_name(folder, capsys) -> None:
     assert all(re.fullmatch(r"\[WARN\] .+: accepted, but without effect here", line) for line in lines)
     keys = ("backends.profilingLevel", "backends.perfProfile", "models.postProcessor", "testCase.logLevel")
     assert [[key in line for line in lines].count(True) for key in keys] == [1] * len(lines)
+
+
+def test_integers_that_are_read_as_floats_are_warned_of(folder, capsys) -> None:
+    nodes = [helper.make_node("Gather", ["table", "x"], ["y"])]
+    model = onnx.load(tiny.save(folder / "model.onnx", nodes, {"x": [4]}, {"y": [4]}, {"table": np.float32([5, 6, 7])}))
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    onnx.save(model, "model.onnx")
+    np.int32([0, 1, 2, 1]).tofile("in0.raw")
+    (folder / "list.txt").write_text("in0.raw\n")
+    config = copy.deepcopy(CONFIG)
+    del config["testCase"]["threads"][1]
+    for kind, results, warnings in (("FLOAT", [5, 5, 5, 5], 1), ("NATIVE", [5, 6, 7, 6], 0)):
+        config["models"][0]["inputDataType"] = kind
+        capsys.readouterr()
+        assert execute(config) == 0
+        assert capsys.readouterr().err.count("input 'x' is INT_32, and its files are read as floats") == warnings
+        np.testing.assert_array_equal(np.fromfile("output/thread_1/Result_0/y.raw", np.float32), results)
 
 
 def test_all_threads_run_their_models_and_the_figures_are_printed(folder, capsys) -> None:

@@ -54,11 +54,11 @@ def test_a_session_goes_on_after_a_run_that_was_ended(slow) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), True, "1"])
-def test_what_is_no_time_to_wait_is_refused(slow, seconds) -> None:
+def test_a_timeout_that_is_no_positive_number_is_refused(slow, seconds) -> None:
     with pytest.raises(QnnError, match="must be a number of seconds"):
         isthmus.Session(slow, timeout=seconds)
 
 
-def test_the_command_line_refuses_it_too(slow, capsys) -> None:
+def test_the_command_line_refuses_a_negative_timeout(slow, capsys) -> None:
     assert main(["run", str(slow), "--timeout", "-1"]) == 2
     assert "must be a number of seconds" in capsys.readouterr().err

@@ -142,7 +142,7 @@ def test_operations_are_inside_the_execution_they_belong_to(folder, capsys, more
             if each["ts"] - SLACK <= event["ts"] and event["ts"] + event["dur"] <= each["ts"] + each["dur"] + SLACK
         ]  # fmt: skip
         assert len(parents) == 1
-        # What is measured is not marked as placed.
+        # Operations whose place is estimated say so in their arguments; this one was measured.
         assert event["args"] == {}
     assert len(operations) % 3 == 0
     assert len({event["ts"] for event in operations}) == len(operations)

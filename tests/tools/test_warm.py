@@ -17,7 +17,7 @@ def model(tmp_path):
     return tiny.save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, {"y": [2]})
 
 
-def test_a_run_after_it_compiles_nothing(model, tmp_path) -> None:
+def test_a_run_after_warm_compiles_nothing(model, tmp_path) -> None:
     environment = {**os.environ, "ISTHMUS_CACHE_DIR": str(tmp_path / "cache")}
 
     def isthmus(command):

@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 
 from isthmus.capi import installation
-from isthmus.errors import Code, QnnError
+from isthmus.errors import invalid_argument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +30,12 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.action == "include":
         if options.directory is not None or options.sdk is not None:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus capi include", "it takes no folder")
-        print(installation.INCLUDE)
+            raise invalid_argument("isthmus capi include", "it takes no folder")
+        print(installation.include())
         return 0
     if (options.directory is None) == (options.sdk is None):
         rule = "no folder is given" if options.sdk is None else "give one folder, with --sdk or without"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus capi install", rule)
+        raise invalid_argument("isthmus capi install", rule)
     if options.sdk is not None:
         files = installation.install_sdk(options.sdk)
     else:

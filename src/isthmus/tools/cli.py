@@ -52,10 +52,7 @@ profile_viewer = _tool("profile-viewer")
 
 
 def _interruptible(prog: str, run: Callable[[], int]) -> int:
-    """Run a command until it ends or is interrupted, which may happen while its modules are still being loaded.
-
-    `prog` is the command's name in the message.
-    """
+    """Run the command `prog` until it ends or is interrupted, perhaps while its modules are still being loaded."""
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         return run()

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 from isthmus import __version__
 from isthmus.errors import DoesNotFit, QnnError, counted, did_you_mean, one_line, with_cause
 from isthmus.tools.examples import EXAMPLES
-from isthmus.tools.limits import SIZES, size
 
 QUESTIONS: Mapping[str, Mapping[str, str]] = {
     "How do I begin?": {
@@ -39,9 +38,7 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
         "compare": "compare every operation of a model with a reference and name the first that is wrong",
         "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
     },
-    "What is in this file?": {
-        "inspect": "describe a model or a context binary",
-    },
+    "What is in this file?": {"inspect": "describe a model or a context binary"},
     "How do I use QNN's own command lines and C clients? (the tools are also installed as qnn-net-run and so on)": {
         "context-binary-generator": "compile models for a backend into a context binary",
         "net-run": "run a model or a context binary on raw files",
@@ -63,7 +60,7 @@ _REPLACED: Mapping[str, Mapping[str, str]] = {
            for name in ("--csv", "--html", "--shard", "--merge", "--scheduler")},
     },
 }  # fmt: skip
-"""What replaces former and expected options of commands, by their names; an argument has no name, an empty one."""
+"""Hints at what replaces unknown options, by command and option; "" stands for an argument without an option."""
 AUDITED = ("run", "fit", "compare", "tflite-benchmark", "net-run", "throughput-net-run")
 """The commands that execute models, which can be audited."""
 _STATUSES = "The exit status is 0 for success, 1 if the answer is no (it does not fit, say), and 2 for bad input."
@@ -95,6 +92,13 @@ class CommandParser(argparse.ArgumentParser):
         except argparse.ArgumentError as problem:
             problem.message += f". {hint}" if (hint := did_you_mean(value, map(str, action.choices or ()))) else ""
             raise
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a help or a version; argparse ignores that there is no room for it."""
+        if not message or file is not sys.stdout:
+            super()._print_message(message, file)
+        elif status := _reporting(self.prog, lambda: print(message, end="") or 0):
+            sys.exit(status)
 
 
 def run(command_line: Sequence[str]) -> int:
@@ -161,12 +165,12 @@ def _parse(
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = command or parser
-        known = [option for action in command._actions for option in action.option_strings]
+        spellings = [option for action in command._actions for option in action.option_strings]
         option = unknown[0].partition("=")[0]
         hint = _REPLACED.get(command.prog, {}).get(option if option.startswith("-") else "", "")
         if not hint:
             owners = _commands_with(option)
-            hint = f"It is an option of {', '.join(owners)}." if owners else did_you_mean(option, known)
+            hint = f"It is an option of {', '.join(owners)}." if owners else did_you_mean(option, spellings)
         command.error(f"unrecognized arguments: {' '.join(unknown)}{f'. {hint}' if hint else ''}")
     return options
 
@@ -193,6 +197,8 @@ def _prepare_streams() -> None:
 
 def _describe(parser: argparse.ArgumentParser, command: str) -> None:
     """Add a command's options to a parser, and its module docstring after the summary as the epilog."""
+    from isthmus.tools.options import SIZES  # loads logging, which no version needs
+
     module = _module(command)
     summary = COMMANDS[command]
     parser.description = f"{summary[0].upper()}{summary[1:]}."
@@ -208,6 +214,8 @@ def _describe(parser: argparse.ArgumentParser, command: str) -> None:
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of commands that execute models, for audits."""
+    from isthmus.tools.options import size
+
     text = "print what was allocated, registered, copied and why, and mistakes, to standard error"
     parser.add_argument("--audit", action="store_true", help=text)
     text = "audit; the exit status is 1 if executions copied more bytes than this"
@@ -215,10 +223,8 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a subcommand and print its audit; return the exit status, 1 if it copied too many bytes.
-
-    The audit of a command that fails is printed too, unless it was refused before it used any memory.
-    """
+    """Run a subcommand and print its audit; return the exit status, 1 if it copied too many bytes."""
+    # The audit of a command that fails is printed too, unless it was refused before it used any memory.
     from isthmus.memory.auditing import AuditLog, audit
 
     log, has_failed = AuditLog(), True
@@ -237,16 +243,23 @@ def _run_audited(main: Callable[[argparse.Namespace], int], options: argparse.Na
 
 
 def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
-    """Run a subcommand with parsed options and return the exit status; print an error as one line after `prog`."""
-    from isthmus.tools.messages import shown
+    """Run a subcommand with parsed options and return the exit status."""
+    from isthmus.tools.messages import show_messages
 
-    try:
-        with shown(getattr(options, "log_level", None)):
-            main = _module(command).main
+    def work() -> int:
+        with show_messages(getattr(options, "log_level", None)):
+            main: Callable[[argparse.Namespace], int] = _module(command).main
             if command in AUDITED and (options.audit or options.max_copied is not None):
-                status = _run_audited(main, options)
-            else:
-                status = main(options)
+                return _run_audited(main, options)
+            return main(options)
+
+    return _reporting(prog, work)
+
+
+def _reporting(prog: str, work: Callable[[], int]) -> int:
+    """Do some work of a command and return its exit status; print an error as one line after `prog`."""
+    try:
+        status = work()
         # A full disk shows itself now, not when Python ends.
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -285,10 +298,9 @@ def _error_line(problem: OSError) -> str:
 
 
 def _module(command: str) -> Any:
-    """Load the module of a subcommand.
-
-    An interrupt takes effect when it is loaded: extension modules such as numpy's would turn it into an `ImportError`.
-    """
+    """Load the module of a subcommand."""
+    # An interrupt takes effect when it is loaded: extension modules such as numpy's would turn it into an
+    # `ImportError`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return import_module(f"isthmus.tools.{command.replace('-', '_')}")

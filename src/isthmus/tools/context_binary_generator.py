@@ -9,18 +9,17 @@ from pathlib import Path
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError, counted, did_you_mean
+from isthmus.errors import counted, did_you_mean, invalid_argument
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.profile import ProfilingEvent
 from isthmus.system.progress import stages
 from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite, refuse_shared, write_together
-from isthmus.tools.library import backend_config
-from isthmus.tools.limits import add_limit_arguments
 from isthmus.tools.messages import print_line
-from isthmus.tools.models import compose, intermediate, make_outputs, named
-from isthmus.tools.profile_log import ProfileRecorder
-from isthmus.tools.shapes import add_shape_argument, add_strict_argument, open_shapes, parse_shape, refused_shapes
+from isthmus.tools.model_options import backend_config, open_shapes, refuses_shapes, shapes_of
+from isthmus.tools.models import compose, intermediate, make_outputs, model_files
+from isthmus.tools.options import add_shared
+from isthmus.tools.profile_viewer import ProfileRecorder
 
 _COMPOSING, _PREPARING = "compose the models", "prepare the graphs"
 """The stages of the command, for its progress."""
@@ -29,9 +28,7 @@ _COMPOSING, _PREPARING = "compose the models", "prepare the graphs"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser: those of QNN's tool, and ours."""
     qnn_options.add_options(parser, qnn_options.GENERATOR)
-    add_shape_argument(parser)
-    add_strict_argument(parser)
-    add_limit_arguments(parser)
+    add_shared(parser, "shape", "strict", "scratch-limit", "slower")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each file")
 
 
@@ -39,23 +36,22 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     qnn_options.check_given(options, qnn_options.GENERATOR)
     qnn_options.exclusive(options, "enable_intermediate_outputs", "set_output_tensors")
-    files, dlcs = named(options.model, options.dlc_path)
+    files, dlcs = model_files(options.model, options.dlc_path)
     models = [*files, *dlcs]
     if not models:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to prepare", "name models by --model or --dlc_path")
-    shapes = dict(parse_shape(text) for text in options.shape)
+        raise invalid_argument("what to prepare", "name models by --model or --dlc_path")
+    shapes = shapes_of(options)
     limit = ScratchLimit.if_any(options.scratch_limit, options.slower)
     entry = registry.entry(options.backend)
     kind = options.input_output_tensor_mem_type or "raw"
     if kind not in entry.io.kinds:
-        what = f"--input_output_tensor_mem_type {kind}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{entry.name}' has no such hint")
+        raise invalid_argument(f"--input_output_tensor_mem_type {kind}", f"backend '{entry.name}' has no such hint")
     paths = [_path(options.output_dir, models[0].stem if options.binary_file is None else options.binary_file, models)]
     if options.backend_binary is not None:
         paths.append(_path(options.output_dir, options.backend_binary, models, "backend_binary"))
         refuse_shared({"--binary_file": paths[0], "--backend_binary": paths[1]})
     config = backend_config(entry, options.config_file)
-    if refused_shapes(options, *models):
+    if refuses_shapes(options, *models):
         return 1
     with qnn.Backend(entry.name, config) as backend, stages((_COMPOSING, _PREPARING)) as begin:
         begin(_COMPOSING)
@@ -70,8 +66,8 @@ def main(options: argparse.Namespace) -> int:
         chosen = qnn_options.by_graph(options.set_output_tensors, "set_output_tensors", tensors)
         for name, graph in context.graphs.items():
             every = options.enable_intermediate_outputs
-            wanted = tensors[name] if every else {each: tensors[name][each] for each in chosen[name]}
-            make_outputs(graph, wanted, mem_type)
+            outputs = tensors[name] if every else {each: tensors[name][each] for each in chosen[name]}
+            make_outputs(graph, outputs, mem_type)
             if limit is not None:
                 graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
         begin(_PREPARING)
@@ -99,7 +95,7 @@ def main(options: argparse.Namespace) -> int:
 def _path(folder: Path, name: str, models: list[Path], option: str = "binary_file") -> Path:
     """Return the path of a binary; refuse a name that is none, and one that would overwrite a model."""
     if not name or name.endswith("/"):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} '{name}'", "it names no file")
+        raise invalid_argument(f"--{option} '{name}'", "it names no file")
     path = folder / f"{name}.bin"
     refuse_overwrite(f"'{path}'", path, *models)
     return path
@@ -113,9 +109,9 @@ def _choose(context: qnn.Context, names: str | None) -> None:
     for name in chosen:
         if name not in context.graphs:
             hint = did_you_mean(name, context.graphs) or f"Graphs are {', '.join(context.graphs)}."
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--enable_graphs {name}", "there is no such graph", hint)
+            raise invalid_argument(f"--enable_graphs {name}", "there is no such graph", hint)
     if not chosen:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--enable_graphs {names}", "it names no graph")
+        raise invalid_argument(f"--enable_graphs {names}", "it names no graph")
     for name, graph in list(context.graphs.items()):
         if name not in chosen:
             context.drop_graph(graph.driver.graph)

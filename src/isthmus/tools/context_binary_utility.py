@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus import qnn
 from isthmus.graph import BinaryInfo, Encoding, GraphInfo, Quantization, TensorInfo, TensorType
+from isthmus.graph.figures import GraphFigures
 from isthmus.tools.files import file_name, refuse_overwrite, write_file
 
 
@@ -54,8 +55,29 @@ def _graph(graph: GraphInfo) -> dict[str, Any]:
         "graphInputs": [_tensor(tensor, TensorType.APP_WRITE) for tensor in graph.inputs],
         "numGraphOutputs": len(graph.outputs),
         "graphOutputs": [_tensor(tensor, TensorType.APP_READ) for tensor in graph.outputs],
+        **(_blobs(graph.figures) if graph.figures is not None else {}),
     }
     return {"info": info}
+
+
+def _blobs(figures: GraphFigures) -> dict[str, Any]:
+    """Return the memory of a graph on the chip, under the names of HTP's blobs."""
+    first = {
+        "spillFillBufferSize": figures.spill_fill,
+        "vtcmSize": figures.vtcm,
+        "optimizationLevel": figures.level,
+        "htpDlbc": figures.dlbc,
+        "numHvxThreads": figures.hvx_threads,
+    }
+    second = {
+        "isSafeShareIO": figures.share_io,
+        "ioTensorSize": figures.io,
+        "opDataSize": figures.op_data,
+        "constSize": figures.constants,
+        "ddrTensorSize": figures.ddr,
+        "sharedWeightsSize": figures.shared_weights,
+    }
+    return {"graphBlobInfo": {"info": first}, "graphBlobInfoV2": second}
 
 
 def _tensor(tensor: TensorInfo, kind: TensorType) -> dict[str, Any]:
@@ -87,9 +109,5 @@ def _quantization(quantization: Quantization | None) -> dict[str, Any]:
     if quantization.encoding is Encoding.SCALE_OFFSET:
         params["scaleOffset"] = pairs[0]
     else:
-        params["axisScaleOffset"] = {
-            "axis": quantization.axis,
-            "numScaleOffsets": len(pairs),
-            "scaleOffset": pairs,
-        }
+        params["axisScaleOffset"] = {"axis": quantization.axis, "numScaleOffsets": len(pairs), "scaleOffset": pairs}
     return params

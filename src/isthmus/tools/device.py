@@ -13,9 +13,8 @@ context binary (.bin) the figures are read from the file; nothing is compiled.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +33,20 @@ from isthmus.backends.vendor.measurement import (
     measure_all,
     prepared,
 )
-from isthmus.backends.vendor.target import PRECISIONS, ChipTarget, chip, chips, library_build
+from isthmus.backends.vendor.simulated import spill_fill_here
+from isthmus.backends.vendor.target import PRECISIONS, Chip, ChipTarget, chip, chips, library_build
 from isthmus.compiled.folder import Folder
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import QnnError, counted, invalid_argument
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.qnn import models
-from isthmus.report.device_table import to_text
+from isthmus.report.rows import device_lines
 from isthmus.system import reading
 from isthmus.tools.files import file_name
-from isthmus.tools.messages import print_lines
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import parse_shape, shapes_of
+from isthmus.tools.options import add_shared
 
 DEFAULT_CHIP = "SM8750"
 DEFAULT_LEVELS = (2, 3)
@@ -57,11 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = "a .onnx, .tflite or .dlc file, a model library (.so) or a context binary (.bin)"
     parser.add_argument("model", nargs="?", type=file_name, metavar="MODEL", help=kinds)
     add_target_arguments(parser)
-    add_shape_argument(parser)
+    add_shared(parser, "shape", "json")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several (default: all)")
     parser.add_argument("--no-cache", action="store_true", help="compile again what was compiled before")
     parser.add_argument("--chips", action="store_true", help="list the chips and their VTCM")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def add_target_arguments(parser: argparse._ActionsContainer) -> None:
@@ -75,47 +75,37 @@ def add_target_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--hvx", type=int, metavar="N", help="vector threads (default: the library's)")
     parser.add_argument("--dlbc", action="store_true", help="compress activations in DDR memory")
     parser.add_argument("--library", type=file_name, metavar="FILE", help="Qualcomm's libQnnHtp.so, or its folder")
-    add_jobs_argument(parser)
-
-
-def add_jobs_argument(parser: argparse._ActionsContainer) -> None:
-    """Add the option for the number of processes to a parser."""
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes at a time (default: processors)")
+    add_shared(parser, "jobs")
 
 
 def check_jobs(jobs: int) -> None:
     """Refuse a negative number of processes."""
     if jobs < 0:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--jobs {jobs}", "must not be negative")
+        raise invalid_argument(f"--jobs {jobs}", "must not be negative")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.chips:
-        print_chips(options.json)
+        listed = [each for each in chips() if each.vtcm_mb]
+        print_report(
+            options, {"library": library_build(), "chips": [vars(each) for each in listed]}, _chip_lines(listed)
+        )
         return 0
     if options.model is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus device", "names no model", "--chips lists the chips.")
+        raise invalid_argument("isthmus device", "names no model", "--chips lists the chips.")
     report = measure_model(options)
-    rows = report["rows"]
-    if options.json:
-        print(json.dumps(report))
-    else:
-        print_lines(to_text(rows))
-        print(f"compiled by Qualcomm's library, build {report['library']}; memory in bytes")
-    return 1 if any(row["problem"] for row in rows) else 0
+    source = f"compiled by Qualcomm's library, build {report['library']}; memory in bytes"
+    print_report(options, report, (*device_lines(report["rows"]), source))
+    return 1 if any(row["problem"] for row in report["rows"]) else 0
 
 
-def print_chips(as_json: bool) -> None:
-    """Print the chips that models can be compiled for."""
-    listed = [each for each in chips() if each.vtcm_mb]
-    if as_json:
-        print(json.dumps({"library": library_build(), "chips": [vars(each) for each in listed]}))
-        return
-    print(f"{counted(len(listed), 'chip')} with HTP, as known to Qualcomm's library, build {library_build()}")
-    print(f"{'number':>8}  {'name':<14}{'arch':>5}{'VTCM':>8}")
+def _chip_lines(listed: Sequence[Chip]) -> Iterator[str]:
+    """Yield the chips that models can be compiled for as text."""
+    yield f"{counted(len(listed), 'chip')} with HTP, as known to Qualcomm's library, build {library_build()}"
+    yield f"{'number':>8}  {'name':<14}{'arch':>5}{'VTCM':>8}"
     for each in sorted(listed, key=lambda each: (each.arch, each.vtcm_mb, each.soc)):
-        print(f"{each.soc:>8}  {each.name or '(no name)':<14}{'v' + str(each.arch):>5}{each.vtcm_mb:>5} MB")
+        yield f"{each.soc:>8}  {each.name or '(no name)':<14}{'v' + str(each.arch):>5}{each.vtcm_mb:>5} MB"
 
 
 # -- targets -----------------------------------------------------------------------------------------------------------
@@ -148,8 +138,7 @@ def _numbers(text: str | None, option: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")] if text else []
     except ValueError:
-        rule = "must be numbers with commas between them"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{option} {text}", rule) from None
+        raise invalid_argument(f"{option} {text}", "must be numbers with commas between them") from None
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -162,13 +151,15 @@ def measure_model(options: argparse.Namespace) -> dict[str, Any]:
     build = build_of(library)
     found = _of_binary(path, library) if _may_be_binary(path) else None
     plan: dict[str, Any] = {}
+    moved: dict[int | None, dict[str, int]] = {}
     if found is not None:
         results = [found]
     else:
-        shapes = dict(parse_shape(text) for text in options.shape)
+        shapes = shapes_of(options)
         graphs = models.load_all(ModelSource(path, shapes or None, graph=options.graph))
         plan = plan_of(graphs)
-        compositions, problem = composed(graphs)
+        moved = {size: moved_of(graphs, size) for size in dict.fromkeys(target.vtcm_mb for target in chosen)}
+        compositions, problem = compose_all(graphs)
         if problem:
             measurements = [Measurement(build, problem=problem)] * len(chosen)
         else:
@@ -176,7 +167,10 @@ def measure_model(options: argparse.Namespace) -> dict[str, Any]:
             jobs = [Compilation(path.name, content, target) for target in chosen]
             measurements = measure_all(jobs, library, build, measurement_cache(options.no_cache), options.jobs)
         results = list(zip(chosen, measurements, strict=True))
-    rows = [{"model": str(path), **plan, **_row(target, measurement)} for target, measurement in results]
+    rows = [
+        {"model": str(path), **plan, **moved.get(target.vtcm_mb, {}), **_row(target, measurement)}
+        for target, measurement in results
+    ]
     return {"library": build, "rows": rows}
 
 
@@ -185,7 +179,7 @@ def measurement_cache(fresh: bool = False) -> MeasurementCache:
     return MeasurementCache(Folder.of_user().path / "device", fresh)
 
 
-def composed(graphs: Sequence[Graph]) -> tuple[list[Composition], str]:
+def compose_all(graphs: Sequence[Graph]) -> tuple[list[Composition], str]:
     """Return the graphs as the compiler takes them, or why it cannot take them."""
     try:
         return [compose(graph) for graph in graphs], ""
@@ -209,11 +203,17 @@ def plan_of(graphs: Sequence[Graph]) -> dict[str, Any]:
     }
 
 
+def moved_of(graphs: Sequence[Graph], vtcm_mb: int | None) -> dict[str, int]:
+    """Return what our own plans of the graphs move between VTCM and DDR memory, as columns of a row."""
+    found = {} if vtcm_mb is None else spill_fill_here(graphs, vtcm_mb)
+    return {f"plan_{name}": value for name, value in found.items()}
+
+
 def _may_be_binary(path: Path) -> bool:
     """Return whether a file is none of the model formats that are read here, so that it may be a context binary."""
     if path.suffix.lower() not in (".bin", ""):
         return False
-    return not (models.model_library.is_library(path) or frontends.is_tflite(reading.beginning(path, 8)))
+    return not (frontends.is_library(path) or frontends.is_tflite(reading.beginning(path, 8)))
 
 
 def _of_binary(path: Path, library: VendorLibrary) -> tuple[ChipTarget, Measurement] | None:
@@ -222,10 +222,10 @@ def _of_binary(path: Path, library: VendorLibrary) -> tuple[ChipTarget, Measurem
     if description is None:
         return None
     measurement = figures_of(description)
-    known = {each.soc for each in chips()}
+    numbers = {each.soc for each in chips()}
     figures = measurement.graphs[0].figures if measurement.graphs else None
     target = ChipTarget(
-        description["soc"] if description["soc"] in known else None,
+        description["soc"] if description["soc"] in numbers else None,
         None if figures is None else figures.vtcm >> 20,
         None if figures is None else figures.level,
     )
@@ -234,10 +234,10 @@ def _of_binary(path: Path, library: VendorLibrary) -> tuple[ChipTarget, Measurem
 
 def _row(target: ChipTarget, measurement: Measurement) -> dict[str, Any]:
     """Return the columns of a target and its result."""
-    known = target.chip
+    device = target.chip
     row: dict[str, Any] = {
-        "chip": "?" if known is None else known.title,
-        "arch": None if known is None else known.arch,
+        "chip": "?" if device is None else device.title,
+        "arch": None if device is None else device.arch,
         "vtcm_mb": target.vtcm_mb,
         "level": target.level,
         "build": measurement.build,
@@ -250,10 +250,15 @@ def _row(target: ChipTarget, measurement: Measurement) -> dict[str, Any]:
         name: sum(getattr(each, name) for each in figures)
         for name in ("spill_fill", "op_data", "constants", "ddr", "io", "vtcm")
     }
-    return row | {
-        "shared_weights": max(each.shared_weights for each in figures),
-        "total_ram": measurement.total_ram,
-        "file_bytes": measurement.file_bytes,
-        "finalize_seconds": measurement.finalize_seconds,
-        "graphs": [{"name": graph.name, **graph.figures.to_json()} for graph in measurement.graphs],
-    }
+    traffic = measurement.traffic
+    return (
+        row
+        | ({} if traffic is None else asdict(traffic))
+        | {
+            "shared_weights": max(each.shared_weights for each in figures),
+            "total_ram": measurement.total_ram,
+            "file_bytes": measurement.file_bytes,
+            "finalize_seconds": measurement.finalize_seconds,
+            "graphs": [{"name": graph.name, **graph.figures.to_json()} for graph in measurement.graphs],
+        }
+    )

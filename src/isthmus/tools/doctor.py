@@ -3,7 +3,10 @@
 Every backend runs a small graph, and its results are checked. Optional packages are listed by the extra that installs
 them. Nothing is changed on the machine, except that kernels are compiled into the cache if it lacks them.
 
-The exit status is 0 if every backend whose requirements are installed works, else 1.
+With files, it says of each context binary which version, chip and library it needs, and whether libraries of this
+machine load it: this project's, and Qualcomm's where it is installed.
+
+The exit status is 0 if every backend whose requirements are installed works, or a library loads each file, else 1.
 """
 
 from __future__ import annotations
@@ -16,19 +19,28 @@ import re
 import shutil
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from isthmus import __version__, qnn
 from isthmus.backends.seam import registry
+from isthmus.backends.vendor import NAME as VENDOR
+from isthmus.backends.vendor import library as vendor
+from isthmus.backends.vendor.measurement import build_of, describe
+from isthmus.backends.vendor.target import chips
 from isthmus.compiled.folder import Folder, Unavailable
-from isthmus.errors import Code, QnnError, counted, one_line
+from isthmus.errors import Code, QnnError, counted, invalid_argument, one_line
+from isthmus.frontends import is_model
 from isthmus.memory import rpcmem
+from isthmus.qnn.system import UNKNOWN_FORMAT
+from isthmus.system import reading
+from isthmus.tools.options import add_shared
 
 MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
 """How each state is shown."""
@@ -48,6 +60,13 @@ COMMANDS = (
 PLUGIN = "isthmus.testing.plugin"
 """The module of the plugin, as the package declares it to pytest."""
 _REQUIREMENT = re.compile(r"^(?P<package>[\w.-]+)(?:\[[\w,-]+\])?(?P<range>[^;]*)(?:;(?P<marker>.*))?$")
+_BUILD = re.compile(r"v?(\d+\.\d+)\.")
+_BINARY, _QUALCOMM = "context binary", "Qualcomm's library"
+_NOT_OURS = "Generate a binary from the same model with Qualcomm's tools."
+_NOT_THEIRS = "Generate a binary from the same model with this project's qnn-context-binary-generator."
+_DIES_OF_SHARED = "Its x86 library fails at binaries whose graphs share weights; a device may load it."
+MAX_BINARY = 1 << 36
+"""The largest context binary that is read."""
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 
@@ -71,16 +90,24 @@ class Finding:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="context binaries, instead of the machine")
+    add_shared(parser, "json")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.files:
+        return _print([each for path in options.files for each in examine(path)], options.json, "every file is loaded")
+    return _print(find(), options.json, "everything that is installed works")
+
+
+def _print(found: Iterable[Finding], as_json: bool, verdict: str) -> int:
+    """Print findings as they come, and a verdict; return the exit status."""
     findings = []
     group = ""
-    for finding in find():
+    for finding in found:
         findings.append(finding)
-        if not options.json:
+        if not as_json:
             if finding.group != group:
                 group = finding.group
                 print(group)
@@ -88,10 +115,10 @@ def main(options: argparse.Namespace) -> int:
             if finding.remedy:
                 print(f"      {'':<26} {finding.remedy}")
     broken = [finding.name for finding in findings if finding.state == "broken"]
-    if options.json:
+    if as_json:
         print(json.dumps({"works": not broken, "findings": [asdict(finding) for finding in findings]}))
     else:
-        print(f"broken: {', '.join(broken)}" if broken else "everything that is installed works")
+        print(f"broken: {', '.join(broken)}" if broken else verdict)
     return 1 if broken else 0
 
 
@@ -204,7 +231,7 @@ def _backend(name: str) -> Finding:
     result = np.empty_like(x)
     began = time.perf_counter()
     try:
-        # Memory is closed last: while the backend lives, it holds it.
+        # The backend holds registered memory as long as it lives, so memory is closed last.
         with ExitStack() as memories, qnn.Backend(name) as backend:
             graph = backend.create_context().create_graph("doctor")
             source = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, x.shape)
@@ -225,3 +252,86 @@ def _backend(name: str) -> Finding:
     if not np.array_equal(result, 2 * np.maximum(x, 0)):
         return Finding(_BACKENDS, name, "broken", f"gave {result.tolist()} for {x.tolist()}")
     return Finding(_BACKENDS, name, "works", f"ran a graph in {time.perf_counter() - began:.1f} s{kernels}")
+
+
+# -- context binaries --------------------------------------------------------------------------------------------------
+
+
+def examine(path: Path) -> list[Finding]:
+    """Say what a context binary needs, and which libraries of this machine load it.
+
+    Errors: COMMON_INVALID_ARGUMENT for what is no file, and for a model.
+    """
+    try:
+        if is_model(reading.beginning(path, 16)):
+            raise invalid_argument(f"'{path}'", "it is a model, and no context binary", f"isthmus inspect {path}")
+        content = reading.contents(path, MAX_BINARY)
+    except OSError as problem:
+        raise invalid_argument(f"'{path}'", f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
+    try:
+        info = qnn.SystemContext().get_binary_info(content)
+    except QnnError as problem:
+        if problem.rule == UNKNOWN_FORMAT:
+            return _examine_foreign(str(path), content)
+        # Damaged, or of another version: the rule says which.
+        text = f"of this project, but {one_line(problem.rule)}; generate it again from its model"
+        return [Finding(str(path), _BINARY, "broken", text)]
+    made = f"{info.producer} for {info.backend}, format version {info.version}, {counted(len(info.graphs), 'graph')}"
+    name = f"library of {info.backend}"
+    try:
+        with qnn.Backend(info.backend) as backend:
+            backend.create_context_from_binary(content).free()
+        loaded = Finding(str(path), name, "works", "loads it")
+    except QnnError as problem:
+        loaded = Finding(str(path), name, "broken", one_line(f"{problem.what}: {problem.rule}"), one_line(problem.hint))
+    return [
+        Finding(str(path), "made by", "works", one_line(made)),
+        Finding(str(path), "chip", "works", _chip(info.soc, info.arch)),
+        Finding(str(path), "needs", "works", f"this project's libraries with format version {info.version}"),
+        loaded,
+        Finding(str(path), _QUALCOMM, "missing", "does not read this project's binaries", _NOT_OURS),
+    ]
+
+
+def _chip(soc: int | None, arch: int) -> str:
+    """Name the chip that a binary is for."""
+    named = {each.soc: each for each in chips()}.get(soc or 0)
+    title = named.title if named is not None else f"chip {soc}" if soc else "no chip is stated"
+    return f"{title}, v{arch}" if arch else title
+
+
+def _examine_foreign(group: str, content: bytes) -> list[Finding]:
+    """Say what a binary that is not of this project needs, as far as Qualcomm's library knows it."""
+    if not vendor.is_installed():
+        text = "nothing here knows it; Qualcomm's library may: pip install 'isthmus[qnn]'"
+        return [Finding(group, _BINARY, "broken", text)]
+    library = vendor.find()
+    try:
+        description = describe(content, library)
+    except QnnError as problem:
+        text = f"no library here knows it ({problem.rule}): it is damaged, of a newer SDK, or no context binary"
+        return [Finding(group, _BINARY, "broken", one_line(text))]
+    versions = f"core API {description['core']}, HTP {description['backend']}, blob {description['blob']}"
+    graphs = counted(len(description["graphs"]), "graph")
+    found = [
+        Finding(group, "made by", "works", one_line(f"QNN {description['build']} ({versions}), {graphs}")),
+        Finding(group, "chip", "works", _chip(description["soc"], description["arch"])),
+        Finding(group, "needs", "works", _needed(description)),
+        Finding(group, "this project's libraries", "missing", "do not read binaries of Qualcomm's tools", _NOT_THEIRS),
+    ]
+    config = {VENDOR: {"soc": description["soc"]}} if description["soc"] else {}
+    try:
+        with qnn.Backend(VENDOR, config) as backend:
+            backend.create_context_from_binary(content).free()
+        return [*found, Finding(group, _QUALCOMM, "works", f"{build_of(library)} loads it")]
+    except QnnError as problem:
+        shares = any(each["figures"] and each["figures"]["shared_weights"] for each in description["graphs"])
+        remedy = _DIES_OF_SHARED if shares else one_line(problem.hint) or f"The installed one is {build_of(library)}."
+        return [*found, Finding(group, _QUALCOMM, "broken", one_line(f"{problem.what}: {problem.rule}"), remedy)]
+
+
+def _needed(description: Mapping[str, Any]) -> str:
+    """Say which SDK a binary of Qualcomm's tools needs: libraries read what earlier ones have made."""
+    build = _BUILD.match(description["build"])
+    sdk = f"QNN {build[1]} or newer, with which it was made" if build else "the SDK that made it, or a newer one"
+    return f"{sdk}; blobs from version 4 on need 2.49" if description["blob"].startswith("4.") else sdk

@@ -12,7 +12,7 @@ EMBED_SECONDS = 2.0
 """How long the search for the smallest arena may take."""
 
 
-def embedded(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
+def embed_plan(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
     """Return the file with a plan of TFLite Micro's arena, and facts about the plan.
 
     The facts are the number of planned tensors, the bytes of the arena, the solver's status, and the bytes of the plan

@@ -12,12 +12,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plan": (
         "isthmus plan model.onnx",
         "isthmus plan model.onnx --backend lpai --tcm 64KiB",
+        "isthmus plan model.onnx --backend htp --set htp.vtcm_mb=2",
         "isthmus plan model.onnx --scratch-limit least --table",
     ),
     "fit": (
         "isthmus fit model.onnx --rounds 1",
         "isthmus fit model.onnx --budget 300KiB --rounds 1",
         "isthmus fit model.onnx --backend lpai --tcm 64KiB --rounds 1",
+        "isthmus fit --contexts model.bin --context llm=2829MB,spill=64MB --soc SM8750",
     ),
     "split": (
         "isthmus split camera.tflite",
@@ -29,14 +31,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "isthmus device model.onnx --soc SM8650,SM8750 --json",
     ),
     "view": ("isthmus view view.html",),
-    "pack": (
-        "isthmus pack problem.csv",
-        "isthmus pack problem.csv --capacity 1KiB --out solution.csv",
-    ),
-    "inspect": (
-        "isthmus inspect model.bin",
-        "isthmus inspect net.dlc --json",
-    ),
+    "pack": ("isthmus pack problem.csv", "isthmus pack problem.csv --capacity 1KiB --out solution.csv"),
+    "inspect": ("isthmus inspect model.bin", "isthmus inspect net.dlc --json"),
     "context-binary-generator": (
         "qnn-context-binary-generator --model model.onnx --backend libQnnHtp.so",
         "qnn-context-binary-generator --dlc_path net.dlc --backend libQnnLpai.so --binary_file net",
@@ -55,15 +51,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "qnn-profile-viewer --input_log profile.log",
         "qnn-profile-viewer --input_log profile.log --output profile.csv",
     ),
-    "capi": (
-        "isthmus capi install libraries",
-        "isthmus capi install --sdk qnn-sdk",
-        "isthmus capi include",
-    ),
-    "warm": (
-        "isthmus warm model.onnx",
-        "isthmus warm model.onnx --backend cpu --backend htp",
-    ),
+    "capi": ("isthmus capi install libraries", "isthmus capi install --sdk qnn-sdk", "isthmus capi include"),
+    "warm": ("isthmus warm model.onnx", "isthmus warm model.onnx --backend cpu --backend htp"),
     "samples": ("isthmus samples models",),
     "sweep": (
         "isthmus sweep model.onnx --backend cpu,lpai",
@@ -76,15 +65,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "isthmus compare camera_qdq.onnx --against camera.onnx",
         "isthmus compare model.onnx --backend htp --against cpu --json",
     ),
-    "doctor": (
-        "isthmus doctor",
-        "isthmus doctor --json",
-    ),
+    "doctor": ("isthmus doctor", "isthmus doctor --json"),
     "tflite-benchmark": ("isthmus tflite-benchmark model.tflite --backend htp --rounds 10",),
-    "completion": (
-        "isthmus completion bash",
-        "isthmus completion zsh",
-        "isthmus completion fish",
-    ),
+    "completion": ("isthmus completion bash", "isthmus completion zsh", "isthmus completion fish"),
 }
 """The examples of each command, the simplest first."""

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from isthmus.errors import Code, QnnError, one_line
+from isthmus.errors import QnnError, invalid_argument, one_line
 from isthmus.system.progress import above
-from isthmus.system.writing import written, written_together
+from isthmus.system.writing import rewrite, written_together
 
 _MAX_NAME = 120
 """Maximum number of characters of a file name in a message."""
@@ -28,9 +28,9 @@ def file_name(text: str) -> Path:
 
 
 def refuse_overwrite(what: str, output: Path | None, *inputs: Path | None) -> None:
-    """Refuse an output that is the same file as one of the inputs, also by a link; None is what was not given.
+    """Refuse an output that is the same file as one of the inputs, also by a link.
 
-    `what` names the output in the error.
+    `what` names the output in the error. Paths are None for options that are not given.
     """
     for source in inputs:
         same = False
@@ -38,14 +38,13 @@ def refuse_overwrite(what: str, output: Path | None, *inputs: Path | None) -> No
         with suppress(OSError):
             same = output is not None and source is not None and output.samefile(source)
         if same:
-            hint = "Name another file."
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"would overwrite '{source}'", hint)
+            raise invalid_argument(what, f"would overwrite '{source}'", "Name another file.")
 
 
 def refuse_shared(outputs: Mapping[str, Path | None]) -> None:
     """Refuse two outputs in the same file, of which the second would replace the first; a device takes both.
 
-    `outputs` has the options that name them; None is what was not given.
+    `outputs` has the path of each option, None if it is not given.
     """
     seen: dict[str, str] = {}
     for option, path in outputs.items():
@@ -53,12 +52,11 @@ def refuse_shared(outputs: Mapping[str, Path | None]) -> None:
             continue
         other = seen.setdefault(os.path.realpath(path), option)
         if other != option:
-            rule = f"{other} names the same file"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{option} {path}", rule, "Name another file.")
+            raise invalid_argument(f"{option} {path}", f"{other} names the same file", "Name another file.")
 
 
 def refuse_unwritable(what: str, path: Path | None) -> None:
-    """Refuse a file that could not be written, before the work that it is for; None is what was not given.
+    """Refuse a file that could not be written, before the work for it begins; `path` is None if it is not given.
 
     The attempt leaves nothing behind. `what` names the file in the error.
     """
@@ -107,12 +105,18 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     [('greeting', b'hello')]
     """
     try:
-        with written(path) as stream:
+        with rewrite(path) as stream:
             yield stream
     except OSError as problem:
         raise _unwritable(what, path, problem) from None
     if path.is_file():  # not a device or a pipe, such as /dev/stdout
         _report_written(path)
+
+
+def write_whole(path: Path, what: str, content: bytes) -> None:
+    """Write a file as `written_whole` does."""
+    with written_whole(path, what) as stream:
+        stream.write(content)
 
 
 def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
@@ -168,5 +172,4 @@ def _unwritable(what: str, path: Path, problem: OSError) -> QnnError:
     rule = f"cannot be written: {problem.strerror or problem}"
     if problem.errno == errno.ENAMETOOLONG:
         rule += f" ({len(os.fsencode(path.name))} bytes)"
-    shown = what if len(what) <= _MAX_NAME else f"...{what[-_MAX_NAME:]}"
-    return QnnError(Code.COMMON_INVALID_ARGUMENT, shown, rule)
+    return invalid_argument(what if len(what) <= _MAX_NAME else f"...{what[-_MAX_NAME:]}", rule)

@@ -8,17 +8,20 @@ compared; noise is how far rounds of measurement differ. Without a budget the le
 advised; with one, the mildest limit that fits it. All variants give bit-identical results.
 
 With ``--tcm``, only what also fits TCM is advised. The exit status is 1 if nothing fits.
+
+With ``--contexts`` or ``--context`` it says whether contexts fit into a chip's process domains together, and in what
+order they must be loaded; if they do not fit, why, and what would help. ``--soc`` names a chip, or a file with a
+profile.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -26,32 +29,23 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.vendor.judge import JUDGE
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import Code, QnnError, counted, invalid_argument
 from isthmus.frontends import NeedsStages
 from isthmus.graph import Graph
 from isthmus.graph.random_arrays import random_array
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.page.tradeoffs import tradeoff_sections
-from isthmus.report.text import limit_line
-from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff, too_little
+from isthmus.report.text import BOUNDED, Point, choose, draw_tradeoff, limit_line, too_little
 from isthmus.session import Session
 from isthmus.system.progress import progress
-from isthmus.tools import fit_judged
+from isthmus.tools import fit_contexts, fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name
-from isthmus.tools.library import add_tcm_argument
-from isthmus.tools.limits import size
-from isthmus.tools.messages import print_line
-from isthmus.tools.model_options import ModelRequest, add_model_options, requested
-from isthmus.tools.plan_stages import EACH_ALONE, graphs_of_stages, plan_graphs
-from isthmus.tools.report_options import (
-    add_html_argument,
-    check_report_options,
-    describe_plan,
-    limits_of,
-    write_page,
-)
-from isthmus.tools.shapes import open_shapes, refused_shapes
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import ModelRequest, add_model_options, open_shapes, refuses_shapes, request_of
+from isthmus.tools.options import add_shared, size
+from isthmus.tools.plan import EACH_ALONE, graphs_of_stages, plan_graphs
+from isthmus.tools.report_options import add_html_argument, check_report_options, describe_plan, limits_of, write_page
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 """The limits to try, from the mildest."""
@@ -62,8 +56,8 @@ MAX_COLUMNS = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    add_model_options(parser)
-    add_tcm_argument(parser)
+    add_model_options(parser, optional=True)
+    add_shared(parser, "tcm")
     # A limit is the most scratch to advise: by default any, within what --slower permits.
     parser.set_defaults(scratch_limit="least")
     what = "memory for scratch, state, inputs and outputs together; with --tcm, or in TCM, also for the model binary"
@@ -74,35 +68,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     judged.add_argument("--judge", choices=(JUDGE,), help="advise only what Qualcomm's compiler confirms for a chip")
     judged.add_argument("--out", type=file_name, metavar="FILE", help="write the variant that is advised")
     add_target_arguments(judged)
+    fit_contexts.add_arguments(parser.add_argument_group("contexts on a chip (--soc)"))
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    check_report_options(options, options.model, options.config)
-    if refused_shapes(options, options.model):
+    check_report_options(options, options.model, options.config, *options.contexts)
+    if fit_contexts.is_asked(options):
+        return fit_contexts.main(options)
+    if options.model is None:
+        raise invalid_argument("isthmus fit", "names no model", "--contexts FILE asks whether contexts fit together.")
+    if refuses_shapes(options, options.model):
         return 1
     if options.judge is not None:
         _refuse_with_judge(options)
         return fit_judged.main(options)
     if options.rounds < 1:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
-    request = requested(options)
+        raise invalid_argument(f"--rounds {options.rounds}", "must be at least 1")
+    request = request_of(options)
     if request.binary is not None:
         rule, hint = "it is a context binary: its plan is fixed", "Fit the model that it was made from."
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{options.model}'", rule, hint)
+    # The user's limit is the most scratch to advise; variants that are tried have limits of their own.
     most = request.limit or ScratchLimit()
     slower = SLOWER if most.slower is None else most.slower
     request = replace(request, limit=None)
     with ExitStack() as stack:
         sessions = [stack.enter_context(_session(request, None))]
-        judge = MemoryJudge(request, sessions[0], options.budget)
-        room = judge.room(most)
+        fitting = MemoryJudge(request, sessions[0], options.budget)
+        # The most bytes of scratch that may be advised; None: any.
+        room = fitting.room(most)
         # The limit of each session; those with equal scratch are the same plan and are measured once.
         limits = [""]
         refusal, bounded = "", False
-        wanted = (*LIMITS, "least", *([] if room is None else [str(max(room, 0))]))
-        with progress("limits", len(wanted)) as state:
-            for index, limit in enumerate(wanted):
+        limits_to_try = (*LIMITS, "least", *([] if room is None else [str(max(room, 0))]))
+        with progress("limits", len(limits_to_try)) as state:
+            for index, limit in enumerate(limits_to_try):
                 state.reach(index, limit)
                 if refusal and limit in LIMITS:
                     # Smaller limits would be refused too.
@@ -119,13 +120,16 @@ def main(options: argparse.Namespace) -> int:
                 if all(session.info.memory.scratch_bytes != other.info.memory.scratch_bytes for other in sessions):
                     sessions.append(session)
                     limits.append(limit)
-        points = [judge.judged(point, slower) for point in _points(limits, sessions, options.rounds)]
+        points = [fitting.judge(point, slower) for point in _points(limits, sessions, options.rounds)]
         plans = {session.info.memory.scratch_bytes: (session.plan, session.info) for session in sessions}
     chosen = choose(points, slower, room)
     report = _describe(request, points, chosen, room, refusal)
     report |= {"search_bounded": bounded, "open_shapes": open_shapes(options, options.model)}
-    report |= {"budget_bytes": options.budget, "beside_scratch": judge.beside}
-    report |= {"limits": judge.limits_of(chosen or points[0]), "problem": judge.problem(points, room) * (not chosen)}
+    report |= {"budget_bytes": options.budget, "beside_scratch": fitting.beside}
+    report |= {
+        "limits": fitting.limits_of(chosen or points[0]),
+        "problem": "" if chosen else fitting.problem(points, room),
+    }
     if options.html is not None:
         shown = [plans[point.scratch_bytes] for point in dict.fromkeys((points[0], chosen or points[-1]))]
         described = [describe_plan(plan, info) for plan, info in shown if plan is not None]
@@ -133,31 +137,28 @@ def main(options: argparse.Namespace) -> int:
         title = f"{options.model.name}: scratch against time"
         text = f"{report['backend']} · {counted(report['threads'], 'thread')}"
         write_page(options.html, title, tradeoff_sections(report, reports), text, reports)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        _print(report, points, chosen)
+    print_report(options, report, _lines(report, points, chosen))
     return 0 if chosen is not None else 1
 
 
 def _refuse_with_judge(options: argparse.Namespace) -> None:
-    """Refuse sizes of memory that Qualcomm's compiler is not asked about."""
+    """Refuse ``--budget`` and ``--tcm``, by which Qualcomm's compiler does not judge."""
     for name in ("budget", "tcm"):
         if getattr(options, name) is not None:
             rule, hint = "a judge decides by spill-fill and total RAM of the chip", "--vtcm is its memory on the chip."
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{name} {getattr(options, name)}", rule, hint)
+            raise invalid_argument(f"--{name} {getattr(options, name)}", rule, hint)
 
 
 class MemoryJudge:
-    """Judges variants of a model by a budget, and by memory of the device that the configuration states.
+    """Judges variants of a model by a budget, and by the device memory (TCM) whose size the configuration states.
 
     - `whole`: the model without a limit.
-    - `budget`: the bytes for scratch, state, inputs and outputs, and for the model binary if it is in such memory.
+    - `budget`: the bytes for scratch, state, inputs and outputs, and for the model binary if it is in TCM.
     """
 
     def __init__(self, request: ModelRequest, whole: Session, budget: int | None) -> None:
         self._request, self._whole, self._budget = request, whole, budget
-        # Only a backend with such memory is asked, since its answer is another plan.
+        # Only backends with such memory are asked, since each answer takes another planning.
         self._graphs = _graphs(request) if request.entry.memory_sizes else []
         self._limits: dict[str, list[dict[str, Any]]] = {"": self._stated_limits(None)}
         if not self._limits[""]:
@@ -172,7 +173,7 @@ class MemoryJudge:
         most = limit.bytes_of(self._whole.info.memory.scratch_bytes)
         return min((room for room in (left, most) if room is not None), default=None)
 
-    def judged(self, point: Point, slower: float) -> Point:
+    def judge(self, point: Point, slower: float) -> Point:
         """Return a variant with what it takes besides scratch, and why it does not fit."""
         if point.limit and self._graphs:
             limit = ScratchLimit.of(point.limit, slower if point.limit == "least" else None)
@@ -184,7 +185,7 @@ class MemoryJudge:
         return replace(point, beside_bytes=beside, problem="; ".join(problems))
 
     def limits_of(self, point: Point) -> list[dict[str, Any]]:
-        """Return the limits of memory that a variant is judged by."""
+        """Return what a variant needs of the stated device memory, with whether it fits."""
         return self._limits.get(point.limit, [])
 
     def problem(self, points: Sequence[Point], room: int | None) -> str:
@@ -199,10 +200,7 @@ class MemoryJudge:
         return ", ".join(["state", "inputs", "outputs", *["model binary"] * bool(self._limits[""])])
 
     def _stated_limits(self, limit: ScratchLimit | None) -> list[dict[str, Any]]:
-        """Return the limits of memory that the configuration states, for the model with a limit on scratch.
-
-        A model in stages has those of each stage.
-        """
+        """Return what the stages need of the stated device memory if scratch is limited, with whether it fits."""
         plans = plan_graphs(self._graphs, replace(self._request, limit=limit))
         return [
             {**each, "name": f"stage {number}: {each['name']}" if len(plans) > 1 else each["name"]}
@@ -212,7 +210,7 @@ class MemoryJudge:
         ]
 
     def _binary_bytes(self, limit: str) -> int:
-        """Return the bytes of the model binary in such memory."""
+        """Return the bytes of the model binary in the device memory, at a limit on scratch."""
         return sum(each["binary_bytes"] for each in self._limits.get(limit, []))
 
 
@@ -234,10 +232,7 @@ def _session(request: ModelRequest, limit: ScratchLimit | None) -> Session:
 
 
 def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> list[Point]:
-    """Measure all points, and return them with the largest scratch first.
-
-    Times are medians of each round's ratio to the run without a limit, which is the first session's.
-    """
+    """Measure the median ratio of each round's time to that of the first session; return the largest scratch first."""
     # For each session the seconds of a run, by round.
     seconds: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
@@ -288,32 +283,31 @@ def _describe(
     }
 
 
-def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
-    """Print the result as text."""
+def _lines(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> Iterator[str]:
+    """Yield the result as text."""
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     unicode = "utf" in (sys.stdout.encoding or "").lower()
-    print_line(f"{report['model']} on {report['backend']}, {counted(report['threads'], 'thread')}")
-    print(draw_tradeoff(points, chosen, columns, unicode))
+    yield f"{report['model']} on {report['backend']}, {counted(report['threads'], 'thread')}"
+    yield from draw_tradeoff(points, chosen, columns, unicode).splitlines()
     if report["held_up"]:
-        print_line(f"below that: {report['held_up']}")
+        yield f"below that: {report['held_up']}"
     if report["search_bounded"]:
-        print(f"the search {BOUNDED}")
-    for each in report["limits"]:
-        print_line(limit_line(each))
+        yield f"the search {BOUNDED}"
+    yield from map(limit_line, report["limits"])
     if len(report["limits"]) > 1:
-        print(EACH_ALONE)
+        yield EACH_ALONE
     if report["budget_bytes"] is not None:
         beside = report["beside_scratch"]
-        print(f"budget: {report['budget_bytes']:,} bytes for scratch and what is beside it ({beside})")
+        yield f"budget: {report['budget_bytes']:,} bytes for scratch and what is beside it ({beside})"
     if chosen is None:
-        print_line(f"nothing fits: {report['problem']}")
+        yield f"nothing fits: {report['problem']}"
     elif not chosen.limit:
-        print("advised: no limit")
+        yield "advised: no limit"
     else:
         size = counted(chosen.scratch_bytes, "byte")
-        print(f"advised: --scratch-limit {chosen.limit} ({size}, {chosen.times:.3f} times)")
+        yield f"advised: --scratch-limit {chosen.limit} ({size}, {chosen.times:.3f} times)"
     if len(points) > 1:
-        print(_about_noise(points, chosen))
+        yield _about_noise(points, chosen)
 
 
 def _about_noise(points: Sequence[Point], chosen: Point | None) -> str:

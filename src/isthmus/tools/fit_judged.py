@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +12,17 @@ from isthmus.backends.vendor.composition import compose
 from isthmus.backends.vendor.judge import Variant, best, unsplit_best
 from isthmus.backends.vendor.library import find
 from isthmus.backends.vendor.measurement import Compilation, build_of, measure_all, prepared
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, invalid_argument
 from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, ModelSource, contents, is_tflite, load_data
 from isthmus.report.page.tradeoffs import judged_sections
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.device import measurement_cache, targets
-from isthmus.tools.files import written_whole
-from isthmus.tools.messages import print_line
+from isthmus.tools.files import write_whole
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import open_shapes, shapes_of
 from isthmus.tools.report_options import write_page
-from isthmus.tools.shapes import open_shapes, parse_shape
 
 LIMITS = (95, 90, 85, 80, 75, 70, 65, 60, 55, 50, 45, 40, 35, 30, 25, 20, 16, 13, 10)
 """The limits at which the model is split, in percent of its live bytes."""
@@ -62,8 +61,7 @@ class Judging:
         self._model: Path = options.model
         self._targets = targets(options)
         if len({(target.soc, target.vtcm_mb) for target in self._targets}) > 1:
-            rule = "one chip and one VTCM size at a time; levels may be several"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--judge", rule)
+            raise invalid_argument("--judge", "one chip and one VTCM size at a time; levels may be several")
         self.chip = self._targets[0].chip
         self._library, self._workers = find(options.library), options.jobs
         self.build = build_of(self._library)
@@ -89,7 +87,7 @@ class Judging:
 def main(options: argparse.Namespace) -> int:
     """Run the command; the exit status is 1 if the compiler refuses the model."""
     judging = Judging(options)
-    shapes = dict(parse_shape(text) for text in options.shape)
+    shapes = shapes_of(options)
     data = contents(options.model)
     if data.startswith((DLC_MAGIC, LIBRARY_MAGIC)):
         rule, hint = "only .onnx and .tflite files can be split", "`isthmus device` reports the memory of any model."
@@ -102,15 +100,11 @@ def main(options: argparse.Namespace) -> int:
     chosen = best(judging.variants)
     report = _describe(options, judging, chosen, plain) | {"open_shapes": open_shapes(options, options.model)}
     if options.out is not None and chosen is not None and chosen.title:
-        with written_whole(options.out, f"'{options.out}'") as stream:
-            stream.write(judging.files[chosen.title].content)
+        write_whole(options.out, f"'{options.out}'", judging.files[chosen.title].content)
     if options.html is not None:
         text = f"for {report['chip']}, judged by Qualcomm's library, build {report['library']}"
         write_page(options.html, options.model.name, judged_sections(report), text, [report])
-    if options.json:
-        print(json.dumps(report))
-    else:
-        _print(report, options.out)
+    print_report(options, report, _lines(report, options.out))
     return 0 if chosen is not None else 1
 
 
@@ -132,11 +126,11 @@ def _split(judging: Judging, model: Path, data: bytes, shapes: Mapping[str, Sequ
         # Not `best`, which prefers the model as it is: a variant near a worse one may be better than both.
         compiled = [each for each in judging.variants if each.title and not each.measurement.problem]
         nearest = min(compiled, key=lambda each: each.cost, default=None)
-        known = None if nearest is None else judging.files[nearest.title].split
+        split = None if nearest is None else judging.files[nearest.title].split
         count = len(judging.files)
-        if known is None or nearest is None or not nearest.measurement.spill_fill:
+        if split is None or nearest is None or not nearest.measurement.spill_fill:
             return
-        judging.judge(written(neighbours(network, known)))
+        judging.judge(written(neighbours(network, split)))
         if len(judging.files) == count:
             return
 
@@ -169,28 +163,28 @@ def _describe(
     }
 
 
-def _print(report: dict[str, Any], out: Path | None) -> None:
-    """Print the result as text."""
-    print_line(f"{report['model']} for {report['chip']}, judged by Qualcomm's library, build {report['library']}")
-    print(f"  {'variant':<10}{'O':>3}{'spill-fill':>14}{'total RAM':>14}{'finalize s':>12}  tiles of each region")
+def _lines(report: dict[str, Any], out: Path | None) -> Iterator[str]:
+    """Yield the result as text."""
+    yield f"{report['model']} for {report['chip']}, judged by Qualcomm's library, build {report['library']}"
+    yield f"  {'variant':<10}{'O':>3}{'spill-fill':>14}{'total RAM':>14}{'finalize s':>12}  tiles of each region"
     for each in report["variants"]:
         start = f"  {each['variant']:<10}{each['level']:>3}"
         tiles = " ".join(str(region["count"]) for region in each["regions"])
         if each["problem"]:
-            print_line(f"{start}  {each['problem']}")
+            yield f"{start}  {each['problem']}"
         else:
-            print(f"{start}{each['spill_fill']:>14,}{each['total_ram']:>14,}{each['finalize_seconds']:>12.2f}  {tiles}")
+            yield f"{start}{each['spill_fill']:>14,}{each['total_ram']:>14,}{each['finalize_seconds']:>12.2f}  {tiles}"
     advised, plain = report["advised"], report["unsplit"]
     if advised is None:
-        print("the compiler refuses the model and all its variants")
+        yield "the compiler refuses the model and all its variants"
     elif advised == plain:
         reason = "it spills nothing" if not plain["spill_fill"] else "no variant in tiles needs less on this chip"
-        print(f"advised: the model as it is, at level {plain['level']}; {reason}")
+        yield f"advised: the model as it is, at level {plain['level']}; {reason}"
     else:
         before = plain or {"spill_fill": 0, "total_ram": 0}
-        print(
+        yield (
             f"advised: {advised['variant']}, at level {advised['level']}: spill-fill {before['spill_fill']:,} to "
             f"{advised['spill_fill']:,}, total RAM {before['total_ram']:,} to {advised['total_ram']:,} bytes"
         )
         if out is None:
-            print("--out FILE writes it")
+            yield "--out FILE writes it"

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from isthmus.errors import one_line
 from isthmus.log import PYTHON_LEVELS, LogLevel
 from isthmus.system.progress import above
 
 _NAMES = {number: level.name for level, number in PYTHON_LEVELS.items()}
-
-
-def add_log_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option that sets the log level to a parser."""
-    levels = [level.name.lower() for level in LogLevel]
-    what = f"show the backend's messages up to a level: {', '.join(levels)} (default: warn)"
-    # The second spelling is that of QNN's tools.
-    parser.add_argument("--log-level", "--log_level", choices=levels, metavar="LEVEL", help=what)
 
 
 def print_line(line: str) -> None:
@@ -34,6 +28,14 @@ def print_lines(lines: Iterable[str]) -> None:
         print_line(line)
 
 
+def print_report(options: argparse.Namespace, report: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print what a command found out: with ``--json`` as one object, otherwise as lines of text."""
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_lines(lines)
+
+
 class _Printer(logging.Handler):
     """A logging handler that prints to the current standard error."""
 
@@ -44,7 +46,7 @@ class _Printer(logging.Handler):
 
 
 @contextmanager
-def shown(level: str | None) -> Iterator[None]:
+def show_messages(level: str | None) -> Iterator[None]:
     """Print the messages of the log ``isthmus`` up to a level inside the block; afterwards restore the logger."""
     # The least severe level of Python's logging to print.
     least = PYTHON_LEVELS[LogLevel[(level or "warn").upper()]]

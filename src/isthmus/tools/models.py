@@ -10,31 +10,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isthmus import qnn
-from isthmus.errors import Code, QnnError
-from isthmus.frontends import ModelSource
+from isthmus.errors import invalid_argument
+from isthmus.frontends import ModelSource, is_library
 from isthmus.graph import Tensor, TensorMemType, TensorType
-from isthmus.qnn.model_library import is_library
 
 DLC_READER = "libQnnModelDlc.so"
 """QNN's library that reads a DLC: it is no model itself."""
 
 
-def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
+def model_files(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
     """Return the model files and the DLCs that the values of ``--model`` and ``--dlc_path`` name.
 
     Examples
     --------
-    >>> named("libQnnModelDlc.so", "a.dlc,b.dlc")
+    >>> model_files("libQnnModelDlc.so", "a.dlc,b.dlc")
     ([], [PosixPath('a.dlc'), PosixPath('b.dlc')])
     """
     files = [Path(name) for name in (models or "").split(",") if name]
     dlc_files = [Path(name) for name in (dlcs or "").split(",") if name]
     if dlcs is not None and not dlc_files:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--dlc_path {dlcs}", "names no file")
+        raise invalid_argument(f"--dlc_path {dlcs}", "names no file")
     if dlc_files:
         files = [file for file in files if file.name != DLC_READER]
     if models is not None and not files and not dlc_files:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model {models}", "names no file")
+        raise invalid_argument(f"--model {models}", "names no file")
     return files, dlc_files
 
 
@@ -55,7 +54,7 @@ def compose(
     """
     if prefix is not None and (not prefix.isidentifier() or not prefix.isascii()):
         rule = "must be the beginning of a function's name: letters, digits and _"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model_prefix {prefix}", rule)
+        raise invalid_argument(f"--model_prefix {prefix}", rule)
     for file in files:
         if is_library(file):
             kind = None if embedded else mem_type

@@ -12,7 +12,7 @@ from typing import Any
 
 from isthmus.backends.seam import registry
 from isthmus.frontends.onnx.builder import OnnxBuilder
-from isthmus.frontends.onnx.node import OnnxNode
+from isthmus.frontends.onnx.node import WORDS, OnnxNode
 from isthmus.frontends.onnx.operators import CONVERTERS as ONNX
 from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.frontends.tflite.operators import CONVERTERS as TFLITE
@@ -23,7 +23,7 @@ from isthmus.graph.ops import OPERATIONS
 
 _FRONTENDS = "isthmus.frontends."
 _OPERANDS = frozenset({"array", "constant", "dequantize", "literal", "need", "need_all", "plain"})
-"""Methods that provide operands; what they emit belongs to the operators that made these."""
+"""Methods that provide operands; operations that they emit count for the operators that compute these operands."""
 _FAMILIES = ("i", "u", "sq", "uq")
 """Kinds of data types that are written with a star if all their widths are accepted."""
 _TITLE = """# Operations
@@ -44,20 +44,21 @@ to it. `python -m isthmus.tools.operations > docs/operations.md` writes this pag
 """
 
 
-def emitted(converter: Callable[..., Any], contexts: Sequence[type]) -> frozenset[str]:
+def operations_of(converter: Callable[..., Any], contexts: Sequence[type]) -> frozenset[str]:
     """Return the operations that a converter, or a function of the frontends that it calls, may emit.
 
-    They are the names of operations among the constants, tables and enclosed values of the functions. If there are
-    none, methods of the objects that converters work with emit them, or methods that those call; `contexts` are the
-    types of these objects.
+    They are the names of operations among the constants, tables and enclosed values of the functions, and those that
+    `WORDS` stand for. If there are none, methods of the objects that converters work with emit them, or methods that
+    those call; `contexts` are the types of these objects.
     """
     names, called = _operation_names([converter])
+    names |= _operation_names([getattr(context, word, None) for context in contexts for word in called & WORDS])[0]
     if names:
         return names
-    known = _OPERANDS
-    while called - known:
-        methods = [getattr(context, name, None) for context in contexts for name in called - known]
-        known |= called
+    visited = _OPERANDS
+    while called - visited:
+        methods = [getattr(context, name, None) for context in contexts for name in called - visited]
+        visited |= called
         further, called = _operation_names(methods)
         names |= further
     return names
@@ -108,10 +109,10 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def operators(converters: Mapping[str, Callable[..., Any]], *contexts: type) -> dict[str, list[str]]:
-    """Return for each operation the operators whose converters may emit it; `contexts` is as in `emitted`."""
+    """Return for each operation the operators whose converters may emit it; `contexts` is as in `operations_of`."""
     by_operation: dict[str, list[str]] = {}
     for operator in sorted(converters):
-        for op in emitted(converters[operator], contexts):
+        for op in operations_of(converters[operator], contexts):
             by_operation.setdefault(op, []).append(operator)
     return by_operation
 
@@ -165,21 +166,8 @@ def document() -> str:
     """Return the whole document."""
     of_qnn = [operation for operation in OPERATIONS.values() if operation.package == QTI]
     of_isthmus = [operation for operation in OPERATIONS.values() if operation.package != QTI]
-    return "\n".join(
-        [
-            _TITLE,
-            f"## QNN's package, `{QTI}`",
-            "",
-            *_table(of_qnn),
-            "",
-            "## This project's package, `isthmus`",
-            "",
-            "Operations that models need and QNN's package lacks.",
-            "",
-            *_table(of_isthmus),
-            "",
-        ]
-    )
+    ours = ["## This project's package, `isthmus`", "", "Operations that models need and QNN's package lacks.", ""]
+    return "\n".join([_TITLE, f"## QNN's package, `{QTI}`", "", *_table(of_qnn), "", *ours, *_table(of_isthmus), ""])
 
 
 if __name__ == "__main__":

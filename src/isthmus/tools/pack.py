@@ -25,8 +25,8 @@ from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
 from isthmus.system.progress import stages
 from isthmus.system.reading import nearest_file
-from isthmus.tools.files import file_name, written_whole
-from isthmus.tools.limits import size
+from isthmus.tools.files import file_name, write_whole
+from isthmus.tools.options import add_shared, size
 from isthmus.tools.report_options import check_report_options
 
 # What a status says about the layout, for the report.
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=10.0, metavar="SECONDS", help="how long all of it may take (default 10)"
     )
     parser.add_argument("--out", type=file_name, metavar="SOLUTION.csv", help="write the problem with its offsets here")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_shared(parser, "json")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -80,8 +80,7 @@ def main(options: argparse.Namespace) -> int:
                 # No layout is reported without an independent check.
                 check(problem, solution.offsets)
         if solution.offsets is not None and options.out:
-            with written_whole(options.out, f"solution '{options.out}'") as stream:
-                stream.write(csv_text(problem, solution.offsets).encode())
+            write_whole(options.out, f"solution '{options.out}'", csv_text(problem, solution.offsets).encode())
     except PlanningError as error:
         return _refuse(str(error))
     except OSError as error:

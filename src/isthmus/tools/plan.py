@@ -1,53 +1,66 @@
 """``isthmus plan``: the memory that a model needs, why it needs that much, and a picture of it, without running it.
 
 The exit status is 1 if the backend reports that the model does not fit its memory.
+
+Graphs of context binaries are planned together: of one binary with several graphs, of several binaries, or of a Genie
+bundle. It says what they share, and what they need where no two of them run at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam.entry import PlanReport
 from isthmus.backends.seam.native import check_target
-from isthmus.errors import Code, QnnError
-from isthmus.frontends import NeedsStages, contents
-from isthmus.graph import GraphInfo
+from isthmus.errors import Code, QnnError, counted, invalid_argument
+from isthmus.frontends import SELECTING, NeedsStages, contents, staged_model
+from isthmus.graph import Graph, GraphInfo, TensorInfo
 from isthmus.prepare.schedule import Plan
-from isthmus.report import draw, tabulate
+from isthmus.prepare.tiling import ScratchLimit
+from isthmus.report import draw
 from isthmus.report.picture import draw_svg
-from isthmus.report.text import fact_lines, plan_lines
+from isthmus.report.text import fact_lines, heading, limit_line, plan_lines, tabulate, tensor_lines
 from isthmus.system import reading
-from isthmus.tools.files import file_name, refuse_overwrite, written_whole
-from isthmus.tools.library import add_tcm_argument
-from isthmus.tools.messages import print_line, print_lines
-from isthmus.tools.model_options import ModelRequest, add_model_options, requested
-from isthmus.tools.plan_stages import print_stages
+from isthmus.tools.files import file_name, refuse_overwrite, write_whole
+from isthmus.tools.messages import print_line, print_lines, print_report
+from isthmus.tools.model_options import ModelRequest, add_model_options, open_shapes, refuses_shapes, request_of
+from isthmus.tools.options import add_shared
 from isthmus.tools.report_options import (
     add_html_argument,
     check_report_options,
     describe_plan,
     is_saved,
+    limits_of,
     memory_sizes,
     read_saved,
     write_report,
 )
-from isthmus.tools.shapes import open_shapes, refused_shapes
+
+if TYPE_CHECKING:
+    from isthmus.frontends.onnx.staged import StagedModel
+
 
 MAX_COLUMNS = 160
+EACH_ALONE = "each stage is judged alone; in a run, the graphs of all stages take such memory together"
+"""What a verdict on a memory of limited size leaves out."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     add_model_options(parser)
-    add_tcm_argument(parser)
+    what = "further context binaries, or Genie bundles (genie_config.json, or its folder), to plan together"
+    parser.add_argument("others", nargs="*", type=file_name, metavar="BINARY", help=what)
+    add_shared(parser, "tcm")
     what = "instruction set to plan for, of any machine; plans for simulated devices do not depend on it"
     parser.add_argument("--target", metavar="NAME", help=what)
     add_html_argument(parser)
@@ -62,14 +75,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _plan_contexts(options: argparse.Namespace) -> int:
+    """Run the part of the command for graphs in context binaries, which loads much that other plans do not need."""
+    from isthmus.tools import plan_contexts
+
+    return plan_contexts.main(options)
+
+
+def _is_vendors(path: Path) -> bool:
+    """Return whether a file is a context binary of Qualcomm's tools."""
+    if path.suffix != ".bin":
+        return False
+    from isthmus.tools.context_files import is_vendors
+
+    return is_vendors(path)
+
+
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.embed is not None:
         _check_embed(options.model, options.embed)
-    check_report_options(options, options.model, options.config)
-    request = requested(options)
+    check_report_options(options, options.model, options.config, *options.others)
+    if options.others or options.model.is_dir() or options.model.suffix == ".json":
+        return _plan_contexts(options)
+    request = request_of(options)
     check(options, request)
-    if refused_shapes(options, options.model):
+    several = request.binary is not None and len(request.binary.graphs) > 1 and options.graph is None
+    if several or (request.binary is None and _is_vendors(options.model)):
+        return _plan_contexts(options)
+    if refuses_shapes(options, options.model):
         return 1
     stored = request.prepared()
     if stored is not None:
@@ -84,15 +118,14 @@ def main(options: argparse.Namespace) -> int:
     if options.html is not None:
         write_report(options.html, report, _other(options))
     if options.svg is not None:
-        with written_whole(options.svg, f"--svg {options.svg}") as stream:
-            stream.write(draw_svg(plan, options.model.name).encode())
+        write_whole(options.svg, f"--svg {options.svg}", draw_svg(plan, options.model.name).encode())
     if options.embed is not None:
         report["embedded"] = write_embedded(options.model, options.embed)
     status = 0 if section is None or section.fits else 1
     if options.json:
         print(json.dumps(report))
         return status
-    print_report(report, plan, columns)
+    _print_plan(report, plan, columns)
     if section is not None:
         print("\n" + "\n".join(section.lines()))
     if options.table and plan.rows:
@@ -144,7 +177,7 @@ def _other(options: argparse.Namespace) -> dict[str, Any] | None:
         return None
     if is_saved(options.compare):
         return read_saved(options.compare)
-    return _plan(options, requested(options, options.compare))[0]
+    return _plan(options, request_of(options, options.compare))[0]
 
 
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:
@@ -159,7 +192,7 @@ def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) ->
     }
 
 
-def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
+def _print_plan(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     """Print the description as text, with the picture."""
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -173,13 +206,12 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
 def write_embedded(model: Path, out: Path) -> dict[str, Any]:
     """Plan TFLite Micro's arena for a TFLite file, and write a copy of the file with that plan.
 
-    Returns the path of the copy and the facts of `embedded`.
+    Returns the path of the copy and the facts of `embed_plan`.
     """
-    from isthmus.tools.embedding import embedded
+    from isthmus.tools.embedding import embed_plan
 
-    planned, facts = embedded(contents(model), model.name)
-    with written_whole(out, f"--embed {out}") as stream:
-        stream.write(planned)
+    planned, facts = embed_plan(contents(model), model.name)
+    write_whole(out, f"--embed {out}", planned)
     return {"path": str(out), **facts}
 
 
@@ -187,12 +219,128 @@ def _check_embed(model: Path, out: Path) -> None:
     """Refuse impossible values of ``--embed`` before planning."""
     what = f"--embed {out}"
     try:
-        with reading.opened(model) as stream:
+        with reading.open_file(model) as stream:
             head = stream.read(8)
     except OSError:
         return  # loading the model reports what is wrong
     if head[4:] != b"TFL3":
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"only a TFLite file can hold a plan, '{model}' is none")
+        raise invalid_argument(what, f"only a TFLite file can hold a plan, '{model}' is none")
     refuse_overwrite(what, out, model)
     if out.is_dir():
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is a directory, not a file")
+        raise invalid_argument(what, "it is a directory, not a file")
+
+
+def print_stages(options: argparse.Namespace, request: ModelRequest, columns: int) -> int:
+    """Plan all stages of a model and print them; return the exit status."""
+    for name in ("html", "svg", "embed", "compare"):
+        if getattr(options, name) is not None:
+            rule = "the model runs in stages, and a picture shows one graph"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--{name} of '{options.model}'", rule)
+    report, plans = plan_stages(options, request)
+    report["open_shapes"] = open_shapes(options, options.model)
+    status = 0 if all(each.section is None or each.section.fits for each in plans) else 1
+    print_report(options, report, _lines(report, plans, columns if options.table else 0))
+    return status
+
+
+def _lines(report: Mapping[str, Any], plans: Sequence[PlanReport], columns: int) -> Iterator[str]:
+    """Yield the description as text, with the blocks of each stage in tables of so many columns; none for 0."""
+    yield f"{heading(report)}, {counted(len(plans), 'stage')}; shapes are the greatest"
+    for number, (stage, plan) in enumerate(zip(report["stages"], plans, strict=True), 1):
+        steps = counted(stage["steps"], "step")
+        yield from fact_lines([(f"stage {number}", stage["scratch_bytes"], f"bytes of scratch, {steps}")])
+        yield from tensor_lines(stage, "    ")
+        for name in stage["waits_for"]:
+            yield f"    then    {name} is read, and decides the shapes behind it"
+        for limit in limits_of(plan):
+            yield f"    {limit_line(limit)}"
+            yield from (f"      {remedy}" for remedy in limit["remedies"])
+        if columns and plan.plan.rows:
+            yield from ("", *tabulate(plan.plan.rows, columns).splitlines(), "")
+    facts = (
+        ("scratch", report["scratch_bytes"], "the most of any stage; all stages use it"),
+        ("between", report["between_bytes"], "values between stages"),
+        ("io", report["io_bytes"], "inputs and outputs"),
+        ("constants", report["constant_bytes"], "weights of all stages, once for each combination of shapes in use"),
+    )
+    yield from fact_lines(facts)
+    if any(map(limits_of, plans)):
+        yield f"  {EACH_ALONE}"
+
+
+def plan_stages(options: argparse.Namespace, request: ModelRequest) -> tuple[dict[str, Any], list[PlanReport]]:
+    """Plan all stages of a model at their greatest shapes; return the description as plain data, and the plans."""
+    began = time.perf_counter()
+    model = _model_in_stages(request)
+    found = list(model.greatest())
+    plans = plan_graphs([stage.graph for stage in found if stage.graph is not None], request, options.target)
+    stages: list[dict[str, Any]] = []
+    sizes: dict[str, int] = {}
+    for stage in found:
+        for name, value in stage.stored.items():
+            sizes[name] = max(sizes.get(name, 0), value.nbytes)
+        for name, array in stage.constants.items():
+            sizes[name] = max(sizes.get(name, 0), array.nbytes)
+        if stage.graph is None:
+            continue
+        report = plans[len(stages)]
+        info = report.info
+        stages.append(
+            {
+                "steps": len(report.plan.steps),
+                "scratch_bytes": info.memory.scratch_bytes,
+                "inputs": _describe_tensors(info.inputs),
+                "outputs": _describe_tensors(info.outputs),
+                "waits_for": [*stage.needed, *sorted(stage.rows)],
+                **({} if report.section is None else {request.entry.name: report.section.to_json()}),
+            }
+        )
+    ends = {each.name: math.prod(each.dims) * each.dtype.itemsize for each in model.inputs}
+    ends |= {name: sizes.get(name, 0) for name in model.output_names}
+    description = {
+        "model": str(options.model),
+        "backend": request.entry.name,
+        "target": plans[0].info.target if plans else "",
+        "threads": request.threads,
+        "stages": stages,
+        "scratch_bytes": max((stage["scratch_bytes"] for stage in stages), default=0),
+        "between_bytes": sum(nbytes for name, nbytes in sizes.items() if name not in ends),
+        "io_bytes": sum(ends.values()),
+        "constant_bytes": sum(plan.info.memory.constant_bytes for plan in plans),
+        "seconds": time.perf_counter() - began,
+    }
+    return description, plans
+
+
+def graphs_of_stages(request: ModelRequest) -> list[Graph]:
+    """Return the graphs of all stages of a model, at their greatest shapes."""
+    return [stage.graph for stage in _model_in_stages(request).greatest() if stage.graph is not None]
+
+
+def _model_in_stages(request: ModelRequest) -> StagedModel:
+    """Read a model that runs in stages."""
+    accepted = request.entry.accepted
+    selects = accepted is None or all(op in accepted.types for op in SELECTING)
+    return staged_model(request.source, request.bounds, selects)
+
+
+def plan_graphs(graphs: Sequence[Graph], request: ModelRequest, target: str | None = None) -> list[PlanReport]:
+    """Plan the graphs of all stages. A limit on scratch that is a share is that of the stage with most."""
+    if len(graphs) == 1:
+        return [request.plan(graphs[0], target)]
+    plans = [replace(request, limit=None).plan(graph, target) for graph in graphs]
+    limit = request.limit
+    if limit is None:
+        return plans
+    sizes = [plan.info.memory.scratch_bytes for plan in plans]
+    most = limit.bytes_of(max(sizes, default=0))
+    within = replace(request, limit=limit if most is None else ScratchLimit(most, slower=limit.slower))
+    return [
+        plan if most is not None and size <= most else within.plan(graph, target)
+        for graph, plan, size in zip(graphs, plans, sizes, strict=True)
+    ]
+
+
+def _describe_tensors(infos: tuple[TensorInfo, ...]) -> dict[str, Any]:
+    """Return the shapes and types of tensors by name."""
+    return {info.name: {"shape": list(info.dims), "dtype": str(info.dtype.numpy)} for info in infos}

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.config import PERF_PROFILES
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import Code, QnnError, did_you_mean, invalid_argument
 from isthmus.log import Log, LogLevel
 from isthmus.tools.files import file_name
+from isthmus.tools.options import LOG_LEVELS
 
 if TYPE_CHECKING:
     from isthmus.qnn import Backend
@@ -26,7 +27,6 @@ _BOTH = (NET_RUN, GENERATOR)
 PROFILING_LEVELS = ("basic", "detailed", "client", "backend")
 _MAX_LISTED = 8
 """The most names that a message lists."""
-LOG_LEVELS = tuple(level.name.lower() for level in LogLevel)
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ OPTIONS = (
            refused="binaries have no sections that can be replaced"),
     Option("data_format_config", (GENERATOR,), "data formats of inputs and outputs", "FILE",
            refused="inputs and outputs are always dense"),
-    Option("batch_multiplier", (NET_RUN,), "inferences that one execution computes", "N", _count(1),
-           unused="each inference is executed by itself, with the same results"),
+    Option("batch_multiplier", (NET_RUN,), "inferences that one execution computes, on HTP (default: 1)", "N",
+           _count(1)),
     Option("perf_profile", (NET_RUN,), ", ".join(PERF_PROFILES), "PROFILE", OneOf(PERF_PROFILES),
            unused=_ONE_CLOCK),
     Option("profiling_option", _BOTH, "further measurements: optrace", "OPTION", OneOf(("optrace",)),
@@ -212,7 +212,12 @@ def check_given(options: argparse.Namespace, tool: str) -> None:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--{option.name} {value}", option.refused)
     for option in given:
         if option.unused:
-            Log()(LogLevel.WARN, f"--{option.name}: accepted, but without effect here: {option.unused}")
+            warn_unused(option.name, option.unused)
+
+
+def warn_unused(name: str, reason: str) -> None:
+    """Warn of an option that has no effect."""
+    Log()(LogLevel.WARN, f"--{name}: accepted, but without effect here: {reason}")
 
 
 def register_op_packages(backend: Backend, text: str | None) -> None:
@@ -220,8 +225,7 @@ def register_op_packages(backend: Backend, text: str | None) -> None:
     for item in filter(None, (text or "").split(",")):
         path, *others = item.split(":")
         if not path or len(others) not in (1, 2) or not all(others):
-            rule = "it must be PATH:PROVIDER or PATH:PROVIDER:TARGET"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--op_packages {item}", rule)
+            raise invalid_argument(f"--op_packages {item}", "it must be PATH:PROVIDER or PATH:PROVIDER:TARGET")
         backend.register_op_package(path, *others)
 
 
@@ -229,7 +233,7 @@ def exclusive(options: argparse.Namespace, *names: str) -> None:
     """Refuse options that exclude each other; a name that the tool does not have counts as not given."""
     given = [f"--{name}" for name in names if getattr(options, name, None) not in (None, False)]
     if len(given) > 1:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, " and ".join(given), "exclude each other")
+        raise invalid_argument(" and ".join(given), "exclude each other")
 
 
 def _list_names(names: Collection[str]) -> str:
@@ -241,14 +245,9 @@ def _list_names(names: Collection[str]) -> str:
 def by_graph(text: str | None, option: str, tensors: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
     """Return the tensors that an option names, by graph.
 
-    Parameters
-    ----------
-    text
-        ``graph:tensor,tensor;graph:tensor``. The graph's name may be left out if there is one graph.
-    option
-        The option's name, for messages.
-    tensors
-        The names of the tensors that may be named, by graph.
+    - `text`: ``graph:tensor,tensor;graph:tensor``. The graph's name may be left out if there is one graph.
+    - `option`: the option's name, for messages.
+    - `tensors`: the names of the tensors that may be named, by graph.
 
     Examples
     --------
@@ -265,10 +264,10 @@ def by_graph(text: str | None, option: str, tensors: Mapping[str, Collection[str
                 graph, item = prefix, rest
             if not graph:
                 hint = did_you_mean(prefix, tensors) or f"Graphs are {', '.join(tensors)}."
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} {item}", "it names no graph", hint)
+                raise invalid_argument(f"--{option} {item}", "it names no graph", hint)
             if item not in tensors[graph]:
                 rule = f"graph '{graph}' has no such tensor"
                 hint = did_you_mean(item, tensors[graph]) or f"It has {_list_names(tensors[graph])}."
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} {item}", rule, hint)
+                raise invalid_argument(f"--{option} {item}", rule, hint)
             found[graph].add(item)
     return found

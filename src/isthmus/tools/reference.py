@@ -72,6 +72,11 @@ def options() -> str:
         members = list(_enumerations(entry.driver))
         for title, kind in members:
             lines += [f"{title}:", "", *_members_table(kind), ""]
+        for noun, unused in registry.c_facet(name).without_effect.items():
+            lines += [f"Custom configs of a {noun} in C that are accepted, logged and change nothing:", ""]
+            lines += ["| name | number | reason |", "|---|---|---|"]
+            lines += [f"| `{option.name}` | {int(option)} | {reason} |" for option, reason in unused.items()]
+            lines.append("")
         if not entry.keys and not members:
             lines += ["It has none of its own.", ""]
     return "\n".join(lines)
@@ -81,7 +86,8 @@ def _keys_table(table: Table) -> Iterator[str]:
     """Yield the lines of a table of configuration keys."""
     yield from ("| key | value | effect here |", "|---|---|---|")
     for path, key in _keys(table):
-        yield f"| `{path}` | {_rule(key)} | {'yes' if key.effective else 'none'} |"
+        effect = "yes" if key.effective else "none"
+        yield f"| `{path}` | {_rule(key)} | {effect}{f': {key.reason}' if key.reason else ''} |"
 
 
 def _keys(table: Table, path: str = "") -> Iterator[tuple[str, Key]]:

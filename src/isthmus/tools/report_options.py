@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import invalid_argument
 from isthmus.report.links import step_links
-from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, refuse_unwritable, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, refuse_unwritable, write_whole
 
 if TYPE_CHECKING:
     from isthmus.backends.seam.entry import PlanReport
     from isthmus.graph import GraphInfo
     from isthmus.memory.auditing import AuditLog
     from isthmus.prepare.schedule import Plan
-    from isthmus.report.page.sections import Section
+    from isthmus.report.page import Section
 
 MAX_REPORT = 1 << 28
 """Maximum size of a saved report in bytes."""
@@ -53,7 +53,7 @@ def check_report_options(options: argparse.Namespace, *inputs: Path | None) -> N
     """
     compare = getattr(options, "compare", None)
     if compare is not None and options.html is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--compare {compare}", "needs --html FILE")
+        raise invalid_argument(f"--compare {compare}", "needs --html FILE")
     outputs = {f"--{name}": getattr(options, name, None) for name in _WRITTEN}
     refuse_shared(outputs)
     for option, path in outputs.items():
@@ -75,8 +75,7 @@ def read_saved(path: Path) -> dict[str, Any]:
     try:
         text = reading.contents(path, MAX_REPORT).decode(errors="replace")
     except OSError as problem:
-        rule, hint = f"cannot be read: {problem.strerror}", reading.nearest_file(path)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint) from None
+        raise invalid_argument(what, f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
     return saved_report(text, what)
 
 
@@ -86,26 +85,25 @@ def write_page(
     """Write a page of sections."""
     from isthmus.report.page import page
 
-    with written_whole(path, f"--html {path}") as stream:
-        stream.write(page(title, sections, subtitle=subtitle, reports=reports).encode())
+    write_whole(path, f"--html {path}", page(title, sections, subtitle=subtitle, reports=reports).encode())
 
 
 def write_report(path: Path, report: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> None:
     """Write the page of a report, or of a report and another one beside it."""
-    from isthmus.report.page.reports import compared, names_of, sections_of, subtitle
+    from isthmus.report.page.reports import names_of, sections_of, sections_of_both, subtitle
 
     if other is None:
         write_page(path, Path(report["model"]).name, sections_of(report), subtitle(report), [report])
         return
     # The maps are side by side already.
     is_drawn = bool(report.get("tensors") and other.get("tensors"))
-    sections = [*compared(report, other), *sections_of(report, None if is_drawn else 0)]
+    sections = [*sections_of_both(report, other), *sections_of(report, None if is_drawn else 0)]
     write_page(path, " and ".join(names_of(report, other)), sections, subtitle(report), [report, other])
 
 
 def limits_of(prepared: PlanReport) -> list[dict[str, Any]]:
     """Return the limits of memory in the backend's own section of a plan."""
-    return [] if prepared.section is None else prepared.section.to_json().get("limits", [])
+    return [] if prepared.section is None else list(prepared.section.limits)
 
 
 def memory_sizes(info: GraphInfo) -> dict[str, int]:
@@ -131,18 +129,14 @@ def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
             "live_bytes": sum(row.bytes for row in live),
             "live": [{"name": row.name, "bytes": row.bytes, "offset": row.offset} for row in live],
         }
+    links = [asdict(each) for each in step_links(plan)] or [{} for _ in plan.steps]
+    sizes = ("greedy_bytes", "unshared_bytes", "order_saved_bytes", "aliased_bytes", "fp16_bytes", "float_bytes")
     return {
         "steps": len(plan.steps),
         **memory_sizes(info),
         "scratch_bytes": plan.bytes,
         "status": plan.status,
-        "lower_bound": plan.lower_bound,
-        "greedy_bytes": plan.greedy_bytes,
-        "unshared_bytes": plan.unshared_bytes,
-        "order_saved_bytes": plan.order_saved_bytes,
-        "aliased_bytes": plan.aliased_bytes,
-        "fp16_bytes": plan.fp16_bytes,
-        "float_bytes": plan.float_bytes,
+        **{name: getattr(plan, name) for name in ("lower_bound", *sizes)},
         "in_float": [{"op": op, "name": name} for op, name in plan.in_float],
         "peak": peak,
         "regions": [
@@ -159,17 +153,10 @@ def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
         "rematerialized": list(plan.rematerialized),
         "search_bounded": plan.bounded,
         "plan_seconds": plan.seconds,
-        "order": _described_steps(plan),
-        "tensors": [
-            {"name": r.name, "bytes": r.bytes, "first": r.first, "last": r.last, "offset": r.offset} for r in plan.rows
-        ],
+        # What each step computes, after which steps, and which blocks of scratch it uses.
+        "order": [{"op": op, "name": name, **more} for (op, name), more in zip(plan.steps, links, strict=True)],
+        "tensors": [dict(vars(row)) for row in plan.rows],
     }
-
-
-def _described_steps(plan: Plan) -> list[dict[str, Any]]:
-    """Return the steps as plain data: what each computes, after which steps, and which blocks of scratch it uses."""
-    links = [asdict(each) for each in step_links(plan)] or [{} for _ in plan.steps]
-    return [{"op": op, "name": name, **more} for (op, name), more in zip(plan.steps, links, strict=True)]
 
 
 def describe_audit(log: AuditLog) -> dict[str, Any]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
-import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError, counted, one_line
+from isthmus.errors import counted, invalid_argument, one_line
 from isthmus.graph.random_arrays import random_array
 from isthmus.memory.auditing import suspended
 from isthmus.qnn import Profile, ProfileLevel
@@ -26,9 +24,9 @@ from isthmus.session import Session, checked_seconds
 from isthmus.system import reading
 from isthmus.system.progress import progress
 from isthmus.tools.files import file_name, written_whole
-from isthmus.tools.library import add_tcm_argument, add_timeout_argument
-from isthmus.tools.messages import print_lines
-from isthmus.tools.model_options import ModelRequest, add_model_options, requested
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import ModelRequest, add_model_options, open_shapes, refuses_shapes, request_of
+from isthmus.tools.options import TCM, add_shared
 from isthmus.tools.report_options import (
     add_html_argument,
     check_report_options,
@@ -39,8 +37,7 @@ from isthmus.tools.report_options import (
     read_saved,
     write_report,
 )
-from isthmus.tools.shapes import open_shapes, refused_shapes
-from isthmus.tools.trace import TraceRecord, add_trace_argument, recorded
+from isthmus.tools.trace import TraceRecord, record_trace
 
 MAX_INPUT_BYTES = 1 << 32
 """Maximum size of the arrays of one file, in bytes."""
@@ -51,26 +48,28 @@ TIMED_RUNS = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     add_model_options(parser)
-    add_tcm_argument(parser, "allocations in TCM are within it; it has no effect on a model in DDR")
-    parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
+    tcm = f"{TCM}: allocations in TCM are within it; it has no effect on a model in DDR"
+    add_shared(parser, "tcm", help=tcm)
+    add_shared(parser, "inputs")
     parser.add_argument("--outputs", type=file_name, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
     parser.add_argument(
         "--profile", action="store_true", help=f"measure the time of each operation, in {TIMED_RUNS} runs more"
     )
-    add_timeout_argument(parser)
+    limit = "how long an execution may take (default: as long as the backend lets it)"
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=limit)
     add_html_argument(parser)
-    add_trace_argument(parser)
+    add_shared(parser, "trace")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    request = requested(options)
+    request = request_of(options)
     check(options, request)
     check_report_options(options, options.model, options.inputs, options.config)
     arrays = read_arrays(options.inputs) if options.inputs else {}
-    if refused_shapes(options, options.model):
+    if refuses_shapes(options, options.model):
         return 1
     if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)
@@ -84,14 +83,11 @@ def main(options: argparse.Namespace) -> int:
                 other = read_saved(options.compare)
             else:
                 with suspended():
-                    other, _ = _run_recorded(options, requested(options, options.compare), arrays)
+                    other, _ = _run_recorded(options, request_of(options, options.compare), arrays)
         write_report(options.html, report, other)
     if options.outputs:
         write_arrays(options.outputs, results)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        print_report(report, results)
+    print_report(options, report, _lines(report, results))
     return 0
 
 
@@ -106,7 +102,7 @@ def check(options: argparse.Namespace, request: ModelRequest) -> None:
 def check_repeat(count: int) -> None:
     """Refuse to run less than once."""
     if count < 1:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {count}", "must be at least 1")
+        raise invalid_argument(f"--repeat {count}", "must be at least 1")
 
 
 def _run(
@@ -115,17 +111,13 @@ def _run(
     arrays: Mapping[str, np.ndarray],
     record: TraceRecord | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Run a model as the options say; return the description of the runs and the outputs of the last one.
-
-    With a record of an audit in progress, the runs are recorded there if a trace is wanted, and the description has
-    the plan and the time of each operation if a page is wanted.
-    """
+    """Run a model as the options say, on record if there is one; return the description and the last outputs."""
     begin = time.perf_counter()
     with request.session(options.io, options.timeout) as session:
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
         latencies: list[float] = []
-        profiled = record.profiled(session.graph) if record and options.trace else nullcontext()
+        profiled = record.profile(session.graph) if record and options.trace else nullcontext()
         with progress("runs", options.repeat) as state, profiled as profile:
             while len(latencies) < options.repeat:
                 # Inputs that a run leaves as they were are filled in once: later runs work in place, without copies.
@@ -150,7 +142,7 @@ def _run_recorded(
     options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray], trace: Path | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run a model as `_run` does, with an audit, which the description has if a page is wanted; write the trace."""
-    with recorded(trace) as record:
+    with record_trace(trace) as record:
         report, results = _run(options, request, arrays, record)
     if options.html is not None:
         report["audit"] = describe_audit(record.log)
@@ -174,7 +166,7 @@ def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[d
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of an ``.npz`` file."""
     try:
-        with reading.opened(path) as stream:
+        with reading.open_file(path) as stream:
             head = stream.read(6)
             stream.seek(0)
             if not head.startswith((b"PK", b"\x93NUMPY")):
@@ -191,7 +183,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError, MemoryError) as problem:
         why = getattr(problem, "strerror", None) or problem
         what, rule, hint = f"inputs '{path}'", f"cannot be read as .npz: {why}", reading.nearest_file(path)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint) from None
+        raise invalid_argument(what, rule, hint) from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -249,23 +241,23 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
     }
 
 
-def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> None:
-    """Print the description as text."""
-    print_lines((heading(report), *tensor_lines(report), memory_line(report)))
+def _lines(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Yield the description as text, and the outputs."""
+    yield from (heading(report), *tensor_lines(report), memory_line(report))
     if report["device"]:
-        print("  device  " + "  ".join(f"{name} {value:,}" for name, value in report["device"].items()))
+        yield "  device  " + "  ".join(f"{name} {value:,}" for name, value in report["device"].items())
     latency = report["latency_ms"]
     in_stages = f" in {counted(report['stages'], 'stage')}" if report["stages"] else ""
-    print(
+    yield (
         f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {counted(report['runs'], 'run')}, "
         f"{counted(report['steps'], 'step')}{in_stages}; loaded in {report['load_seconds']:.2f} s"
     )
-    print(
+    yield (
         f"  copied  {report['copied_bytes']:,} bytes by Session.run(), "
         f"{report['backend_copied_bytes']:,} by the backend (staging buffers: {report['staging_bytes']:,})"
     )
     if "operations" in report:
-        print_lines(operation_lines(report["operations"], report["stages"] > 0))
+        yield from operation_lines(report["operations"], report["stages"] > 0)
     for name, array in results.items():
-        with np.printoptions(precision=4, suppress=True, threshold=8):
-            print(f"  {one_line(name)} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)
+        elements = np.array2string(array.reshape(-1), precision=4, suppress_small=True, threshold=8)
+        yield from f"  {one_line(name)} = {elements}".splitlines()

@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from isthmus import qnn
-from isthmus.errors import Code, QnnError
+from isthmus.errors import invalid_argument
 from isthmus.frontends import ModelSource, load_data
 from isthmus.tools.files import file_name, write_together
-from isthmus.tools.messages import print_line
+from isthmus.tools.messages import print_report
+from isthmus.tools.options import add_shared
 from isthmus.tools.sample_models import library, networks
 
 
@@ -74,7 +75,9 @@ SAMPLES: Mapping[str, Sample] = {
     "net.dlc": Sample("a DLC with two graphs, first and second", lambda files: networks.filter_dlc("first", "second")),
     "camera.bin": Sample("a context binary of camera.tflite for htp", _binary),
     "qnn_model.c": Sample("the source of a model library", lambda files: library.SOURCE.encode()),
-    "libqnn_model.so": Sample("the library for this machine, with a graph image", lambda files: library.compiled()),
+    "libqnn_model.so": Sample(
+        "the library for this machine, with a graph image", lambda files: library.compile_library()
+    ),
     "in.npz": Sample("an input for text.onnx: x [1, 3, 48, 320]", lambda files: _arrays(x=_random(1, 3, 48, 320))),
     "x.raw": Sample("an input for model.onnx, in floats", lambda files: _random(1, 3, 8, 8).tobytes()),
     "input_list.txt": Sample("an input list for model.onnx", lambda files: b"x:=x.raw\n"),
@@ -98,31 +101,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("folder", type=file_name, metavar="DIR", help="where to write; created if it does not exist")
     parser.add_argument("--replace", action="store_true", help="replace files of these names that differ")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_shared(parser, "json")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     folder: Path = options.folder
-    files, left_out = made()
-    known = {name: content for name, content in files.items() if _same(folder / name, content)}
+    files, left_out = make_all()
+    unchanged = {name: content for name, content in files.items() if _same(folder / name, content)}
     for name in files:
-        if name not in known and (folder / name).exists() and not options.replace:
+        if name not in unchanged and (folder / name).exists() and not options.replace:
             rule, hint = "it exists already and differs", "Name another folder, or use --replace."
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{folder / name}'", rule, hint)
-    write_together(folder, ((name, content) for name, content in files.items() if name not in known))
-    if options.json:
-        listed = [{"file": str(folder / name), "text": SAMPLES[name].text, "bytes": len(files[name])} for name in files]
-        print(json.dumps({"files": listed, "left_out": left_out}))
-        return 0
-    for name, content in files.items():
-        print_line(f"{folder / name!s:<32} {len(content):>9,} bytes  {SAMPLES[name].text}")
+            raise invalid_argument(f"'{folder / name}'", rule, hint)
+    write_together(folder, ((name, content) for name, content in files.items() if name not in unchanged))
+    listed = [{"file": str(folder / name), "text": SAMPLES[name].text, "bytes": len(files[name])} for name in files]
+    lines = [f"{each['file']:<32} {each['bytes']:>9,} bytes  {each['text']}" for each in listed]
     if left_out:
-        print(f"left out: {', '.join(left_out)}. ONNX files need pip install 'isthmus[onnx]', a library needs gcc.")
+        missing = ", ".join(left_out)
+        lines.append(f"left out: {missing}. ONNX files need pip install 'isthmus[onnx]', a library needs gcc.")
+    print_report(options, {"files": listed, "left_out": left_out}, lines)
     return 0
 
 
-def made() -> tuple[dict[str, bytes], list[str]]:
+def make_all() -> tuple[dict[str, bytes], list[str]]:
     """Make all samples; return their bytes by name, and the names of those that need what is missing here."""
     has_onnx = importlib.util.find_spec("onnx") is not None
     files: dict[str, bytes] = {}

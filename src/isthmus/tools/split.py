@@ -12,22 +12,24 @@ written, and the exit status is 1. With ``--embed-plan`` a TFLite file also gets
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Iterator
 from typing import Any
 
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import Code, QnnError, counted, invalid_argument
 from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, contents, is_model, is_tflite, unknown_format
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.models import refuse_binary
+from isthmus.report.text import Fact, fact_lines
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
 from isthmus.system.progress import stages
-from isthmus.tools.embedding import embedded
-from isthmus.tools.files import file_name, written_whole
-from isthmus.tools.messages import print_line
+from isthmus.tools.embedding import embed_plan
+from isthmus.tools.files import file_name, write_whole
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import shapes_of
+from isthmus.tools.options import add_shared
 from isthmus.tools.report_options import check_report_options
-from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 _READING, _SEARCHING, _WRITING = "read the model", "search for regions", "write the model in tiles"
 _CHECKING = "compare both files"
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=file_name, metavar="FILE", help=what)
     what = "maximum live memory: a SIZE, a percentage of what is alive now (25%%), or 'least' (the default)"
     parser.add_argument("--live-limit", default="least", metavar="LIMIT", help=what)
-    add_shape_argument(parser)
+    add_shared(parser, "shape")
     what = (
         "put a memory plan for TFLite Micro in the .tflite file of --out too, for its tiles "
         "(isthmus plan --embed writes a model that is not split with such a plan)"
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="compare both files in ONNX Runtime or LiteRT, if installed"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_shared(parser, "json")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -68,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{model}'", "only .onnx and .tflite files can be split")
         of_tflite = is_tflite(data)
         _refuse(options, of_tflite)
-        shapes = dict(parse_shape(text) for text in options.shape)
+        shapes = shapes_of(options)
         file: OnnxFile | TfliteFile
         # The dimensions that inputs with open ones get, by name.
         fixed = {}
@@ -79,8 +81,7 @@ def main(options: argparse.Namespace) -> int:
             fixed = {name: list(dims) for name, dims in file.fixed.items()}
             if file.external and out is not None and out.resolve().parent != model.resolve().parent:
                 rule = f"weights of '{model.name}' are in files beside it"
-                hint = "Write the split file beside them too."
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--out {out}", rule, hint)
+                raise invalid_argument(f"--out {out}", rule, "Write the split file beside them too.")
         begin(_SEARCHING)
         what = f"'{model.name}' under {options.live_limit}"
         result = split(file.network, limit.bytes_of(file.network.peak), what)
@@ -89,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
         written = data if problem else file.written(result.network, result.instructions)
         plan = None
         if options.embed_plan and not problem:
-            written, plan = embedded(written, model.name if out is None else out.name)
+            written, plan = embed_plan(written, model.name if out is None else out.name)
         report = describe(options, result, len(file.network.steps), len(data), len(written))
         report |= {"fixed_shapes": fixed, "problem": problem}
         if problem:
@@ -105,9 +106,8 @@ def main(options: argparse.Namespace) -> int:
             report["largest_difference"] = {title: one.largest for title, one in compared.items()}
             report["checked"] = "; ".join(f"{title}: {one}" for title, one in compared.items())
     if out is not None and not problem:
-        with written_whole(out, f"--out {out}") as stream:
-            stream.write(written)
-    print(json.dumps(report)) if options.json else print_report(report)
+        write_whole(out, f"--out {out}", written)
+    print_report(options, report, _lines(report))
     return 0 if all(report.get("same_bits", {}).values()) and not problem else 1
 
 
@@ -137,31 +137,34 @@ def describe(
     }
 
 
-def print_report(report: dict[str, Any]) -> None:
-    """Print the description as text."""
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    """Yield the description as text."""
+    if report["problem"]:
+        yield f"{report['model']}: nothing is split, and nothing is written: {report['problem']}"
+    else:
+        yield ": ".join(filter(None, (f"{report['model']} in tiles", report["out"])))
+    yield from fact_lines(_facts(report))
+    if report["out"] is None and not report["problem"]:
+        yield "--out FILE writes it"
+
+
+def _facts(report: dict[str, Any]) -> Iterator[Fact]:
+    """Yield what was split and what that saves."""
     before, after = report["live_bytes_before"], report["live_bytes_after"]
     share = f" ({after / before:.0%})" if before else ""
-    if report["problem"]:
-        print_line(f"{report['model']}: nothing is split, and nothing is written: {report['problem']}")
-    else:
-        print_line(": ".join(filter(None, (f"{report['model']} in tiles", report["out"]))))
-    print(f"  alive     {before:>13,}  bytes at most before, {after:,} now{share}")
-    print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
-    print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
+    yield "alive", before, f"bytes at most before, {after:,} now{share}"
+    yield "nodes", report["operations_before"], f"before, {report['operations_after']:,} now"
+    yield "file", report["file_bytes_before"], f"bytes before, {report['file_bytes_after']:,} now"
     for name, dims in report["fixed_shapes"].items():
-        print_line(f"  fixed     {'':>13}  {name} at {dims}, some of which the model leaves open (--shape)")
+        yield "fixed", None, f"{name} at {dims}, some of which the model leaves open (--shape)"
     for run in report["runs"]:
-        steps = counted(run["steps"], "step")
-        print_line(f"  tiles     {run['tiles']:>13,}  of {steps}, {run['first']} to {run['last']}")
-    print_line(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
+        yield "tiles", run["tiles"], f"of {counted(run['steps'], 'step')}, {run['first']} to {run['last']}"
+    yield "peak", None, f"'{report['holding']}' has the most alive"
     if "embedded" in report:
         plan = report["embedded"]
-        tensors = counted(plan["planned"], "tensor")
-        print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {tensors} ({plan['status']})")
+        yield "embedded", plan["arena_bytes"], f"of arena for {counted(plan['planned'], 'tensor')} ({plan['status']})"
     if "checked" in report:
-        print_line(f"  checked   {'':>13}  {report['checked']}")
-    if report["out"] is None and not report["problem"]:
-        print("--out FILE writes it")
+        yield "checked", None, report["checked"]
 
 
 def _limit(text: str) -> ScratchLimit:
@@ -183,12 +186,10 @@ def _unsplit(result: Split, limit: int | None) -> str:
 def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
     """Refuse impossible options before doing anything; `of_tflite` is whether the model is a TFLite file."""
     if options.embed_plan and not of_tflite:
-        rule = f"only a TFLite file can hold a plan, '{options.model}' is none"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--embed-plan", rule)
+        raise invalid_argument("--embed-plan", f"only a TFLite file can hold a plan, '{options.model}' is none")
     if options.shape and of_tflite:
-        rule = "a TFLite file is split for the shapes that it has"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--shape", rule)
+        raise invalid_argument("--shape", "a TFLite file is split for the shapes that it has")
     if options.out is not None and options.out.suffix.lower() == (".onnx" if of_tflite else ".tflite"):
         format_ = "TFLite" if of_tflite else "ONNX"
         rule = f"what is split is a file of {format_}, and so is what is written"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--out {options.out}", rule, "Name it accordingly.")
+        raise invalid_argument(f"--out {options.out}", rule, "Name it accordingly.")

@@ -19,22 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.compiled.folder import Folder
-from isthmus.errors import Code, QnnError
+from isthmus.errors import QnnError, invalid_argument
+from isthmus.report.page.tradeoffs import to_page
 from isthmus.report.rows import to_csv, to_table
-from isthmus.report.sweep_page import to_page
 from isthmus.system import reading
-from isthmus.system.jobs import FarmJobs, LocalJobs, Runner, resumed
-from isthmus.system.progress import Progress, shown
-from isthmus.tools.device import add_jobs_argument
-from isthmus.tools.files import file_name, refuse_unwritable_folder, written_whole
-from isthmus.tools.library import add_tcm_argument
-from isthmus.tools.messages import print_lines
-from isthmus.tools.model_options import add_model_options
+from isthmus.system.jobs import FarmJobs, LocalJobs, Runner, resume
+from isthmus.system.progress import Progress, show_progress
+from isthmus.tools.files import file_name, refuse_unwritable_folder, write_whole
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import add_model_options, open_shapes, refuses_shapes
+from isthmus.tools.options import TCM, add_shared
 from isthmus.tools.report_options import check_report_options
-from isthmus.tools.shapes import open_shapes, refused_shapes
-from isthmus.tools.sweep_grid import SweepJob, hashed, jobs_of, refuse_other_files
-from isthmus.tools.sweep_running import JobOutcome, KeptOutcomes, LocalWork, RemoteArguments, failed, run_remotely
-from isthmus.tools.sweep_table import FIGURES, PLAN, columns_of, is_row
+from isthmus.tools.sweep_grid import FIGURES, PLAN, SweepJob, columns_of, hash_of, is_row, jobs_of, refuse_other_files
+from isthmus.tools.sweep_running import JobOutcome, KeptOutcomes, LocalWork, RemoteArguments, failure, run_remotely
 from isthmus.version import build_id
 
 MAX_ROWS = 1 << 16
@@ -47,12 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("--mode", choices=tuple(FIGURES), default=PLAN, help="what to do with each (default: plan)")
     add_model_options(parser, many=True)
-    add_tcm_argument(parser, "verdicts of --mode plan are for this size, allocations of --mode run are within it")
+    tcm = f"{TCM}: verdicts of --mode plan are for this size, allocations of --mode run are within it"
+    add_shared(parser, "tcm", help=tcm)
     parser.add_argument("--repeat", type=int, default=10, metavar="N", help="runs of a row of --mode run (default 10)")
     what = "how long a row may take (default: any time)"
     parser.add_argument("--row-timeout", type=float, metavar="SECONDS", help=what)
     parser.add_argument("--state", type=file_name, metavar="DIR", help="where results are kept (default: user's cache)")
-    add_jobs_argument(parser)
+    add_shared(parser, "jobs")
     parser.add_argument("--no-cache", action="store_true", help="compute again what was computed before")
     parser.add_argument("--shard", metavar="I/N", help="only part I of N of the sweep; --merge joins the parts")
     parser.add_argument("--merge", action="store_true", help="join parts: the arguments are files made by --shard")
@@ -64,12 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if not options.models:
-        rule, hint = "names no model", "`isthmus samples .` writes some."
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
+        raise invalid_argument("isthmus sweep", "names no model", "`isthmus samples .` writes some.")
     check_report_options(options, *options.models)
-    if not options.merge and refused_shapes(options, *options.models):
+    if not options.merge and refuses_shapes(options, *options.models):
         return 1
-    report = merge(options.models) if options.merge else _swept(options)
+    report = merge(options.models) if options.merge else _sweep(options)
     rows = report["rows"]
     if not options.merge:
         open_inputs = {str(model): open_shapes(options, model) for model in options.models}
@@ -77,37 +74,32 @@ def main(options: argparse.Namespace) -> int:
             row["open_shapes"] = open_inputs[row["model"]]
     columns = columns_of(rows)
     if options.csv is not None:
-        with written_whole(options.csv, f"'{options.csv}'") as stream:
-            stream.write(to_csv(rows, columns).encode())
+        write_whole(options.csv, f"'{options.csv}'", to_csv(rows, columns).encode())
     if options.html is not None:
-        with written_whole(options.html, f"'{options.html}'") as stream:
-            stream.write(to_page(rows, columns, report["version"]).encode())
-    if options.json:
-        print(json.dumps(report))
-    else:
-        print_lines(to_table(rows, columns) if rows else [f"part {options.shard} has no rows"])
+        write_whole(options.html, f"'{options.html}'", to_page(rows, columns, report["version"]).encode())
+    print_report(options, report, to_table(rows, columns) if rows else [f"part {options.shard} has no rows"])
     return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
 
 
-def _swept(options: argparse.Namespace) -> dict[str, Any]:
+def _sweep(options: argparse.Namespace) -> dict[str, Any]:
     """Do the jobs of a command line; return the report as plain data."""
     shard = parse_shard(options.shard)
     jobs = list(jobs_of(options))
-    sweep = hashed(*(job.task for job in jobs))[:16]
+    sweep = hash_of(*(job.task for job in jobs))[:16]
     mine = set(numbers_of(shard, range(len(jobs))))
     chosen = [job for job in jobs if job.number in mine]
     runner: Runner[SweepJob, JobOutcome] = LocalJobs(LocalWork(options.row_timeout), options.jobs)
     if options.scheduler is not None:
         refuse_other_files(options.models)
         arguments = RemoteArguments(options.row_timeout)
-        runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json, failed)
+        runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json, failure)
     if options.state is not None:
         refuse_unwritable_folder(f"--state {options.state}", options.state)
-    kept = KeptOutcomes(options.state or state_folder(), options.no_cache)
+    cache = KeptOutcomes(options.state or state_folder(), options.no_cache)
     rows: dict[int, list[dict[str, Any]]] = {}
     try:
-        with shown(Progress("jobs", len(chosen))) as work:
-            for job, outcome in resumed(chosen, lambda job: job.key, kept, runner):
+        with show_progress(Progress("jobs", len(chosen))) as work:
+            for job, outcome in resume(chosen, lambda job: job.key, cache, runner):
                 rows[job.number] = _rows(job, outcome)
                 work.step(job.title)
     except KeyboardInterrupt:
@@ -152,7 +144,7 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     if slash and first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
         return int(first), int(second)
     rule = "must look like 1/4, the first of four parts; the first number must not exceed the second"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shard {text}", rule)
+    raise invalid_argument(f"--shard {text}", rule)
 
 
 def numbers_of(shard: tuple[int, int] | None, numbers: Collection[int]) -> list[int]:
@@ -188,18 +180,17 @@ def merge(paths: Sequence[Path]) -> dict[str, Any]:
     for path, part in parts:
         number, count = part["shard"]
         if (part["sweep"], part["version"], count) != (first["sweep"], first["version"], first["shard"][1]):
-            rule = f"it is part of another sweep than '{paths[0]}'"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)
+            raise invalid_argument(f"'{path}'", f"it is part of another sweep than '{paths[0]}'")
         if number in seen:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is part {number}, as '{seen[number]}' is")
+            raise invalid_argument(f"'{path}'", f"it is part {number}, as '{seen[number]}' is")
         if not all(isinstance(row, dict) and is_row(row) for row in part["rows"]):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it has rows that no sweep has")
+            raise invalid_argument(f"'{path}'", "it has rows that no sweep has")
         seen[number] = path
         rows |= dict(zip(part["numbers"], part["rows"], strict=True))
     missing = [str(number) for number in range(1, first["shard"][1] + 1) if number not in seen]
     if missing:
         rule = f"{'part' if len(missing) == 1 else 'parts'} {', '.join(missing)} of {first['shard'][1]} missing"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--merge", rule)
+        raise invalid_argument("--merge", rule)
     return {"version": first["version"], "rows": [rows[number] for number in sorted(rows)]}
 
 
@@ -214,5 +205,4 @@ def _part(path: Path) -> dict[str, Any]:
             return part
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
-    rule = "it is not what `isthmus sweep --shard I/N --json` prints"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)
+    raise invalid_argument(f"'{path}'", "it is not what `isthmus sweep --shard I/N --json` prints")

@@ -1,4 +1,7 @@
-"""The jobs of ``isthmus sweep``: every combination of models, backends and settings, checked before one is done."""
+"""The jobs of ``isthmus sweep``: every combination of models, backends and settings, checked before one is done.
+
+Each mode of the command has figures, which are the columns of its rows.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,22 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from isthmus import frontends
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.native import target_key
 from isthmus.backends.vendor.library import find
 from isthmus.backends.vendor.measurement import build_of
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import Code, QnnError, did_you_mean, invalid_argument
 from isthmus.log import Log
+from isthmus.report.rows import DEVICE_COLUMNS, Columns, is_device_row
 from isthmus.session import checked_seconds
 from isthmus.system import reading
 from isthmus.tools.commands import CommandParser
 from isthmus.tools.device import check_jobs
 from isthmus.tools.model_options import default_backend, request_for, split_setting
 from isthmus.tools.run import check_repeat
-from isthmus.tools.sweep_table import DEVICE, RUN
 from isthmus.version import build_id
 
 DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx", "dlbc", "library")
@@ -41,6 +44,20 @@ _PACKAGE = Path(__file__).parents[1]
 MAX_MODEL = 1 << 34
 _PIECE = 1 << 20
 """Bytes of a file that are read at a time."""
+PLAN, RUN, DEVICE = "plan", "run", "device"
+MEMORY: Columns = {"scratch_bytes": "scratch", "state_bytes": "state", "io_bytes": "io", "constant_bytes": "constants"}
+FIGURES: Mapping[str, Columns] = {
+    PLAN: {**MEMORY, "lower_bound": "lower bound", "greedy_bytes": "greedy", "status": "status", "fits": "fits"},
+    RUN: {
+        **MEMORY, "p50_ms": "p50 ms", "min_ms": "min ms", "load_seconds": "load s", "copied_bytes": "copied",
+        "backend_copied_bytes": "copied by backend",
+    },
+    DEVICE: {
+        **{key: title for key, title in DEVICE_COLUMNS.items() if key not in ("model", "problem")},
+        "plan_problem": "", "build": "", "graphs": "",
+    },
+}  # fmt: skip
+"""The figures of each mode: keys of a row, and the titles of their columns; those without a title are in JSON only."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +92,15 @@ class SweepJob:
     @property
     def task(self) -> str:
         """The hash of what it computes, the same on every machine."""
-        return hashed(self.mode, self.digest, self.model.suffix, *(a for a in self.arguments if a != _NO_CACHE))
+        return hash_of(self.mode, self.digest, self.model.suffix, *(a for a in self.arguments if a != _NO_CACHE))
 
     @property
     def key(self) -> str:
         """The hash of all that its result depends on."""
-        return hashed(*self.machine, self.task)
+        return hash_of(*self.machine, self.task)
 
 
-def hashed(*facts: str) -> str:
+def hash_of(*facts: str) -> str:
     """Return the hash of some texts."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -99,8 +116,7 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
     keys = [key for key, _ in choices]
     for key in keys:
         if keys.count(key) > 1:
-            hint = "Join its values by commas."
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {key}", "it is given twice", hint)
+            raise invalid_argument(f"--set {key}", "it is given twice", "Join its values by commas.")
     config = "" if options.config is None else _digest(options.config)
     digests = [_digest(path) for path in options.models]
     grid = [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in choices))]
@@ -132,8 +148,7 @@ def _check_options(options: argparse.Namespace) -> None:
         for name in ("backend", "config", "threads", *_PASSED_ON):
             if getattr(options, name) != (1 if name == "threads" else None):
                 what = f"--{name.replace('_', '-')} {getattr(options, name)}"
-                rule, hint = "has no meaning for a chip", "--set soc=SM8750,SM8650 names chips."
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
+                raise invalid_argument(what, "has no meaning for a chip", "--set soc=SM8750,SM8650 names chips.")
 
 
 def _choices(text: str, mode: str) -> tuple[str, list[str]]:
@@ -147,12 +162,12 @@ def _choices(text: str, mode: str) -> tuple[str, list[str]]:
     key, values = split_setting(text)
     if mode == DEVICE and key not in DEVICE_SETTINGS:
         rule = f"must be one of {', '.join(DEVICE_SETTINGS)}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule, did_you_mean(key, DEVICE_SETTINGS))
+        raise invalid_argument(f"--set {text}", rule, did_you_mean(key, DEVICE_SETTINGS))
     found = [value for value in values.split(",") if value]
     if not found:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", "has no value")
+        raise invalid_argument(f"--set {text}", "has no value")
     if mode == DEVICE and key == "dlbc" and not _DLBC.keys() >= {*found}:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", f"must be one of {', '.join(_DLBC)}")
+        raise invalid_argument(f"--set {text}", f"must be one of {', '.join(_DLBC)}")
     _refuse_repeated(f"--set {text}", found)
     return key, found
 
@@ -187,14 +202,12 @@ class _RowParser(CommandParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.prog, message)
+        raise invalid_argument(self.prog, message)
 
 
 def _check_grid(options: argparse.Namespace, backends: Sequence[str | None], grid: Sequence[Sequence[str]]) -> None:
-    """Refuse values that every backend refuses, by the checks of the command that computes a row.
-
-    A value that only some backends have is accepted: the others' rows say why they have no figures.
-    """
+    """Refuse values that every backend refuses, by the checks of the command that computes a row."""
+    # A value that only some backends have is accepted: the others' rows say why they have no figures.
     command, model = import_module(f"isthmus.tools.{options.mode}"), options.models[0]
     parser = _RowParser(prog=f"isthmus sweep --mode {options.mode}")
     command.add_arguments(parser)
@@ -245,7 +258,7 @@ def _refuse_repeated(what: str, values: Sequence[str | None]) -> None:
     """Refuse values of which one is given twice: its rows would be the same."""
     for value in values:
         if values.count(value) > 1:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"'{value}' is given twice")
+            raise invalid_argument(what, f"'{value}' is given twice")
 
 
 def _refuse_same_file(models: Sequence[Path]) -> None:
@@ -255,7 +268,7 @@ def _refuse_same_file(models: Sequence[Path]) -> None:
         real = os.path.realpath(path)
         if real in seen:
             also = "" if seen[real] == path else f", also as '{seen[real]}'"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is named twice{also}")
+            raise invalid_argument(f"'{path}'", f"it is named twice{also}")
         seen[real] = path
 
 
@@ -276,7 +289,7 @@ def _sources() -> str:
 def _digest(path: Path) -> str:
     """Return the hash of a file's contents."""
     digest = hashlib.sha256()
-    with _naming_errors(path), reading.opened(path) as stream:
+    with _naming_errors(path), reading.open_file(path) as stream:
         while piece := stream.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
@@ -288,8 +301,7 @@ def _naming_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        rule = f"cannot be read: {problem.strerror}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule, reading.nearest_file(path)) from None
+        raise invalid_argument(f"'{path}'", f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
 
 
 def refuse_other_files(paths: Sequence[Path]) -> None:
@@ -298,3 +310,23 @@ def refuse_other_files(paths: Sequence[Path]) -> None:
         if not frontends.is_self_contained(contents(path)):
             rule, hint = "weights in other files are not sent to workers", "Sweep it without --scheduler."
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{path}'", rule, hint)
+
+
+def is_row(row: Mapping[str, Any]) -> bool:
+    """Return whether a row may be one of a sweep: names, a mode, and values for all settings."""
+    expected = {"model": str, "mode": str, "settings": dict, "problem": str, "backend": str | None}
+    is_typed = all(isinstance(row.get(key), kind) for key, kind in expected.items())
+    if not is_typed or row["mode"] not in FIGURES or not row["settings"].keys() <= row.keys():
+        return False
+    return row["mode"] != DEVICE or is_device_row(row)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return the columns of some rows: the model, the settings, the figures of their mode, and problems."""
+    modes = dict.fromkeys(row["mode"] for row in rows)
+    settings = dict.fromkeys(key for row in rows for key in row["settings"])
+    titles = {key: title for mode in modes for key, title in FIGURES[mode].items() if title}
+    # The option `io` is a kind of memory, the figure a number of bytes.
+    figures = {key: f"{title} bytes" if title in settings and key != title else title for key, title in titles.items()}
+    names = {"model": "model", "backend": "backend", **{key: key for key in settings}}
+    return {**names, **figures, "problem": "problem"}

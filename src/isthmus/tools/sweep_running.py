@@ -15,8 +15,7 @@ from typing import Any
 from isthmus.errors import one_line
 from isthmus.system.child import Child, describe_status, last_line
 from isthmus.system.jobs import ResultFolder, Started, ended_with_the_task
-from isthmus.tools.sweep_grid import SweepJob, contents
-from isthmus.tools.sweep_table import DEVICE, FIGURES, RUN
+from isthmus.tools.sweep_grid import DEVICE, FIGURES, RUN, SweepJob, contents
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class JobOutcome:
         return cls(content["rows"], content["problem"])
 
 
-def failed(problem: str) -> JobOutcome:
+def failure(problem: str) -> JobOutcome:
     """Return the outcome of a job without figures."""
     return JobOutcome(problem=problem)
 
@@ -83,13 +82,13 @@ class CommandProcess:
             printed, messages = self._child.communicate()
         status = self._child.returncode
         if self._reason:
-            return failed(self._reason)
+            return failure(self._reason)
         if status < 0:
-            return failed(f"its process was ended by {describe_status(status)}")
+            return failure(f"its process was ended by {describe_status(status)}")
         try:
             return JobOutcome(_figures(mode, json.loads(printed), status))
         except (ValueError, LookupError, TypeError):
-            return failed(one_line(last_line(messages) or "without a message").removeprefix(f"isthmus {mode}: "))
+            return failure(one_line(last_line(messages) or "without a message").removeprefix(f"isthmus {mode}: "))
 
 
 def _figures(mode: str, report: Mapping[str, Any], status: int) -> list[dict[str, Any]]:
@@ -112,16 +111,18 @@ class LocalWork:
 
     def __call__(self, job: SweepJob, started: Started) -> JobOutcome:
         config = [] if job.config is None else ["--config", str(job.config)]
-        return _done(job.mode, job.model, [*config, *job.arguments], self._seconds, started)
+        return _run_command(job.mode, job.model, [*config, *job.arguments], self._seconds, started)
 
 
-def _done(mode: str, model: Path, arguments: Sequence[str], seconds: float | None, started: Started) -> JobOutcome:
+def _run_command(
+    mode: str, model: Path, arguments: Sequence[str], seconds: float | None, started: Started
+) -> JobOutcome:
     """Run a command on a model in a process of its own."""
     try:
         # The name may begin with a dash.
         process = CommandProcess([mode, *arguments, "--json", "--", str(model)])
     except OSError as problem:
-        return failed(f"its process cannot be started: {problem.strerror}")
+        return failure(f"its process cannot be started: {problem.strerror}")
     started(process)
     return process.outcome(mode, seconds)
 
@@ -149,4 +150,4 @@ def run_remotely(
             Path(folder, "config.json").write_bytes(config)
             options += ["--config", str(Path(folder, "config.json"))]
         with ended_with_the_task() as started:
-            return vars(_done(mode, path, options, seconds, started))
+            return vars(_run_command(mode, path, options, seconds, started))

@@ -8,16 +8,17 @@ number of delegated nodes and partitions. If the model cannot be run in one way,
 from __future__ import annotations
 
 import argparse
-import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import Code, QnnError, counted, invalid_argument
 from isthmus.system.progress import progress
 from isthmus.tools.files import file_name
-from isthmus.tools.messages import add_log_argument, print_line
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.messages import print_report
+from isthmus.tools.model_options import shapes_of
+from isthmus.tools.options import add_shared
 
 MAX_THREADS = 64
 
@@ -26,11 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite file")
     parser.add_argument("--backend", choices=registry.names(), help="where the delegate runs (default htp)")
-    add_shape_argument(parser)
     parser.add_argument("--rounds", type=int, default=50, metavar="N", help="invocations of each way (default 50)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of the interpreter (default 1)")
-    add_log_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_shared(parser, "shape", "log-level", "json")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -38,10 +37,10 @@ def main(options: argparse.Namespace) -> int:
     from isthmus.delegate.comparison import compare
 
     if options.rounds < 1:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
+        raise invalid_argument(f"--rounds {options.rounds}", "must be at least 1")
     if not 1 <= options.threads <= MAX_THREADS:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--threads {options.threads}", f"must be 1 to {MAX_THREADS}")
-    shapes = dict(parse_shape(text) for text in options.shape)
+        raise invalid_argument(f"--threads {options.threads}", f"must be 1 to {MAX_THREADS}")
+    shapes = shapes_of(options)
     # The default is the first backend that can run all four ways.
     backend = options.backend or next(
         entry.name for entry in registry.usable() if entry.delegate.shared_memory is not None
@@ -64,21 +63,18 @@ def main(options: argparse.Namespace) -> int:
         for way in ways
     ]
     report = {"model": str(options.model), "backend": backend, "rounds": options.rounds, "ways": rows}
-    if options.json:
-        print(json.dumps(report))
-    else:
-        _print(report)
+    print_report(options, report, _lines(report))
     return 0 if any(way.refusal is None for way in ways) else 1
 
 
-def _print(report: dict[str, Any]) -> None:
-    """Print the result as text."""
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    """Yield the result as text."""
     rounds = counted(report["rounds"], "invocation")
-    print_line(f"{report['model']}, delegate on {report['backend']}, {rounds} of each way in turn")
-    print(f"  {'':28}{'p50 ms':>9}{'min ms':>9}{'copied':>12}  delegated")
+    yield f"{report['model']}, delegate on {report['backend']}, {rounds} of each way in turn"
+    yield f"  {'':28}{'p50 ms':>9}{'min ms':>9}{'copied':>12}  delegated"
     for row in report["ways"]:
         if row["refused"]:
-            print(f"  {row['way']:28}{row['refused']}")
+            yield f"  {row['way']:28}{row['refused']}"
             continue
         latency = row["latency_ms"]
         copied = "" if row["copied_bytes"] is None else f"{row['copied_bytes']:,}"
@@ -87,4 +83,4 @@ def _print(report: dict[str, Any]) -> None:
             share = 100 * row["nodes_delegated"] / max(row["nodes"], 1)
             nodes = f"{row['nodes_delegated']} of {counted(row['nodes'], 'node')} ({math.floor(share)} %), "
             nodes += f"partitions: {row['partitions']}"
-        print(f"  {row['way']:28}{latency['p50']:9.3f}{latency['min']:9.3f}{copied:>12}  {nodes}".rstrip())
+        yield f"  {row['way']:28}{latency['p50']:9.3f}{latency['min']:9.3f}{copied:>12}  {nodes}".rstrip()

@@ -27,11 +27,11 @@ from isthmus.log import Log, LogLevel
 from isthmus.system.progress import progress
 from isthmus.tools import raw_files
 from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, write_file
-from isthmus.tools.input_lists import InputList, read_list
-from isthmus.tools.messages import print_line
+from isthmus.tools.messages import print_report
 from isthmus.tools.models import compose
-from isthmus.tools.qnn_options import LOG_LEVELS
-from isthmus.tools.trace import TraceRecord, add_trace_argument, recorded
+from isthmus.tools.options import LOG_LEVELS, add_shared
+from isthmus.tools.raw_files import InputList, read_list
+from isthmus.tools.trace import TraceRecord, record_trace
 
 NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
 """Which results are written: the values of ``saveOutput``."""
@@ -104,7 +104,7 @@ class ModelThread:
     profile: qnn.Profile | None = None
     executed: int = 0
     seconds: float = 0.0
-    problem: BaseException | None = None
+    problem: Exception | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class ModelThread:
         began = time.perf_counter()
         try:
             self._run(began)
-        except BaseException as problem:
+        except Exception as problem:
             self.problem = problem
             self.stop.set()
         self.seconds += time.perf_counter() - began
@@ -120,13 +120,10 @@ class ModelThread:
 
     def _run(self, began: float) -> None:
         """Run the inferences and write the results that the model asks for."""
-        graph, native = self.memory.binding.graph, self.model.get("input_type") == "NATIVE"
-        save = self.model.get("save", NONE)
+        inputs, save = self.memory.binding.graph.input_tensors, self.model.get("save", NONE)
+        native = [info.name for info in inputs] if self.model.get("input_type") == "NATIVE" else ()
         for done, inference in enumerate(cycle(self.inputs.inferences), 1):
-            for info in graph.input_tensors:
-                self.memory.inputs[info.name][...] = raw_files.read_tensor(
-                    inference.files[info.name], info, native, inference.what
-                )
+            inference.read(inputs, native, self.memory.inputs)
             self.memory.binding.execute(self.profile)
             self.executed += 1
             ended = done >= self.loop if self.unit == "count" else time.perf_counter() - began >= self.loop
@@ -137,11 +134,9 @@ class ModelThread:
 
     def _write(self, number: int) -> None:
         """Write the outputs of an inference."""
-        infos = {info.name: info for info in self.memory.binding.graph.output_tensors}
-        names = raw_files.file_names(infos)
         folder = Path(self.model.get("outputs", "output")) / self.name / f"Result_{number}"
-        arrays = [(names[name], self.memory.outputs[name], infos[name]) for name in self.inputs.outputs or infos]
-        raw_files.write_results(folder, arrays, self.model.get("output_type", raw_files.FLOAT).lower())
+        outputs, content = self.memory.binding.graph.output_tensors, self.model.get("output_type", raw_files.FLOAT)
+        self.inputs.write(folder, outputs, self.memory.outputs, content.lower())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=file_name, required=True, metavar="FILE", help="what to run (JSON)")
     parser.add_argument("--output", type=file_name, metavar="FILE", help="write the figures as JSON too")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    add_trace_argument(parser)
+    add_shared(parser, "trace")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -161,7 +156,7 @@ def main(options: argparse.Namespace) -> int:
     if options.trace is None:
         _run(options, None)
         return 0
-    with recorded(options.trace) as record:
+    with record_trace(options.trace) as record:
         _run(options, record)
     return 0
 
@@ -188,7 +183,7 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
             memory, inputs = _prepare(backend, model, f"{where}, model '{model['name']}'")
             memories.callback(memory.close)
             times = (thread.get("interval", 0), thread.get("unit", "count"), thread.get("loop", 1))
-            profile = None if record is None else opening.enter_context(record.profiled(memory.binding.graph))
+            profile = None if record is None else opening.enter_context(record.profile(memory.binding.graph))
             running.append(ModelThread(name, model, memory, inputs, *times, stop, profile))
         given.log_unused(Log(), LogLevel.WARN)
         began = time.perf_counter()
@@ -219,7 +214,8 @@ def _prepare(backend: qnn.Backend, model: Mapping[str, Any], what: str) -> tuple
     [graph] = context.graphs.values()
     names = [info.name for info in graph.input_tensors]
     inputs = read_list(lists, names, [info.name for info in graph.output_tensors])
-    inputs.check(graph.input_tensors, set(names) if model.get("input_type") == "NATIVE" else set())
+    native = set(names) if model.get("input_type") == "NATIVE" else set()
+    inputs.check(graph.input_tensors, native, "inputDataType NATIVE")
     return graph.allocate(), inputs
 
 
@@ -256,16 +252,15 @@ def _report(running: list[ModelThread], total: float, options: argparse.Namespac
         each.name: {"inferences": each.executed, "inferences_per_second": each.executed / each.seconds}
         for each in running
     }
-    text = json.dumps({"total_us": total * 1e6, "threads": figures})
+    report = {"total_us": total * 1e6, "threads": figures}
     if options.output is not None:
-        write_file(options.output, text.encode())
-    if options.json:
-        print(text)
-        return
-    for each in running:
-        rate = each.executed / each.seconds
-        print_line(f"{each.name}:graphExecute: {counted(each.executed, 'inference')}, {rate:.1f} per second")
-    print(f"TotalTime (us): {total * 1e6:.0f}")
+        write_file(options.output, json.dumps(report).encode())
+    lines = [
+        f"{each.name}:graphExecute: {counted(each.executed, 'inference')}, "
+        f"{each.executed / each.seconds:.1f} per second"
+        for each in running
+    ]
+    print_report(options, report, (*lines, f"TotalTime (us): {total * 1e6:.0f}"))
 
 
 def _by_name(objects: Any, kind: str, where: str) -> dict[str, Mapping[str, Any]]:
@@ -287,10 +282,9 @@ def _require(given: Mapping[str, Any], setting: str, key: str, what: str) -> str
     return str(given[setting])
 
 
-def _reference(thread: Mapping[str, Any], kind: str, known: Mapping[str, Any], what: str) -> str:
+def _reference(thread: Mapping[str, Any], kind: str, objects: Mapping[str, Any], what: str) -> str:
     """Return the name by which a thread refers to another object of the file."""
     name = _require(thread, kind, kind, what)
-    if name not in known:
-        rule = f"there is no {kind} '{name}'"
-        raise QnnError(Code.BACKEND_INVALID_CONFIG, what, rule, did_you_mean(name, known))
+    if name not in objects:
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, what, f"there is no {kind} '{name}'", did_you_mean(name, objects))
     return name

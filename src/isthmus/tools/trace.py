@@ -7,8 +7,6 @@ one event for each, and a counter of the scratch that is live at each of them: w
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam.driver import ON_DEVICE
 from isthmus.errors import QnnError
-from isthmus.tools.files import file_name, written_whole
+from isthmus.prepare.tiling import region_path
+from isthmus.tools.files import write_whole
 
 if TYPE_CHECKING:
     from isthmus.memory.auditing import AuditLog
@@ -57,10 +56,8 @@ class TraceRecord:
             self.plans[graph.name] = graph.plan
 
     @contextmanager
-    def profiled(self, graph: Graph) -> Iterator[Profile]:
-        """Return a profile for executions of a graph in the block; what it has recorded at the end, and the plan of
-        the graph, are added.
-        """
+    def profile(self, graph: Graph) -> Iterator[Profile]:
+        """Yield a profile for executions of a graph; its record and the graph's plan are added at the end."""
         from isthmus.qnn import Profile, ProfileLevel
 
         profile = Profile(graph.context.backend, ProfileLevel.DETAILED)
@@ -72,7 +69,7 @@ class TraceRecord:
 
 
 @contextmanager
-def recorded(path: Path | None) -> Iterator[TraceRecord]:
+def record_trace(path: Path | None) -> Iterator[TraceRecord]:
     """Audit the block, and write what it did as a trace at its end, if a file is named.
 
     A block that fails is written too, up to there. Nothing is written of a block
@@ -95,17 +92,10 @@ def recorded(path: Path | None) -> Iterator[TraceRecord]:
         write_trace(path, record)
 
 
-def add_trace_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--trace`` to a parser."""
-    text = "write when everything happened, on host and accelerator, as trace events (JSON) for Perfetto"
-    parser.add_argument("--trace", type=file_name, metavar="FILE", help=text)
-
-
 def write_trace(path: Path, record: TraceRecord) -> None:
     """Write a trace."""
     content = {"traceEvents": trace_events(record), "displayTimeUnit": "ns"}
-    with written_whole(path, f"--trace {path}") as stream:
-        stream.write(json.dumps(content, separators=(",", ":")).encode())
+    write_whole(path, f"--trace {path}", json.dumps(content, separators=(",", ":")).encode())
 
 
 def trace_events(record: TraceRecord) -> list[dict[str, Any]]:
@@ -119,7 +109,7 @@ def trace_events(record: TraceRecord) -> list[dict[str, Any]]:
         first = len(TRACKS) * threads[each.thread]
         events.append(_span("execute", each.begin, each.end, host, first + TRACKS["execute"], {"graph": each.graph}))
         events += [_span(p.name, p.begin, p.end, host, first + TRACKS[p.name], {}) for p in each.timings.phases]
-        # Of a process, Perfetto takes counters of one name for one counter.
+        # Perfetto joins counters of a process that have the same name, so each thread needs its own.
         counter = f"{COUNTER} ({each.thread})" if len(threads) > 1 else COUNTER
         track = OPERATIONS + threads[each.thread]
         events += _operation_events(each, pid, track, live.get(each.graph, {}), counter)
@@ -133,8 +123,8 @@ def _memory_events(log: AuditLog, host: int) -> Iterator[dict[str, Any]]:
         track = _MEMORY.get(event.action.value)
         if track is None:
             continue
-        known = {"bytes": event.nbytes, "tensor": event.tensor, "reason": event.reason, "where": event.where}
-        arguments = {"what": event.what, **{name: value for name, value in known.items() if value}}
+        details = {"bytes": event.nbytes, "tensor": event.tensor, "reason": event.reason, "where": event.where}
+        arguments = {"what": event.what, **{name: value for name, value in details.items() if value}}
         begin = event.seconds - event.duration
         if event.duration:
             yield _span(event.action.value, begin, event.seconds, host, TRACKS[track], arguments)
@@ -176,12 +166,9 @@ def _operation_spans(execution: ExecutionSpans) -> Iterator[tuple[str, float, fl
 
 def live_bytes(plan: Plan) -> dict[str, int]:
     """Return the bytes of scratch that are live at each step of a plan, by the step's label."""
-    changes = [0] * (len(plan.steps) + 1)
-    for row in plan.rows:
-        changes[max(row.first, 0)] += row.bytes
-        changes[min(row.last + 1, len(plan.steps))] -= row.bytes
+    live = region_path.live_bytes(((row.first, row.last, row.bytes) for row in plan.rows), len(plan.steps))
     found: dict[str, int] = {}
-    for (op, name), nbytes in zip(plan.steps, itertools.accumulate(changes), strict=False):
+    for (op, name), nbytes in zip(plan.steps, live, strict=True):
         found[f"{op} {name}"] = max(nbytes, found.get(f"{op} {name}", 0))
     return found
 
@@ -194,10 +181,8 @@ def _span(name: str, begin: float, end: float, pid: int, track: int, arguments: 
 
 
 def _nanoseconds(seconds: float) -> int:
-    """Return a time in whole nanoseconds.
-
-    An event that begins when another ends has the same number then. Perfetto drops events that overlap by any fraction.
-    """
+    """Return a time in whole nanoseconds."""
+    # So an event begins at the very number at which the one before it ends: Perfetto drops events that overlap at all.
     return round(seconds * 1e9)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import invalid_argument
 from isthmus.system import reading
-from isthmus.tools.files import file_name, refuse_unwritable, written_whole
+from isthmus.tools.files import file_name, refuse_unwritable, write_whole
 from isthmus.tools.report_options import MAX_REPORT, SAVED
 
 _PAGES = (".html", ".htm")
@@ -30,16 +30,13 @@ def main(options: argparse.Namespace) -> int:
     what = f"page '{options.file}'"
     refuse_unwritable(what, options.file)
     _refuse_other_files(what, options.file)
-    with written_whole(options.file, what) as stream:
-        stream.write(page("Plans", [Viewer()], subtitle="The memory of models, opened from files").encode())
+    text = page("Plans", [Viewer()], subtitle="The memory of models, opened from files")
+    write_whole(options.file, what, text.encode())
     return 0
 
 
 def _refuse_other_files(what: str, path: Path) -> None:
-    """Refuse a name that no page has, and a file that is not this command's: it may have been given to be opened.
-
-    A device or a pipe loses nothing.
-    """
+    """Refuse a name that no page has, and a file to be opened rather than written; a device or a pipe loses nothing."""
     if path.exists() and not path.is_file():
         return
     if path.suffix.lower() not in _PAGES:
@@ -50,7 +47,7 @@ def _refuse_other_files(what: str, path: Path) -> None:
         return
     other = "other.html" if path.name == "view.html" else "view.html"
     dropped = path.name if path.suffix.lower() in SAVED else "pages of --html or the output of --json"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"isthmus view {other}, then drop {dropped} on it")
+    raise invalid_argument(what, rule, f"isthmus view {other}, then drop {dropped} on it")
 
 
 def _is_viewer(path: Path) -> bool:

@@ -17,25 +17,23 @@ from isthmus.errors import one_line
 from isthmus.session import Session
 from isthmus.system.progress import above, progress
 from isthmus.tools.files import file_name
-from isthmus.tools.messages import add_log_argument
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.model_options import shapes_of
+from isthmus.tools.options import add_shared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("models", nargs="+", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
-    known = ", ".join(registry.names())
+    backends = ", ".join(registry.names())
     parser.add_argument(
-        "--backend", action="append", metavar="NAME", help=f"{known}; may be repeated (default {registry.DEFAULT})"
+        "--backend", action="append", metavar="NAME", help=f"{backends}; may be repeated (default {registry.DEFAULT})"
     )
-    add_shape_argument(parser)
-    add_log_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_shared(parser, "shape", "log-level", "json")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    shapes = dict(parse_shape(text) for text in options.shape)
+    shapes = shapes_of(options)
     backends = options.backend or [registry.DEFAULT]
     for backend in backends:
         registry.entry(backend)  # a wrong name is refused before anything is compiled

@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from isthmus.capi.building import INCLUDE, compilers
+from isthmus.capi.building import compilers
+from isthmus.capi.installation import include
 
 SOURCE = """\
 /* A model library with one graph: the mean colour of a picture, as probabilities. */
@@ -69,14 +70,14 @@ __attribute__((visibility("default"))) uint32_t QnnModel_composeGraphs(
 """
 
 
-def compiled() -> bytes | None:
+def compile_library() -> bytes | None:
     """Return the library for this machine; None if there is no compiler, or none that can compile it."""
     compiler = next(filter(None, map(shutil.which, compilers())), None)
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory(prefix="isthmus-samples-") as folder:
         Path(folder, "qnn_model.c").write_text(SOURCE)
-        options = ["-shared", "-fPIC", "-O1", "-fvisibility=hidden", f"-I{INCLUDE}", "-o", "made"]
+        options = ["-shared", "-fPIC", "-O1", "-fvisibility=hidden", f"-I{include()}", "-o", "made"]
         command = [compiler, *options, "qnn_model.c"]
         done = subprocess.run(command, cwd=folder, capture_output=True, start_new_session=True)
         return Path(folder, "made").read_bytes() if done.returncode == 0 else None

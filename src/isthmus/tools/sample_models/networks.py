@@ -224,17 +224,17 @@ class _Stream:
     def with_earlier(self, value: int, rows: int, name: str) -> int:
         """Return the last `rows` rows of earlier inferences and those of a value, and keep the last ones."""
         _, fresh, width, channels = self.main.tensors[value].shape
-        kept, all_rows = (1, rows, width, channels), (1, rows + fresh, width, channels)
+        state_dims, all_rows = (1, rows, width, channels), (1, rows + fresh, width, channels)
         handles = [net.tensor(f"{name}_handle", (), element=ElementType.RESOURCE) for net in (self.main, self.initial)]
         for net, handle in zip((self.main, self.initial), handles, strict=True):
             net.add("VAR_HANDLE", [], [handle], container="", shared_name=name)
-        empty = np.full(kept, -128, np.int8)
-        zeros = self.initial.tensor(f"{name}_zeros", kept, np.int8, data=empty, scale=[_STEP], zero=-128)
+        empty = np.full(state_dims, -128, np.int8)
+        zeros = self.initial.tensor(f"{name}_zeros", state_dims, np.int8, data=empty, scale=[_STEP], zero=-128)
         self.initial.add("ASSIGN_VARIABLE", [handles[1], zeros], [])
-        earlier, joined = self.activations(f"{name}_earlier", kept), self.activations(f"{name}_joined", all_rows)
+        earlier, joined = self.activations(f"{name}_earlier", state_dims), self.activations(f"{name}_joined", all_rows)
         self.main.add("READ_VARIABLE", [handles[0]], [earlier])
         self.main.add("CONCATENATION", [earlier, value], [joined], axis=1, activation=Activation.NONE)
-        last = self.activations(f"{name}_last", kept)
+        last = self.activations(f"{name}_last", state_dims)
         bounds = [
             self.main.constant(f"{name}_begin", np.array([0, fresh, 0, 0], np.int32)),
             self.main.constant(f"{name}_end", np.array([1, rows + fresh, width, channels], np.int32)),

@@ -148,10 +148,10 @@ def _operator(operator: tuple[str, list[int], list[int], Mapping[str, Any]], cod
         OperatorField.OUTPUTS: ("array", np.array(outputs, np.int32)),
     }
     if options:
-        known = OPTIONS[code]
-        fields[OperatorField.OPTIONS_TYPE] = ("u8", known.union)
+        table = OPTIONS[code]
+        fields[OperatorField.OPTIONS_TYPE] = ("u8", table.union)
         fields[OperatorField.OPTIONS] = (
             "table",
-            {known.fields[name].field: (known.fields[name].kind, value) for name, value in options.items()},
+            {table.fields[name].field: (table.fields[name].kind, value) for name, value in options.items()},
         )
     return fields
