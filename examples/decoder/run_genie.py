@@ -7,7 +7,8 @@ Genie loads `libQnnSystem.so` and `libQnnHtp.so` by these names, from its own fo
 the process yet. So ours are loaded first. (A program in C does the same, or is started with them in LD_PRELOAD.)
 
 One JSON object is printed: the tokens of the prompts, those that were generated, their text, and how often each graph
-was executed. `--set use-mmap=true` sets an option of the backend, `--count` limits the tokens.
+was executed. `--set use-mmap=true` sets an option of the backend, `--count` limits the tokens, `--verbose` prints what
+our libraries log. `--extensions FILE` is Genie's file of devices, such as {"devices": [{"soc_model": 69}]}.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,14 +81,17 @@ class Genie:
         return tokens
 
 
-def configured(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def configured(folder: Path, settings: Mapping[str, Any], extensions: Path | None = None) -> dict[str, Any]:
     """Return the configuration of a folder with absolute paths and other options of the backend."""
     config: dict[str, Any] = json.loads((folder / "genie_config.json").read_text())
     dialog = config["dialog"]
     dialog["tokenizer"]["path"] = str(folder.absolute() / dialog["tokenizer"]["path"])
     binary = dialog["engine"]["model"]["binary"]
     binary["ctx-bins"] = [str(folder.absolute() / name) for name in binary["ctx-bins"]]
-    dialog["engine"]["backend"]["QnnHtp"] |= settings
+    backend = dialog["engine"]["backend"]
+    backend["QnnHtp"] |= settings
+    if extensions is not None:
+        backend["extensions"] = str(extensions.absolute())
     return config
 
 
@@ -105,9 +110,15 @@ def main() -> None:
     parser.add_argument("prompts", nargs="+", help="words of the decoder's vocabulary, w3 to w95")
     parser.add_argument("--count", type=int, default=24, help="how many tokens to generate for a prompt")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the backend")
+    parser.add_argument("--extensions", type=Path, help="a file with options of devices, which Genie's library reads")
+    parser.add_argument("--verbose", action="store_true", help="print what our libraries log")
     parser.add_argument("--libraries", type=Path, required=True, help="the folder of our libraries")
     parser.add_argument("--genie", type=Path, help="libGenie.so (default: that of onnxruntime-qnn)")
     given = parser.parse_args()
+    if not (given.folder / "genie_config.json").is_file():
+        parser.error(f"{given.folder} has no genie_config.json; make_decoder.py writes one unless --window is given")
+    if given.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     for name in ("libQnnSystem.so", "libQnnHtp.so"):
         capi.load(given.libraries, name)
     library = given.genie
@@ -119,7 +130,7 @@ def main() -> None:
     genie = Genie(library)
     vocabulary = json.loads((given.folder / "tokenizer.json").read_text())["model"]["vocab"]
     prompts = [[vocabulary[word] for word in prompt.split()] for prompt in given.prompts]
-    answers = genie.generate(configured(given.folder, settings), prompts, given.count)
+    answers = genie.generate(configured(given.folder, settings, given.extensions), prompts, given.count)
     words = {token: word for word, token in vocabulary.items()}
     texts = [" ".join(words[token] for token in answer) for answer in answers]
     told = {"version": genie.version, "prompts": prompts, "answers": answers, "texts": texts}

@@ -17,7 +17,7 @@ def test_the_tutorial_of_the_delegate_runs_line_by_line() -> None:
         path = zoo.path("okay_nabu")
     except zoo.Unavailable as reason:
         pytest.skip(str(reason))
-    ran = subprocess.run([sys.executable, EXAMPLE, path], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, EXAMPLE, path], capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if line.startswith("INFO: ")] == [
         "INFO: Initialized TensorFlow Lite runtime.",
