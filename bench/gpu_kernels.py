@@ -18,7 +18,7 @@ import pyopencl as cl
 
 from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.lowering import product, tiles
-from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Local
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram
 from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.graph import DataType, Graph, TensorType
 
@@ -66,7 +66,7 @@ class Bound:
                 if isinstance(argument, BufferRef):
                     values += [self.buffers[argument.pool, argument.index], np.int64(argument.offset)]
                 else:
-                    values.append(cl.LocalMemory(argument.nbytes) if isinstance(argument, Local) else argument)
+                    values.append(argument)
             kernel.set_args(*values)
             self.kernels.append((kernel, launch.global_size, launch.local_size))
         self.build_seconds = time.perf_counter() - started

@@ -18,6 +18,7 @@ from tiles import Model, compare, graph_of, mean
 from isthmus.backends.seam import native
 from isthmus.errors import QnnError
 from isthmus.graph import DataType
+from isthmus.prepare import PlanOptions
 
 MODELS = tuple(key for key, model in zoo.MODELS.items() if model.numerics == "float")
 HEADER = (
@@ -40,7 +41,7 @@ def differences(single: Model, half: Model) -> float:
 def measure(key: str, dtype: DataType, rounds: int) -> tuple[float, float]:
     """Print a model's row, and return its ratios of scratch and of time."""
     graph = graph_of(key)
-    compiled = [native.prepare(graph), native.prepare(graph, float_storage=dtype)]
+    compiled = [native.prepare(graph), native.prepare(graph, options=PlanOptions(float_storage=dtype))]
     models = [Model(one.program) for one in compiled]
     error = differences(*models)
     milliseconds, ratio = compare(models, rounds, 1)

@@ -7,19 +7,14 @@ only times of the same round are divided by each other. So whatever else the mac
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
 import json
-import math
-import os
-import platform
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +22,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from races import DISTURBED, OURS, Contestant, geometric_mean, race, versions
 from support import oracles, stimuli, zoo
 
-OURS = "Isthmus"
 WORST_RATIO = 1.25  # what the project asks of every model,
 MEAN_RATIO = 1.0  # and of all of them together
-DISTURBED = 0.15  # cores that others may use before a race is called disturbed
-BATCH_SECONDS = 200e-6  # calls are timed in batches of this length: the clock costs nothing then
-
-
-@dataclass
-class Contestant:
-    """One runtime with one model loaded, ready to be called."""
-
-    name: str
-    call: Callable[[], object]
-    close: Callable[[], None] = lambda: None
-    seconds: list[float] = field(default_factory=list)  # per call, one figure for each round
 
 
 @dataclass
@@ -89,16 +72,10 @@ def compare(model: zoo.Model, threads: int, rounds: int, slice_seconds: float) -
             contestants.append(enter(model, threads, feed))
         except zoo.Unavailable as reason:
             absent[name] = str(reason)
-    with strangers() as busy:
-        for turn in range(rounds):
-            start = turn % len(contestants)  # nobody always follows the same one
-            for contestant in contestants[start:] + contestants[:start]:
-                contestant.seconds.append(_slice(contestant.call, slice_seconds))
-    for contestant in contestants:
-        contestant.close()
+    others = race(contestants, rounds, slice_seconds)
     seconds = {contestant.name: contestant.seconds for contestant in contestants}
     steps = steps_from_exact(model, feed)
-    return Comparison(model.key, model.kind, threads, seconds, absent, busy[0] if busy else None, steps)
+    return Comparison(model.key, model.kind, threads, seconds, absent, others, steps)
 
 
 def steps_from_exact(model: zoo.Model, feed: oracles.Feeds) -> float:
@@ -110,40 +87,6 @@ def steps_from_exact(model: zoo.Model, feed: oracles.Feeds) -> float:
     except zoo.Unavailable:
         return 0.0
     return max(float(np.abs(peer[n].astype(float) - v.astype(float)).max()) / model.step for n, v in exact.items())
-
-
-def _slice(call: Callable[[], object], seconds: float) -> float:
-    """Seconds per call: the median over batches that fill the slice."""
-    _wait_for_quiet()
-    # Warm-up: the thread pool wakes, caches and clock speed settle, and the batch size shows.
-    calls, started = 0, time.perf_counter()
-    while calls == 0 or time.perf_counter() - started < seconds / 5:
-        call()
-        calls += 1
-    batch = max(1, math.ceil(BATCH_SECONDS * calls / (time.perf_counter() - started)))
-    samples: list[float] = []
-    deadline = time.perf_counter() + seconds
-    while True:
-        before = time.perf_counter()
-        for _ in range(batch):
-            call()
-        after = time.perf_counter()
-        samples.append((after - before) / batch)
-        if after >= deadline:
-            return statistics.median(samples)
-
-
-def _wait_for_quiet() -> None:
-    """Sleep until the thread pools of the contestant before have gone to sleep as well.
-
-    The runtimes' idle threads spin for a while in hope of more work. Forbidding that would slow down the one
-    being timed, so spinning stays on for everybody, and everybody starts on cores that are really free.
-    """
-    for _ in range(200):
-        wall, busy = time.perf_counter(), time.process_time()
-        time.sleep(0.002)
-        if time.process_time() - busy < 0.1 * (time.perf_counter() - wall):
-            return
 
 
 def _isthmus(model: zoo.Model, threads: int, feed: oracles.Feeds) -> Contestant:
@@ -180,11 +123,6 @@ def _oracle(oracle: oracles.Oracle, feed: oracles.Feeds) -> Contestant:
     oracle.prepare(feed)
     oracle.invoke()
     return Contestant(oracle.runtime, oracle.invoke)
-
-
-def geometric_mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.exp(statistics.fmean(math.log(value) for value in known)) if known else None
 
 
 def rows(comparisons: Sequence[Comparison]) -> list[list[str]]:
@@ -256,34 +194,6 @@ def verdict(comparisons: Sequence[Comparison]) -> list[str]:
             + (f"; against OpenVINO {beside:.3f}" if beside is not None else "")
         )
     return lines
-
-
-@contextlib.contextmanager
-def strangers() -> Iterator[list[float]]:
-    """Learns how many cores other processes kept busy meanwhile; stays empty where the system does not say."""
-    found: list[float] = []
-    try:
-        busy = _busy_seconds()
-    except (OSError, ValueError):
-        yield found
-        return
-    wall, own = time.perf_counter(), time.process_time()
-    yield found
-    others = (_busy_seconds() - busy) - (time.process_time() - own)
-    found.append(max(0.0, others) / (time.perf_counter() - wall))
-
-
-def _busy_seconds() -> float:
-    user, nice, system = (int(text) for text in Path("/proc/stat").read_text().split()[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in ("isthmus", "ai-edge-litert", "onnxruntime", "openvino"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
 
 
 def main() -> None:

@@ -2,14 +2,24 @@
 
 ``python bench/ops.py [NAME...] [--threads N] [--rounds N]``. Times are microseconds, median and least of the rounds;
 ONNX Runtime gets its own NCHW layout, LiteRT and we NHWC.
+
+Products and dense convolutions also show their part of the FMA peak: the multiplications and additions of the plain
+algorithm in our least time, divided by those that all threads' cores do in registers alone (`fma_peak.c`, with vectors
+as wide as the target's, in the same race). Winograd's algorithm does fewer, so its part may be above 100 %.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import functools
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -51,11 +61,19 @@ class Convolution:
     kernel: tuple[int, int] = (3, 3)
     stride: tuple[int, int] = (1, 1)
     depth_wise: bool = False
+    groups: int = 1
 
     @property
     def out(self) -> tuple[int, int]:
         """Output height and width."""
         return -(-self.height // self.stride[0]), -(-self.width // self.stride[1])
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions of the plain algorithm; 0 if it is depth-wise, where reading takes longer."""
+        height, width = self.out
+        dense = height * width * self.filters * self.kernel[0] * self.kernel[1] * self.channels // self.groups
+        return 0 if self.depth_wise else 2 * dense
 
     @property
     def pads(self) -> list[list[int]]:
@@ -79,6 +97,11 @@ class Product:
     batch: int = 1
     dynamic: bool = False
     transposed: bool = False
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions; 0 for a single row, whose time is that of reading the matrix."""
+        return 2 * self.batch * self.rows * self.depth * self.columns if self.rows > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +130,14 @@ CASES: dict[str, Convolution | Product | Recurrent] = {
     "c3s2_224_3_32": Convolution(224, 224, 3, 32, stride=(2, 2)),
     "c3_28_128": Convolution(28, 28, 128, 128),
     "c3_56_64": Convolution(56, 56, 64, 64),
+    "c3_14_256": Convolution(14, 14, 256, 256),
     "c3_7_512": Convolution(7, 7, 512, 512),
+    "pw56_64_256": Convolution(56, 56, 64, 256, _POINT),
+    "pw28_128_512": Convolution(28, 28, 128, 512, _POINT),
+    "pw14_256_1024": Convolution(14, 14, 256, 1024, _POINT),
+    "pw7_512_2048": Convolution(7, 7, 512, 2048, _POINT),
+    "g28_104_8": Convolution(28, 28, 104, 104, groups=13),
+    "g14_208_8": Convolution(14, 14, 208, 208, groups=26),
     "c3s2_48_320_3_8": Convolution(48, 320, 3, 8, stride=(2, 2)),
     "pw24_160_8_16": Convolution(24, 160, 8, 16, _POINT),
     "dw24_160_16": Convolution(24, 160, 16, 16, stride=(2, 1), depth_wise=True),
@@ -119,6 +149,7 @@ CASES: dict[str, Convolution | Product | Recurrent] = {
     "mm64_384_1536": Product(64, 384, 1536),
     "mm64_1536_384": Product(64, 1536, 384),
     "mm512": Product(512, 512, 512),
+    "mm197_3072_768": Product(197, 3072, 768),
     "attention_qk": Product(64, 32, 64, 12, True, True),
     "attention_pv": Product(64, 64, 32, 12, True),
     "gru400": Recurrent("Gru", 100, 400, 400),
@@ -171,6 +202,8 @@ class Ours:
 def _ours(case: Any, data: list[np.ndarray], threads: int) -> Ours:
     if isinstance(case, Convolution):
         params = {"stride": list(case.stride), "pad_amount": case.pads}
+        if case.groups > 1:
+            params["group"] = case.groups
         op = "DepthWiseConv2d" if case.depth_wise else "Conv2d"
         return Ours(op, data[:1], {1: data[1], 2: data[2]}, params, threads, (0.0, np.inf))
     if isinstance(case, Product):
@@ -195,7 +228,7 @@ def _ours(case: Any, data: list[np.ndarray], threads: int) -> Ours:
 
 def _data(case: Any) -> list[np.ndarray]:
     if isinstance(case, Convolution):
-        depth = 1 if case.depth_wise else case.channels
+        depth = 1 if case.depth_wise else case.channels // case.groups
         weights = _random(*case.kernel, depth, case.filters) / np.float32(np.sqrt(depth * np.prod(case.kernel)))
         return [_random(1, case.height, case.width, case.channels), weights, _random(case.filters)]
     if isinstance(case, Product):
@@ -218,7 +251,7 @@ def _onnx_graph(case: Any, data: list[np.ndarray]) -> tuple[list[Any], dict[str,
         weights = np.ascontiguousarray(data[1].transpose(3, 2, 0, 1))
         convolution = helper.make_node(
             "Conv", ["x", "w", "b"], ["t"], kernel_shape=list(case.kernel), strides=list(case.stride),
-            pads=[top, left, bottom, right], group=case.channels if case.depth_wise else 1,
+            pads=[top, left, bottom, right], group=case.channels if case.depth_wise else case.groups,
         )  # fmt: skip
         inputs = {"x": np.ascontiguousarray(data[0].transpose(0, 3, 1, 2))}
         return [convolution, helper.make_node("Relu", ["t"], ["y"])], inputs, {"w": weights, "b": data[2]}
@@ -265,6 +298,8 @@ def _onnx_runtime(case: Any, data: list[np.ndarray], threads: int) -> tuple[Call
 
 def _lite_rt(case: Any, data: list[np.ndarray], threads: int) -> Callable[[], Any] | None:
     if isinstance(case, Recurrent) or (isinstance(case, Product) and case.dynamic):
+        return None
+    if isinstance(case, Convolution) and case.groups > 1:
         return None
     model, graph = tfl.ModelT(), tfl.SubGraphT()
     model.version, model.buffers, model.subgraphs, graph.tensors = 3, [tfl.BufferT()], [graph], []
@@ -317,6 +352,32 @@ def _lite_rt(case: Any, data: list[np.ndarray], threads: int) -> Callable[[], An
     return interpreter.invoke
 
 
+@functools.cache
+def multiply_and_add() -> Callable[[int, int], int]:
+    """Return the function of `fma_peak.c`, with vectors as wide as the target's."""
+    with tempfile.TemporaryDirectory() as folder:
+        library, width = Path(folder) / "fma_peak.so", host().vector_bytes
+        wide = [f"-mprefer-vector-width={8 * width}", f"-DBYTES={width}"]
+        source = Path(__file__).with_name("fma_peak.c")
+        options = ["-O3", "-march=native", "-ffp-contract=fast", *wide, "-shared", "-fPIC"]
+        subprocess.run(["cc", *options, "-o", library, source], check=True)
+        function = ctypes.CDLL(str(library)).multiply_and_add
+    function.restype, function.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_void_p]
+    return function
+
+
+@functools.cache
+def _peak(threads: int) -> tuple[Callable[[], Any], int]:
+    """Return a call that multiplies and adds on all threads, and the number of its operations."""
+    sinks = np.full((threads, 64), 0.5, np.float32)
+    pool, function = ThreadPoolExecutor(threads), multiply_and_add()
+
+    def work() -> int:
+        return sum(pool.map(lambda sink: function(100_000, sink.ctypes.data), sinks))
+
+    return work, work()
+
+
 def race(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, np.ndarray]:
     """Seconds of a call of each contestant, one figure for each round."""
     repeats = {}
@@ -352,11 +413,19 @@ def main() -> None:
         lite = _lite_rt(case, data, arguments.threads)
         if lite is not None:
             calls["litert"] = lite
+        operations = getattr(case, "operations", 0)
+        peak, at_peak = _peak(arguments.threads)
+        if operations:
+            calls["peak"] = peak
         seconds = race(calls, arguments.rounds)
+        rate = at_peak / seconds.pop("peak").min() if operations else 0.0
         best = min(np.median(s) for n, s in seconds.items() if n != "isthmus")
         figures = "  ".join(f"{n} {np.median(s) * 1e6:8.1f} ({s.min() * 1e6:8.1f})" for n, s in seconds.items())
         ratio = np.median(seconds["isthmus"]) / best
-        print(f"{name:16s} {ratio:5.2f} of the best peer   {figures}   difference {difference:.1e}", flush=True)
+        part = (
+            f"   {operations / seconds['isthmus'].min() / rate:4.0%} of {rate / 1e9:.0f} GFLOP/s" if operations else ""
+        )
+        print(f"{name:16s} {ratio:5.2f} of the best peer   {figures}   difference {difference:.1e}{part}", flush=True)
 
 
 if __name__ == "__main__":

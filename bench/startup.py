@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import tiny, zoo
 from support.libraries import copy_into
 
-from isthmus.capi.installation import INCLUDE
+from isthmus.capi.installation import include
 
 IMPORT_AIM, COLD_AIM, WARM_AIM = 1.0, 30.0, 1.5  # seconds
 SMALL_COLD_AIM, SMALL_WARM_AIM = 3.0, 0.5
@@ -87,7 +87,7 @@ def small_models(folder: Path) -> dict[str, Callable[[Path], tuple[float, float]
         return measures
     copy_into(folder / "libraries")
     program = folder / "ready"
-    flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{INCLUDE}", f"-I{_PROGRAMS}"]
+    flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{include()}", f"-I{_PROGRAMS}"]
     subprocess.run(["gcc", *flags, str(_PROGRAMS / "ready.c"), "-o", str(program), "-ldl"], check=True)
     for kind in ("float", "fixed"):
         measures[f"four operations in C, {kind}"] = partial(first_execution, program, folder / "libraries", kind)
