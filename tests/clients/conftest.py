@@ -11,7 +11,8 @@ from isthmus.capi import installation
 
 HERE = Path(__file__).parent
 collect_ignore = [
-    "executorch_models.py", "genai_decoder.py", "provider_model.py", "qnn_executor_runner.py", "run_genai.py",
+    "executorch_group.py", "executorch_models.py", "genai_decoder.py", "provider_model.py", "qnn_executor_runner.py",
+    "run_genai.py",
 ]  # fmt: skip
 """Programs and modules that need packages of clients; they have no doctests."""
 ASKED = "runs by `make test-clients`, which installs the clients"

@@ -13,24 +13,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import make_decoder
 import numpy as np
 import onnx
-from make_decoder import GraphWriter, Shape
-from onnx import TensorProto, helper
+from make_decoder import BOS, EOS
+from model import FLOAT32, ROPE_THETA, GraphWriter, Shape, weights
+from onnx import TensorProto, helper, numpy_helper
 
 LENGTH = 64
 
 
 def model(shape: Shape) -> onnx.ModelProto:
     """Return the decoder for one token."""
-    graph = GraphWriter(make_decoder.weights(shape))
+    graph = GraphWriter({name: numpy_helper.from_array(each, name) for name, each in weights(shape).items()}, FLOAT32)
     width, kv, group = shape.head_width, shape.kv_heads, shape.heads // shape.kv_heads
     for name in ("input_ids", "position_ids"):
         graph.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, (1, 1)))
     graph.outputs.append(helper.make_tensor_value_info("logits", TensorProto.FLOAT, (1, 1, shape.vocabulary)))
     half = width // 2
-    turns = np.arange(LENGTH)[:, None] / make_decoder.ROPE_THETA ** (np.arange(half) / half)
+    turns = np.arange(LENGTH)[:, None] / ROPE_THETA ** (np.arange(half) / half)
     places = np.arange(LENGTH)
     tables = {
         "cos": np.cos(turns),
@@ -39,8 +39,10 @@ def model(shape: Shape) -> onnx.ModelProto:
         "writes": np.eye(LENGTH),
         "hidden": -1000.0 * (places[None, :] > places[:, None]),
     }
-    graph.constants |= {name: table.astype(np.float32) for name, table in tables.items()}
-    graph.constants |= {"scale": np.float32(1 / np.sqrt(width)), "half": np.float32(0.5)}
+    constants = {**tables, "half": np.array(0.5)}
+    graph.constants |= {
+        name: numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()
+    }
     cosines, sines, writes, hidden = (graph.add("Gather", name, "position_ids") for name in tables)
     angles = [graph.add("Reshape", rows, graph.ints(1, 1, 1, half)) for rows in (cosines, sines)]
     chosen = graph.add("Greater", graph.add("Reshape", writes, graph.ints(1, 1, LENGTH, 1)), "half")
@@ -49,7 +51,7 @@ def model(shape: Shape) -> onnx.ModelProto:
     for layer in range(shape.layers):
         normed = graph.normed(x, f"{layer}.norm")
         q, k, v = (graph.add("MatMul", normed, f"{layer}.{name}") for name in "qkv")
-        q = graph.add("Mul", graph.rotate(graph.heads(q, shape.heads, width), width, *angles), "scale")
+        q = graph.rotate(graph.heads(q, shape.heads, width), width, *angles)
         caches = []
         for name, new in (
             ("key", graph.rotate(graph.heads(k, kv, width), width, *angles)),
@@ -97,8 +99,8 @@ def config(shape: Shape, backend: Path | None, options: Mapping[str, str]) -> di
     return {
         "model": {
             "type": "llama",
-            "bos_token_id": make_decoder.BOS,
-            "eos_token_id": make_decoder.EOS,
+            "bos_token_id": BOS,
+            "eos_token_id": EOS,
             "pad_token_id": 0,
             "context_length": LENGTH,
             "vocab_size": shape.vocabulary,

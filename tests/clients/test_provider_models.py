@@ -45,14 +45,10 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tu
     def make(name: str) -> tuple[Path, Path]:
         if name in DECODERS:
             monkeypatch.syspath_prepend(TESTS.parent / "examples" / "decoder")
-            import make_decoder
-            import onnx
+            from model import Decoder, Shape
 
-            tokens = int(name.split("_")[0][2:])
-            file = tmp_path / f"{name}.onnx"
-            proto = make_decoder.decoder(make_decoder.Shape(), tokens, 512)
-            onnx.save(proto, str(file))
-            feeds = {value.name: _elements(value) for value in proto.graph.input}
+            file = Decoder(tmp_path, Shape()).write(int(name.split("_")[0][2:]), 512)
+            feeds = {value.name: _elements(value) for value in _inputs(file)}
         else:
             key = QUANTIZED[name][0] if name in QUANTIZED else name
             try:

@@ -200,7 +200,7 @@ def main() -> None:
     found = answers("datatype_sets", theirs, _SM8750, cases())
     TABLE.write_text(format_table({
         op: VendorRule(
-            DatatypeSet.merge([_ranked(DatatypeSet.named(*each), answer["higher"]) for each in answer["sets"]]),
+            DatatypeSet.merge([_ranked(DatatypeSet.of_names(*each), answer["higher"]) for each in answer["sets"]]),
             answer["rank"], tuple(answer["required"]),
         )
         for op, answer in found.items() if answer["sets"]

@@ -28,7 +28,6 @@ def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
 
     An answer has what came of each of the three steps; a step that is refused ends the case.
     """
-    import onnxruntime
     from capi import ort_provider
     from capi.test_provider import convolution, image
     from capi.test_provider_options import TAKEN, Choice
@@ -41,12 +40,7 @@ def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
     def answer(case: str) -> list[str]:
         name, _, value = case.partition("=")
         choice = TAKEN.get(name, Choice())
-        options = {key: text.replace("FOLDER", str(folder)) for key, text in choice.needs.items()}
-        if value:
-            options[name] = value
-        settings = onnxruntime.RunOptions()
-        for key, text in choice.runs.items():
-            settings.add_run_config_entry(key, text)
+        options, settings = choice.options(name, value, folder), choice.run_options()
         config = {"session.disable_cpu_ep_fallback": "1", **choice.config}
         cache = folder / f"{abs(hash(case))}.onnx"
         caching = {"ep.context_enable": "1", "ep.context_embed_mode": "0", "ep.context_file_path": str(cache)}

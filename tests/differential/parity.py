@@ -9,8 +9,10 @@ from typing import Any
 
 from differential import compare
 from differential.argument_sequences import RIGHT
+from differential.context_rules import CHECKED, RULES
 from differential.operations import KINDS, USES
-from isthmus.backends.htp.c import HtpContextOption, HtpDeviceOption, HtpGraphOption
+from isthmus.backends.htp.c import HtpDeviceOption
+from isthmus.backends.htp.options import HtpContextOption, HtpGraphOption
 from isthmus.cabi import objects
 from isthmus.cabi.declarations import BACKEND, SYSTEM
 from isthmus.capi import serve  # noqa: F401 - enters the functions
@@ -24,7 +26,8 @@ VALIDATED, DOCUMENTED, OURS, ABSENT = f"validated against {VERSION}", "documente
 _NOT_ON_X86 = (
     "memRegister", "memDeRegister", "signalCreate", "signalSetConfig", "signalTrigger", "signalFree",
     "graphExecuteAsync", "contextCreateFromBinaryWithSignal",
-    "contextCreateFromBinaryListAsync", "contextValidateBinary", "contextFinalize",
+    "contextCreateFromBinaryListAsync", "contextCreateFromBinaryWithCallback", "contextValidateBinary",
+    "contextFinalize",
     "errorGetVerboseMessage", "errorFreeVerboseMessage",
 )  # fmt: skip
 """Functions that the vendor's x86 library does not offer, so that nothing can be compared."""
@@ -71,6 +74,16 @@ which the user accepts.
 Memory registration, signals and asynchronous execution are not offered on x86, so QNN's documents are their judge:
 [behaviour.md](behaviour.md) lists the tests.
 """
+_RULES = f"""\
+What happens to contexts and their memory, and what ours does. [contexts.md](contexts.md) explains it. The numbers are
+ours, used in tests only.
+
+- **measured**: run on the vendor's x86 library, or published by users of devices.
+- **documented**: stated by Qualcomm's documents or headers.
+- **assumed**: concluded from these, where both are silent.
+- **{CHECKED}**: ours does nothing of the kind, but the
+  [validation of calls](c-api.md#have-a-clients-calls-checked) names what breaks the rule.
+"""
 _TOLERANCES = """\
 Results may differ by one step of 8 bits or of 16 bits; by 5 steps for Sigmoid and Tanh, 16 for Gelu, exponential and
 logarithm, 20 for Softmax and 32 for products of 16 by 16 bits, whose low bits HTP drops; floats by 1/256 of the value
@@ -107,6 +120,7 @@ def page(record: dict[str, Any]) -> str:
         "## Call sequences that differ", "", *_sequences(record["sequences"]["any"]),
         "## Functions", "", *_functions(),
         "## Options", "", *_options(record),
+        "## Rules of contexts", "", *_rules(),
         "## Error codes", "", *_codes(),
         "## Operations and kinds of data", "", *_operations(record),
         "## What validates, finalizes and computes", "", *_execution(record["execution"]),
@@ -198,6 +212,21 @@ def _options(record: dict[str, Any]) -> Iterator[str]:
 def _steps(answer: Any) -> str:
     """Return what came of the steps of an option."""
     return answer if isinstance(answer, str) else ", ".join(answer)
+
+
+def _rules() -> Iterator[str]:
+    """Yield the rules of contexts, by topic."""
+    yield _RULES
+    topics: dict[str, list[list[Any]]] = {}
+    for rule in RULES:
+        tests = [f"`{file}::{function}`" for file, function in rule.named()]
+        said = f"{rule.ours}. {rule.note}".strip() if rule.tests else f"{rule.ours}: {rule.note}"
+        row = [rule.number, f"{rule.what} *{rule.known}*", "<br>".join([said, *tests])]
+        topics.setdefault(rule.topic, []).append(row)
+    for topic, rows in topics.items():
+        yield f"### {topic}"
+        yield ""
+        yield from _table(["rule", "what happens", "ours"], rows)
 
 
 def _codes() -> Iterator[str]:

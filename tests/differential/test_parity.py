@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from differential import children, decisions, forms, layers, sequences, validation
+from differential import children, context_rules, decisions, forms, layers, sequences, validation
 from differential.operations import USES, kinds_of, node_of
 from differential.parity import page
 from differential.run import worse
@@ -23,6 +24,24 @@ def test_the_page_is_what_the_record_says() -> None:
     record = json.loads((HERE / "agreement.json").read_text())
     written = (HERE.parents[1] / "docs" / "parity.md").read_text()
     assert written == page(record), "run `python tests/differential/run.py --write`"
+
+
+def test_every_rule_of_contexts_is_there_once_with_tests_that_exist_or_a_reason() -> None:
+    assert [rule.number for rule in context_rules.RULES] == list(range(1, 102))
+    for rule in context_rules.RULES:
+        assert rule.known in (context_rules.MEASURED, context_rules.DOCUMENTED, context_rules.ASSUMED)
+        if rule.ours == context_rules.NOT:
+            assert rule.note, f"rule {rule.number} needs a reason"
+            assert not rule.tests
+        else:
+            assert rule.ours in (
+                context_rules.DOES, context_rules.REFUSES, context_rules.LOGS, context_rules.CHECKED,
+            )  # fmt: skip
+            assert rule.tests, f"rule {rule.number} needs a test"
+        for file, function in rule.named():
+            tree = ast.parse((HERE.parents[1] / file).read_text())
+            names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+            assert function in names, f"rule {rule.number}: {file} has no {function}"
 
 
 def test_the_record_has_enough_cases_and_a_reason_for_every_difference() -> None:
