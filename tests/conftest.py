@@ -35,6 +35,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import requirements, suites
 
+from isthmus.capi import installation
 from isthmus.engine.native import lower, target
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.verification import verify
@@ -76,8 +77,10 @@ def _lowered_and_verified(*arguments: Any, **keywords: Any) -> Program:
 lower.lower = _lowered_and_verified  # whatever a test lowers must pass as a program of strangers
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     requirements.required()
+    if not hasattr(config, "workerinput"):
+        installation.include()  # once, before workers compile programs with these headers
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -8,14 +8,15 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections import Counter
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from backends.htp.sized import binary_of, chip
 from support import tiny
 from support.interruption import everywhere
+from support.waiting import run_in_threads, switched_often
 
 import isthmus
 from isthmus import QnnError, audit_log, faults, memory, qnn
@@ -48,6 +49,19 @@ def at(buffer, offset):
 def registered(handles):
     """Return the inputs and outputs of an execution on two handles."""
     return [ClientTensor("x", mem_handle=handles[0])], [ClientTensor("y", mem_handle=handles[1])]
+
+
+MISTAKES = [
+    ("registered twice", "'x' or 'y'", "twice"),
+    ("misaligned", "'x' or 'y'", "misaligned"),
+    ("wrong context", "'x'", "wrong context"),
+    ("not mapped", "'x'", "unmapped"),
+    ("prepared for memhandle, run raw", "'x'", "raw"),
+    ("freed too early", "'x', 'y'", "too early"),
+    ("never deregistered", "'y'", "leaked"),
+    ("never freed", "'x' or 'y'", "never freed"),
+]
+"""Kind, tensor and comment of each mistake of a wrong program, here and in C."""
 
 
 def found(log):
@@ -85,18 +99,7 @@ def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line() -> 
             context.mem_deregister(context.mem_register([at(kept, 0)]))
         buffer.close()
     # A descriptor has no name; which tensor its memory is for is known from the first execution on.
-    assert sorted(found(log)) == sorted(
-        [
-            ("registered twice", "'x' or 'y'", "twice"),
-            ("misaligned", "'x' or 'y'", "misaligned"),
-            ("wrong context", "'x'", "wrong context"),
-            ("not mapped", "'x'", "unmapped"),
-            ("prepared for memhandle, run raw", "'x'", "raw"),
-            ("freed too early", "'x', 'y'", "too early"),
-            ("never deregistered", "'y'", "leaked"),
-            ("never freed", "'x' or 'y'", "never freed"),
-        ]
-    )
+    assert sorted(found(log)) == sorted(MISTAKES)
     assert all(mistake.remedy for mistake in log.mistakes)
     assert str(kept.nbytes) in str(log)
     kept.close()
@@ -211,7 +214,7 @@ def test_a_session_reports_the_copies_of_its_feeds(tmp_path) -> None:
 def test_a_suspended_audit_records_only_the_end_of_what_began_before() -> None:
     with isthmus.audit() as log:
         before = memory.host(32)
-        with audit_log.suspended():
+        with audit_log.suspend():
             before.close()
             kept = memory.host(64)
             with isthmus.audit() as inner:
@@ -280,7 +283,7 @@ def test_what_the_collector_ends_while_an_audit_is_looked_at_does_no_harm(look) 
             return False
 
     class Ending(list):
-        """Events; to look at one ends another."""
+        """A list of events in which reading one element ends the second event."""
 
         def __getitem__(self, index):
             audit_log.end(second)
@@ -302,7 +305,7 @@ def test_what_the_collector_ends_while_an_audit_is_looked_at_does_no_harm(look) 
         audit_log.end(first)
 
 
-def test_memory_has_the_same_audit() -> None:
+def test_the_audit_of_the_memory_module_is_that_of_the_package() -> None:
     assert memory.audit is isthmus.audit
 
 
@@ -346,16 +349,9 @@ def test_audits_of_many_threads_each_see_their_allocations_and_all_end() -> None
                 memory.host(64).close()
             seen.append({event.action.value for event in log.events} >= {"allocate", "free"})
 
-    seen, interval = [], sys.getswitchinterval()
-    plain, threads = memory.current("host"), [threading.Thread(target=work) for _ in range(4)]
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    seen, plain = [], memory.current("host")
+    with switched_often():
+        run_in_threads(lambda _: work(), range(4))
     assert seen == 800 * [True]
     assert audit_log.active == ()
     assert memory.current("host") is plain
@@ -419,3 +415,50 @@ def test_an_audit_file_that_cannot_be_written_is_one_line(tmp_path) -> None:
     assert done.returncode == 0
     assert done.stderr.count("\n") == 1
     assert "cannot be written" in done.stderr
+
+
+def test_refused_lists_of_binaries_and_data_callbacks_are_named_with_their_line(tmp_path) -> None:
+    (tmp_path / "none.bin").write_bytes(b"none")
+    with isthmus.audit() as log, qnn.Backend("htp") as backend:
+        for create in (
+            lambda: backend.create_contexts_from_binaries([b"none"]),
+            lambda: backend.create_context_from_provider(tmp_path / "none.bin", qnn.FileProvider(tmp_path)),
+        ):
+            with pytest.raises(QnnError):
+                create()
+    assert [mistake.kind for mistake in log.mistakes] == ["CONTEXT_CREATE_FROM_BINARY"] * 2
+    for mistake in log.mistakes:
+        assert __file__ in mistake.where
+
+
+def test_contexts_that_are_refused_are_named_with_their_line_and_remedy(tmp_path) -> None:
+    """By their group, and for want of room in a process domain; what a group has is the backend's own memory."""
+    size = 1 << 16
+    content, config = binary_of(size), {"htp": {"chip": chip(tmp_path, domains=[0], capacity=3 * size)}}
+    with isthmus.audit() as log, qnn.Backend("htp", config) as backend:
+
+        def load(founder=None, nbytes=size, deferred=False):
+            group = {htp.REGISTER_MULTI_CONTEXTS: htp.GroupRegistration(founder, nbytes)}
+            return backend.create_context_from_binary(content, group, deferred=deferred)
+
+        with pytest.raises(QnnError):
+            load(nbytes=0)
+        contexts = [load()]
+        contexts.append(load(contexts[0]))
+        held = [event.owner for event in log.live if event.nbytes == size]
+        # The buffer of the group and two contexts fill the domain.
+        with pytest.raises(QnnError):
+            load(contexts[0])
+        late = load(contexts[0], deferred=True)
+        with pytest.raises(QnnError):
+            late.finalize()
+    assert held == ["backend"]
+    assert not [event for event in log.live if event.nbytes == size]
+    assert [mistake.kind for mistake in log.mistakes] == [
+        "CONTEXT_CREATE_FROM_BINARY", "COMMON_MEM_ALLOC", "COMMON_MEM_ALLOC",
+    ]  # fmt: skip
+    for mistake in log.mistakes:
+        assert __file__ in mistake.where
+    for mistake in log.mistakes[1:]:
+        assert "in one process domain" in mistake.rule
+        assert "isthmus fit" in mistake.remedy

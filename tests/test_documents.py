@@ -5,8 +5,9 @@ blocks of README.md can be pasted alone: each has a namespace of its own.
 
 - ``python`` blocks are executed, as doctests where they have prompts. After a line that ends in "From `PATH`:" a block
   is a quotation, and the file must hold its lines; ``...`` stands for what is left out.
-- ``sh`` blocks: our own commands are run and must succeed, unless a comment says "exits with N". Tests cannot call
-  ``make`` and ``python`` from within themselves; targets and files that those name must exist.
+- ``sh`` blocks: our own commands are run and must succeed, unless a comment says "exits with N", and so are the
+  programs of examples/decoder and examples/six_binaries.py. Tests cannot call other programs with ``python``, or
+  ``make``, from within themselves; targets and files that those name must exist.
 - ``text`` blocks begin with ``$ isthmus …`` and hold what it prints, up to times; ``...`` stands for any lines. What
   was printed for another instruction set than this machine's is not compared: kernels differ in work space.
 - ``json`` blocks can be read.
@@ -28,6 +29,8 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -56,6 +59,8 @@ NEEDS = {"onnxruntime.md": "onnxruntime_qnn", "vendor.md": "onnxruntime_qnn"}
 """Packages without which the blocks of a document cannot be run."""
 ALONE = {"README.md", "index.md"}
 """Documents of which each block can be pasted alone."""
+PROGRAMS = ("examples/decoder/", "examples/six_binaries.py")
+"""Programs that are run."""
 SCRIPT = re.compile(r'^([\w-]+) = "([\w.]+):(\w+)"$', re.MULTILINE)
 COMMANDS = {
     name: (module, function) for name, module, function in SCRIPT.findall((ROOT / "pyproject.toml").read_text())
@@ -147,7 +152,6 @@ def _check_quotation(block: Block, source: Path) -> None:
 
 def _run_command(command: str) -> str:
     """What one of our own commands prints; it must end as its comment says."""
-    expected = EXIT.search(command)
     words = shlex.split(command, comments=True)
     variables = dict(word.split("=", 1) for word in takewhile(ASSIGNMENT.fullmatch, words))
     name, *arguments = words[len(variables) :]
@@ -163,8 +167,13 @@ def _run_command(command: str) -> str:
         except SystemExit as ended:
             status = ended.code
     output = printed.buffer.getvalue().decode()  # type: ignore[attr-defined]
-    assert status == (int(expected[1]) if expected else 0), f"$ {command}\n{output}"
+    assert status == _expected_status(command), f"$ {command}\n{output}"
     return output
+
+
+def _expected_status(command: str) -> int:
+    found = EXIT.search(command)
+    return int(found[1]) if found else 0
 
 
 def _try_shell(block: Block) -> None:
@@ -179,6 +188,10 @@ def _try_shell(block: Block) -> None:
             assert words[1] in _targets(), f"the Makefile has no target '{words[1]}'"
         else:
             assert command == "python", f"nobody checks what '{command}' does"
+            if words[1].startswith(PROGRAMS):
+                done = subprocess.run([sys.executable, ROOT / words[1], *words[2:]], stdout=subprocess.DEVNULL)
+                assert done.returncode == _expected_status(line), line
+                continue
             named = [word.partition("::") for word in words[1:] if "/" in word]
             assert named, f"'{line}' names no file"
             for file, _, test in named:
@@ -195,6 +208,8 @@ def _targets() -> set[str]:
 def _try_text(block: Block) -> None:
     first, *expected = block.lines
     assert first.startswith("$ isthmus "), "a text block begins with the command that prints it"
+    while first.endswith("\\"):
+        first, *expected = f"{first[:-1].rstrip()} {expected[0].strip()}", *expected[1:]
     printed = _run_command(first[2:]).splitlines()
     made_for = TARGET.search(block.text)
     if made_for and made_for[1] != target.host().name:
@@ -246,6 +261,20 @@ def _try(block: Block, path: Path, namespace: dict[str, object], printed: str = 
 # -- the tests ---------------------------------------------------------------------------------------------------------
 
 
+def _register_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip a registration that another test of this process has made: a name can be registered once."""
+    import onnxruntime
+
+    register = onnxruntime.register_execution_provider_library
+    names = {each.ep_name for each in onnxruntime.get_ep_devices()}
+
+    def register_new(name: str, path: str) -> None:
+        if name not in names:
+            register(name, path)
+
+    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", register_new)
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_block_of_a_document_is_true(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: Path
@@ -253,6 +282,8 @@ def test_every_block_of_a_document_is_true(
     text = path.read_text()
     if path.name in NEEDS:
         pytest.importorskip(NEEDS[path.name], reason=f"needs the package {NEEDS[path.name]}")
+    if path.name == "onnxruntime.md":
+        _register_once(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     # Rows of an earlier run of the tests may be those of other sources.

@@ -15,7 +15,8 @@ from support import tiny
 
 import isthmus
 from isthmus import QnnError, faults, memory, qnn
-from isthmus.backends.accelerator import Accelerator, Queue
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code
 from isthmus.memory import rpcmem
@@ -213,7 +214,7 @@ def test_blocks_inside_each_other_count_by_themselves() -> None:
         ("x\ny@3", r"fault 'x\ny@3' is unknown"),
     ],
 )  # fmt: skip
-def test_a_fault_that_is_wrong_is_refused_in_one_line(text, message, monkeypatch) -> None:
+def test_a_malformed_fault_is_refused_in_one_line(text, message, monkeypatch) -> None:
     monkeypatch.setenv(faults.VARIABLE, text)
     with pytest.raises(QnnError) as refused:
         qnn.Backend("cpu")

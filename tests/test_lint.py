@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 RULES = "N,ARG,SLF,PLR0913"
 """Rules of ruff that files from before them break: names, parameters without use, private members, many parameters."""
 MOST = {
-    "ARG001": 82,
+    "ARG001": 81,
     "ARG002": 28,
     "ARG004": 2,
-    "ARG005": 49,
+    "ARG005": 48,
     "N802": 2,
     "N811": 1,
     "N816": 1,
@@ -28,7 +28,7 @@ MOST = {
     "SLF001": 39,
 }
 """The greatest number of files that may break each rule. A number may only shrink."""
-MOST_MODULES = {"ignore_errors": 29, "warn_return_any": 40}
+MOST_MODULES = {"ignore_errors": 29, "warn_return_any": 39}
 """The greatest number of modules that mypy's overrides may exempt by name. A number may only shrink."""
 ENTRY = re.compile(r'^"(.+)" = \[(.+)\]$', re.MULTILINE)
 

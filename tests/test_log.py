@@ -125,8 +125,8 @@ def test_an_interrupt_within_a_message_leaves_logging_to_the_other_threads(handl
 
 @LONG
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="logging takes its locks by `with`")
-def test_the_plain_way_does_keep_a_lock(handler) -> None:
-    """The test above would notice."""
+def test_an_interrupt_keeps_a_lock_of_logging_that_is_used_plainly(handler) -> None:
+    """Shows that the test above can fail."""
     logger, lost = logging.getLogger("isthmus"), []
     for where in everywhere(lambda: logger.error("said"), outside=("_pytest",)):
         if not handler.hears_others():

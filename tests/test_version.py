@@ -6,6 +6,7 @@ from pathlib import Path
 
 import isthmus
 from isthmus import version
+from isthmus.capi import installation
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,7 +25,7 @@ def test_a_build_id_has_the_form_of_the_sdks_own() -> None:
     sdk = "v" + ".".join(map(str, version.SDK_VERSION))
     for text in (version.PRODUCER, version.build_id()):
         assert re.match(form, text)[0].startswith(f"{sdk}.")
-    header = (ROOT / "src/isthmus/capi/include/QNN/QnnSdkBuildId.h").read_text()
+    header = (installation.INCLUDE / "QNN" / "QnnSdkBuildId.h").read_text()
     assert f'#define QNN_SDK_BUILD_ID "{version.PRODUCER}"' in header
     for document in ("c-api.md", "context-binary.md"):
         assert version.PRODUCER in (ROOT / "docs" / document).read_text()

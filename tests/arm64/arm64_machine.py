@@ -46,7 +46,7 @@ def require() -> None:
 
 
 def set_up() -> None:
-    """Bring the machine about where it is not there yet."""
+    """Install the machine below `.cache/arm64`, unless it is there already."""
     _require_host()
     try:
         require()
@@ -63,7 +63,7 @@ def set_up() -> None:
 
 
 def environment(target: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a program of the machine with a target's processor is to find in its environment."""
+    """The environment variables of a program that runs on the emulated processor of a target."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ISTHMUS_"))}
     return {
         **kept,

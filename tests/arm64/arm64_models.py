@@ -58,7 +58,7 @@ def save(path: Path, series: Sequence[Feeds]) -> None:
 
 
 def load(path: Path) -> list[Feeds]:
-    """What was saved."""
+    """The named arrays of each run in a file that `save` wrote."""
     series: list[Feeds] = []
     with np.load(path) as arrays:
         for label in arrays:

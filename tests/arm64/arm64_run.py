@@ -43,7 +43,7 @@ LEFT_OUT = {
         "counts resident bytes, and the emulator keeps the code that it translates",
     "tests/backends/htp/test_restart.py::test_each_thread_recovers_by_itself":
         "an accelerator takes longer to start than this test gives it before it is killed",
-    "tests/backends/htp/test_restart.py::test_killed_at_every_step_of_a_program_it_recovers":
+    "tests/backends/htp/test_restart.py::test_a_program_recovers_from_an_accelerator_killed_at_any_step":
         "starts hundreds of accelerators, each of which takes seconds",
 }  # fmt: skip
 """Tests that would tell of the emulator and not of arm64."""
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether something was run, and nothing went otherwise than promised."""
+        """Whether something ran, and every test and model ended as promised."""
         return not self.failed and bool(self.passed or self.comparisons)
 
 
@@ -96,7 +96,7 @@ def answer_here(cases: Iterable[Case]) -> list[Case]:
 
 
 def hold_models(outcome: Outcome, cases: Sequence[Case]) -> None:
-    """Run the cases on the machine, and hold the answers against those of this one."""
+    """Run the cases on the emulated machine, and compare its answers with those of the host."""
     start = time.monotonic()
     done = machine.call([models.__file__, *_arguments(outcome.target, cases)], outcome.target)
     told = [json.loads(line) for line in done.stdout.splitlines()]

@@ -21,7 +21,7 @@ from isthmus.engine.native.target import Target, by_name
 
 
 class HostCompiler:
-    """In the place of the executor that `harness` has kernels compiled by."""
+    """Replaces the executor by which `harness` compiles kernels: a process on the host compiles them."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -31,7 +31,7 @@ class HostCompiler:
     def submit(
         self, function: Callable[..., Any], kernel: str, target: Target, assembly: bool = False
     ) -> Future[bytes | str]:
-        """What `compile_kernel` gives, as if it had been called here."""
+        """Compile on the host; the future has the result already."""
         assert function is compile_kernel
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -47,7 +47,7 @@ class HostCompiler:
 
 
 def pytest_collection_finish() -> None:
-    """Have kernels compiled there, now that the modules of the tests are loaded."""
+    """Let `harness` compile kernels on the host, now that the modules of the tests are loaded."""
     if "engine.native.harness" in sys.modules:
         sys.modules["engine.native.harness"]._compiler = cache(HostCompiler)  # type: ignore[attr-defined]
 

@@ -72,7 +72,7 @@ def test_models_give_the_bits_of_this_machine(emulated, target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_kernels_threads_and_pools_pass_their_tests_there(emulated, target) -> None:
+def test_kernels_threads_and_pools_pass_their_tests_on_an_emulated_machine(emulated, target) -> None:
     outcome = Outcome(target)
     arm64_run.hold_tests(outcome, TESTS)
     assert not outcome.failed

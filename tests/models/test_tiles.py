@@ -18,8 +18,7 @@ from isthmus.engine.native.serialization import to_bytes
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.memory import host
-from isthmus.prepare import layout, planner
-from isthmus.prepare import overlays as layers
+from isthmus.prepare import PlanOptions, inplace, layout, planner
 from isthmus.prepare.schedule import Repeat, RowRange
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.prepare.tiling import step_table as base
@@ -69,7 +68,7 @@ def _outputs(program: Program, seed: int) -> list[bytes]:
 @pytest.mark.parametrize("key", only((*MODELS, "face_detection_full_range_sparse"), zoo.MODELS))
 def test_models_have_the_same_bits_within_a_limit(key) -> None:
     graph = _graph(key)
-    whole = native.prepare(graph)
+    whole = native.prepare(graph, options=PlanOptions(winograd=False))
     expected = _outputs(whole.program, 1)
     for limit in ("least", LIMITS[key]) if key in LIMITS else ("least",):
         split = native.prepare(graph, limit=ScratchLimit.of(limit))
@@ -88,7 +87,7 @@ def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key) -> None:
 
     def scratch(limit: int | None) -> int:
         wanted = None if limit is None else ScratchLimit.of(limit)
-        return plan(graph, alignment=128, io_in_scratch=True, limit=wanted).schedule.scratch_bytes
+        return plan(graph, 1, 128, wanted, PlanOptions(io_in_scratch=True)).schedule.scratch_bytes
 
     with pytest.raises(QnnError) as refused:
         scratch(128)
@@ -103,13 +102,13 @@ def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key) -> None:
 
 @pytest.fixture
 def without_tiles(monkeypatch):
-    """As if nothing of tiles were there: whoever asks for any of it fails."""
+    """Make everything fail that is part of tiling."""
 
     def fail(*arguments, **named):
         raise AssertionError("a model without a limit has nothing to do with tiles")
 
     for place, name in (
-        (planned, "schedule_within"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
+        (planned, "schedule_within"), (planner, "depth_first"), (layout, "move_together"), (inplace, "OverlayBlock"),
         (base, "row_map"), (base, "mean_map"), (Emitter, "begin_repeat"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, fail)

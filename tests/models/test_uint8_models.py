@@ -115,7 +115,7 @@ def test_weights_with_zero_points_give_litert_s_results_to_the_last_bit(build, t
             assert len(np.unique(features)) > 20
 
 
-def test_they_take_the_scratch_of_bytes_and_few_more_constants_than_the_file(tmp_path) -> None:
+def test_models_with_zero_points_take_scratch_in_bytes_and_little_more_than_the_file(tmp_path) -> None:
     content = mobilenet_v1(128)
     path = tmp_path / "model.tflite"
     path.write_bytes(content)

@@ -39,11 +39,11 @@ from mutation.rooms import watching
 from mutation.sites import Mistake, mistakes
 
 PACKAGE = Path("src") / "isthmus"
-OPENCL_KERNELS = ROOT / ".cache" / "pocl"
+OPENCL_KERNELS, TYPES = ROOT / ".cache" / "pocl", ROOT / ".mypy_cache"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 _COPIED = (
-    "src", "tests", "docs", "examples", "bench", "packaging", "pyproject.toml", "Makefile", "LICENSE", "README.md",
-    "CONTRIBUTING.md", "CHANGELOG.md",
+    "src", "tests", "docs", "examples", "bench", "packaging", "pyproject.toml", "ruff-exceptions.toml", "Makefile",
+    "LICENSE", "README.md", "CONTRIBUTING.md", "CHANGELOG.md",
 )  # fmt: skip
 _LINKED = (".models", ".venv")
 _PASSED, _NONE_THERE = 0, 5
@@ -83,13 +83,24 @@ class Tree:
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
                 shutil.copy2(source, folder / name)
-        if OPENCL_KERNELS.exists():
-            kernels = folder / OPENCL_KERNELS.relative_to(ROOT)
-            shutil.copytree(OPENCL_KERNELS, kernels, ignore=shutil.ignore_patterns("tempfile_*"))
+        for cache in (OPENCL_KERNELS, TYPES):
+            if cache.exists():
+                ignored = shutil.ignore_patterns("tempfile_*")
+                shutil.copytree(cache, folder / cache.relative_to(ROOT), ignore=ignored)
         for name in _LINKED:
             if (ROOT / name).exists():
                 (folder / name).symlink_to((ROOT / name).resolve())
+        # Before the first mistake, which might spoil what later ones are judged by.
+        code = "from support.libraries import compiled; compiled()"
+        paths = os.pathsep.join(str(folder / name) for name in ("src", "tests"))
+        subprocess.run([sys.executable, "-c", code], cwd=folder, env={**os.environ, "PYTHONPATH": paths}, check=False)
         return Tree(folder, seconds, test_seconds, also_long)
+
+    def check(self) -> None:
+        """Refuse a copy in which names and types are wrong without a mistake: it would catch everything."""
+        run = self.lint()
+        if not run.passed:
+            raise SystemExit(f"fails without a mistake: {run.told}")
 
     def close(self) -> None:
         """Remove the copy."""
@@ -156,7 +167,7 @@ class Judge:
     def judge(self, tree: Tree, mistake: Mistake) -> tuple[str, str]:
         """Make a mistake, run tests, undo it: how it ended, and what caught it."""
         near = tuple(f"tests/{name.partition('*')[0]}" for name in watching(mistake.path))
-        first = self.reach.first(mistake.path, mistake.within, near, self.first_seconds)
+        first = self.reach.first(mistake.path, mistake.within, near, self.first_seconds, mistake.names)
         parts: list[Callable[[Path], Run]] = []
         if first:
             parts.append(lambda kernels: tree.listed([t for t in first if t not in self.unsound], kernels))
@@ -263,6 +274,7 @@ def main() -> int:
 
     try:
         with ThreadPoolExecutor(given.jobs) as pool:
+            list(pool.map(Tree.check, trees))
             list(pool.map(judge, chosen))
     finally:
         for tree in trees:

@@ -11,6 +11,7 @@ What a fixture of a module or a session enters belongs to all tests that use it,
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -32,7 +33,8 @@ _entered: set[tuple[str, str]] = set()
 
 def _trace(frame: FrameType, event: str, argument: object) -> None:
     code = frame.f_code
-    if code.co_filename.startswith(_PACKAGE):
+    # The bodies of modules and classes run once, for whichever test happens to import them.
+    if code.co_filename.startswith(_PACKAGE) and code.co_flags & inspect.CO_OPTIMIZED:
         _entered.add((code.co_filename, code.co_qualname))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 _GPU = ("backends/gpu/test_*.py",)
 _HTP = ("backends/htp", "backends/accelerator/test_public.py", "qnn/test_signals.py", "qnn/test_forks.py")
 _LPAI = ("backends/lpai", "session/test_lpai.py", "qnn/test_bindings.py", "qnn/test_forks.py")
+_IN_C = ("capi/test_custom_configs.py", "cabi", "capi")
 _TESTS: dict[str, tuple[str, ...]] = {
     "backends/accelerator/": ("backends/accelerator", *_HTP, "backends/lpai/test_arm.py", "qnn/test_freed.py"),
     "backends/": ("backends", "qnn", "session/test_session.py", "session/test_lpai.py"),
@@ -20,9 +21,13 @@ _TESTS: dict[str, tuple[str, ...]] = {
         "memory/test_adaptors.py",
         "tools",
     ),
+    "backends/cpu/c.py": ("backends/cpu", *_IN_C),
     "backends/gpu/": _GPU,
+    "backends/gpu/c.py": (*_IN_C, *_GPU),
     "backends/htp/": _HTP,
+    "backends/htp/c.py": (*_IN_C, *_HTP),
     "backends/lpai/": _LPAI,
+    "backends/lpai/c.py": (*_IN_C, *_LPAI),
     "backends/seam/execution_lock.py": ("backends/seam/test_execution_lock.py", *_LPAI),
     "backends/seam/binary.py": (
         "backends/seam/test_binary.py",
@@ -64,7 +69,7 @@ _TESTS: dict[str, tuple[str, ...]] = {
     ),
     "qnn/": ("qnn", "backends"),
     "qnn/gpu.py": _GPU,
-    "cabi/": ("cabi", "capi/test_functions.py", "capi/test_executions.py", "capi/test_binaries.py"),
+    "cabi/": ("cabi", "capi/test_headers.py", "capi"),
     "qnn/model_": ("qnn/test_model_library.py", "frontends/composed"),
     "qnn/recorder.py": ("qnn/test_model_library.py", "frontends/composed"),
     "system/reading.py": ("system/test_reading.py", "tools"),

@@ -36,6 +36,8 @@ class Mistake:
     after: str
     line: str
     """The whole line where it begins."""
+    names: tuple[str, ...] = ()
+    """What the statement of the module around it defines: functions, classes and constants that others may use."""
 
     @property
     def key(self) -> str:
@@ -55,14 +57,25 @@ def mistakes(path: str, source: str) -> list[Mistake]:
     """All mistakes that can be made in a file."""
     lines = source.encode().splitlines(keepends=True)
     found = []
-    for node, within in _code(ast.parse(source), "module"):
+    tree = ast.parse(source)
+    for node, within in _code(tree, "module"):
         start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
         before = _text(lines, start, end)
         for kind, after in _changes(node, before):
-            made = Mistake(path, within, kind, start, end, before, after, lines[node.lineno - 1].decode())
+            line, names = lines[node.lineno - 1].decode(), _defined(tree, node.lineno)
+            made = Mistake(path, within, kind, start, end, before, after, line, names)
             if " ".join(after.split()) != " ".join(before.split()):
                 found.append(made)
     return found
+
+
+def _defined(tree: ast.Module, line: int) -> tuple[str, ...]:
+    """Return the names that the statement of a module around a line defines."""
+    around = next(each for each in reversed(tree.body) if each.lineno <= line)
+    if isinstance(around, (ast.FunctionDef, ast.ClassDef)):
+        return (around.name,)
+    targets = around.targets if isinstance(around, ast.Assign) else [getattr(around, "target", ast.Pass())]
+    return tuple(each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
 def _text(lines: list[bytes], start: tuple[int, int], end: tuple[int, int]) -> str:

@@ -56,6 +56,18 @@ def test_near_tests_come_first_and_the_quick_files_among_them(reach: Reach, seco
     assert reach.first("f.py", "f", ("tests/x",), seconds) == wanted
 
 
+def test_a_name_of_a_module_is_used_by_functions_and_by_files_of_tests(reach: Reach) -> None:
+    """`name_of` uses `_GRAPH_TWICE`, `tests/test_errors.py` has `QnnError`, and no test has `_FIRST`."""
+    named, by_file = "tests/x/test_a.py::test_names", "tests/test_errors.py::test_any"
+    reach.add(named, 1, ["cabi/declarations.py name_of"])
+    reach.add(by_file, 1, ["log.py Log"])
+    assert reach.using("cabi/declarations.py", ["_GRAPH_TWICE"]) == {named}
+    assert reach.using("errors.py", ["QnnError"]) == {by_file}
+    assert reach.using("errors.py", []) == reach.using("capi/handles.py", ["_FIRST"]) == set()
+    assert reach.first("cabi/declarations.py", "module", (), 90, ["_GRAPH_TWICE"]) == [named]
+    assert reach.first("log.py", "module", (), 90, ["_GRAPH_TWICE"]) == [by_file], "those that enter the module"
+
+
 def test_some_of_each_file_come_before_more_of_one(reach: Reach) -> None:
     for number in range(20):
         reach.add(f"tests/x/test_many.py::test_{number}", 0.01, ["h.py h"])
@@ -118,6 +130,6 @@ def _pytest(folder: Path, *options: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     child = subprocess.run(
         [*command, f"--rootdir={folder}", str(folder)], cwd=ROOT, env=environment, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
     return child.stdout + child.stderr

@@ -39,6 +39,12 @@ def test_each_mistake_changes_one_thing(source: str, wanted: set[str]) -> None:
     assert made == wanted
 
 
+def test_a_mistake_knows_what_its_statement_defines() -> None:
+    source = "A, B = 1, 2\nclass C:\n    x = 3\ndef f():\n    return 4\nfor n in D:\n    g(5)\ng(6)\n"
+    defined = {mistake.before: mistake.names for mistake in mistakes("a.py", source) if mistake.before.isdigit()}
+    assert defined == {"1": ("A", "B"), "2": ("A", "B"), "3": ("C",), "4": ("f",), "5": ("n",), "6": ()}
+
+
 @LONG
 def test_a_file_with_a_mistake_is_still_a_file_of_python() -> None:
     for file in PACKAGE.rglob("*.py"):
@@ -52,3 +58,12 @@ def test_every_source_file_has_tests_and_all_that_are_named_are_there() -> None:
         names = watching(path.relative_to(PACKAGE).as_posix())
         assert names, path
         assert all(any(TESTS.glob(name)) for name in names), names
+
+
+def test_mistakes_that_change_nothing_are_of_lines_that_exist() -> None:
+    listed = Path(__file__).with_name("equivalent.txt").read_text().splitlines()
+    entries = [entry.split(" | ") for entry in listed if not entry.startswith("#")]
+    assert entries
+    for file, _, line, *_ in entries:
+        lines = [each.strip() for each in (PACKAGE / file).read_text().splitlines()]
+        assert line.strip() in lines, (file, line)

@@ -13,10 +13,13 @@ import numpy
 import pytest
 from support.suites import LONG
 
+import isthmus
+from isthmus.capi.installation import INCLUDE
 from isthmus.engine.native.target import host
 from isthmus.tools import samples
 
 PROJECT = Path(__file__).parents[2]
+PACKAGE = Path(isthmus.__file__).parent
 SITE = Path(numpy.__file__).parents[1]
 NEEDED = (
     "numpy", "numpy.libs", "py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments",
@@ -44,10 +47,19 @@ def run(*command: str | Path, **settings) -> str:
     return done.stdout
 
 
+def copy_sources(folder: Path) -> Path:
+    """Copy what a wheel is built from, without what is generated, as a clone has it; return the folder."""
+    generated = shutil.ignore_patterns("__pycache__", "*.egg-info", "include", "functions.h")
+    shutil.copytree(PROJECT / "src", folder / "src", ignore=generated)
+    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / file, folder)
+    return folder
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A sample model, which needs no package to read it."""
-    files, _ = samples.made()
+    files, _ = samples.make_all()
     (tmp_path / "model.tflite").write_bytes(files["model.tflite"])
     return tmp_path / "model.tflite"
 
@@ -64,10 +76,7 @@ def wheel(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     archives.mkdir()
     precompiled.write_kernels(host(), archives / f"{host().name}.zip")
     precompiled.write_functions(platform.machine(), archives / f"{platform.machine()}.zip")
-    source = tmp_path / "source"
-    shutil.copytree(PROJECT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(PROJECT / file, source)
+    source = copy_sources(tmp_path / "source")
     name = f"manylinux_2_28_{platform.machine()}"
     settings = os.environ | {"ISTHMUS_SHIPPED": str(archives), "ISTHMUS_PLATFORM": name}
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path / "dist", source, env=settings)
@@ -79,6 +88,9 @@ def wheel(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_wheel_needs_no_compiler(wheel: Path, model: Path, tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"isthmus/capi/libraries/libQnnHtp.so", "isthmus/report/page/page.html"} <= names
+    headers = {f"isthmus/{file.relative_to(PACKAGE)}" for file in INCLUDE.rglob("*.h*") if file.is_file()}
+    assert {name for name in names if name.startswith("isthmus/capi/include/")} == headers
+    assert not [name for name in names if "handwritten" in name or name.endswith(".pyc")]
     venv.create(tmp_path / "environment")
     python = tmp_path / "environment" / "bin" / "python"
     (site,) = (tmp_path / "environment").glob("lib/python3*/site-packages")
@@ -96,17 +108,20 @@ def test_a_wheel_needs_no_compiler(wheel: Path, model: Path, tmp_path: Path) -> 
     assert not list((tmp_path / "home").rglob("*.o"))
     run(python, "-m", "isthmus", "capi", "install", tmp_path / "libraries", cwd=folder, env=bare)
     assert (tmp_path / "libraries" / "libQnnHtp.so").exists()
+    source = tmp_path / "program.c"
+    source.write_text('#include "QNN/QnnInterface.h"\nint main(void) { return QNN_BACKEND_ID_CPU != 3; }\n')
+    for folder in (tmp_path / "libraries/include", run(python, "-m", "isthmus", "capi", "include", env=bare).strip()):
+        run("gcc", "-Wall", "-Wextra", "-Werror", f"-I{folder}", source, "-o", tmp_path / "program")
+        run(tmp_path / "program")
 
 
 @LONG
 def test_a_wheel_with_code_is_not_built_without_its_libraries(tmp_path: Path) -> None:
     """A user of such a wheel has no compiler to make up for it."""
     (tmp_path / "shipped").mkdir()
-    source = tmp_path / "source"
-    shutil.copytree(PROJECT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    shutil.copy(PROJECT / "setup.py", source)
-    settings = {"ISTHMUS_SHIPPED": str(tmp_path / "shipped"), "PATH": "", "CC": "no-such-compiler"}
-    command = [sys.executable, "setup.py", "build"]
-    done = subprocess.run(command, cwd=source, env=settings, capture_output=True, text=True)
+    source = copy_sources(tmp_path / "source")
+    settings = os.environ | {"ISTHMUS_SHIPPED": str(tmp_path / "shipped"), "PATH": "", "CC": "no-such-compiler"}
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path / "dist", source]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "there is no C compiler" in done.stderr
+    assert "there is no C compiler" in done.stdout + done.stderr

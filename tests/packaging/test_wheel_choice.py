@@ -20,7 +20,7 @@ def commands(name: str) -> tuple[str, str]:
 
 
 def installed(name: str, folder: Path, versions: list[str]) -> tuple[list[str], str]:
-    """Run a file's commands where these wheels are; return what pip was given and what was said on standard error."""
+    """Run a file's commands where these wheels are; return what pip was given, and its standard error."""
     script, machine = commands(name)
     wheels = folder / ("third_party" if "third_party" in script else "dist")
     wheels.mkdir()
@@ -43,14 +43,14 @@ FILES = ["Dockerfile", "docs/releasing.md", "examples/github-workflow.yml"]
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_only_wheel_of_a_folder_is_installed(name: str, tmp_path: Path) -> None:
-    given, _ = installed(name, tmp_path, ["0.3.0"])
-    assert [word for word in given if re.search(r"isthmus-0\.3\.0-[\w-]+\.whl\[onnx(,rich)?\]$", word)]
+    arguments, _ = installed(name, tmp_path, ["0.3.0"])
+    assert [word for word in arguments if re.search(r"isthmus-0\.3\.0-[\w-]+\.whl\[onnx(,rich)?\]$", word)]
 
 
 @pytest.mark.parametrize("versions", [[], ["0.2.0", "0.3.0"]], ids=["none", "two"])
 @pytest.mark.parametrize("name", FILES)
 def test_none_and_two_wheels_are_refused_with_their_names(name: str, versions: list[str], tmp_path: Path) -> None:
-    given, said = installed(name, tmp_path, versions)
-    assert not given
-    assert "must have one wheel for" in said
-    assert all(f"isthmus-{version}-" in said for version in versions)
+    arguments, errors = installed(name, tmp_path, versions)
+    assert not arguments
+    assert "must have one wheel for" in errors
+    assert all(f"isthmus-{version}-" in errors for version in versions)

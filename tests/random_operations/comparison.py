@@ -68,7 +68,7 @@ class Account:
 
 
 def answers(case: Case) -> dict[str, np.ndarray]:
-    """What this project computes."""
+    """The outputs that this project computes for a case."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"model{case.suffix}"
         path.write_bytes(case.content)

@@ -325,8 +325,8 @@ def resize(m: OnnxModel, x: str) -> str:
         if mode == "nearest":
             scales = [rng.choice([2.0, 0.5, 1.5, 0.75, 3.0]) for _ in spatial]  # no ties that rounding of 1.3 decides
             whole = all((size * scale).is_integer() for size, scale in zip(spatial, scales, strict=True))
-        if not whole and (more["coordinate_transformation_mode"] == "align_corners" or _unchanged(spatial, scales)):
-            # The standard counts the length before it is rounded to whole elements, ONNX Runtime the one after.
+        if not whole and _unchanged(spatial, scales):
+            # ONNX Runtime copies what keeps its size, whatever the scale.
             scales = [2.0 for _ in spatial]
         operands = f"{x} - {m.constant(np.array([1.0, 1.0, *scales], np.float32))}"
     else:

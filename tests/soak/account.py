@@ -50,7 +50,7 @@ class Account:
     tcm: int
 
     def more_than(self, before: Account) -> str:
-        """What there is more of, in words; nothing if there is not."""
+        """What this account has more of than another, in words; an empty text if nothing."""
         found = []
         if len(self.descriptors) > len(before.descriptors):
             extra = list(self.descriptors)

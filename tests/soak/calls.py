@@ -270,7 +270,7 @@ def execute(world: World, rng: random.Random) -> None:
 
 
 def ask(world: World, rng: random.Random) -> None:
-    """What graphs tell of themselves."""
+    """Ask graphs for their statistics and descriptions."""
     for graph in world.graphs():
         got = world.call("graph.stats", lambda graph=graph: graph.handle.stats)
         if got.done and not graph.least <= got.value.executions <= graph.most:
@@ -467,7 +467,7 @@ def close_buffer(world: World, rng: random.Random) -> None:
     if rng.random() < 0.3:
         world.last.append(f"{world.name} drop a buffer")
         world.buffers.remove(held)
-        # What a context has registered stays there.
+        # Memory that a context has registered stays registered.
         return
     if unsure:
         world.call("buffer.close(), perhaps registered", held.buffer.close, may=[1005])

@@ -24,7 +24,6 @@ from isthmus.qnn import DescriptorType, MemDescriptor, htp, lpai
 _SECONDS_FOR_A_CHILD = 60
 _SECONDS_FOR_A_CROWD = 120.0
 _RIGHT = 0
-FULL = frozenset({int(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL)})
 
 
 def _victim(world: World, rng: random.Random) -> tuple[int, qnn.Device | None] | None:
@@ -280,7 +279,7 @@ def crowd(world: World, rng: random.Random) -> None:
             faulthandler.dump_traceback()
             raise Failure("a thread of a crowd did not end")
     # The step beside the crowd may have filled the queue.
-    explained = world.weather.explained(moment) | FULL | (FREED if ends else frozenset())
+    explained = world.weather.explained(moment) | (FREED if ends else frozenset())
     for problem in problems:
         if ends and isinstance(problem, CancelledError):
             # What waits when its context is freed is cancelled.

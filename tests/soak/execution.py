@@ -16,7 +16,6 @@ from isthmus.memory import rpcmem, tcm
 from isthmus.qnn import ClientTensor
 
 _GARBAGE = 0x5A
-_QUEUE = 64
 
 
 @dataclass(eq=False)
@@ -193,14 +192,10 @@ def _asynchronous(world: World, rng: random.Random, graph: ExpectedGraph, places
 
     def submit_all() -> list[Any]:
         waiting = []
-        for index in range(count):
-            got = world.call(
-                "execute_async",
-                lambda: graph.handle.execute_async(inputs, outputs, told.append),
-                may=[6025] if index >= _QUEUE or world.crowded else (),
-            )
+        for _ in range(count):
+            got = world.call("execute_async", lambda: graph.handle.execute_async(inputs, outputs, told.append))
             if got.interrupted:
-                # It may have been submitted, and nobody can wait for it but by another.
+                # The execution may have been submitted; only a later one, which ends after it, can be waited for.
                 graph.state, graph.most = None, graph.most + 1
             if got.done:
                 waiting.append(got.value)
@@ -212,9 +207,8 @@ def _asynchronous(world: World, rng: random.Random, graph: ExpectedGraph, places
         counted(graph, done)
         if done.done:
             finished += 1
-    full = [6025] if world.crowded else ()
     last = lambda: graph.handle.execute_async(inputs, outputs)  # noqa: E731
-    barrier = world.call("execute_async last", last, may=full, calm=True)
+    barrier = world.call("execute_async last", last, calm=True)
     if barrier.done:
         done = world.call("wait for the last", barrier.value.result, calm=True)
         counted(graph, done)

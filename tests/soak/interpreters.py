@@ -41,7 +41,7 @@ class InterpreterWorld(World):
         return None
 
     def interpret(self, what: str, do: Callable[[], Any]) -> Outcome:
-        """Have an interpreter do something."""
+        """Call a function of an interpreter, and judge the outcome."""
 
         def translated() -> Any:
             try:
@@ -58,7 +58,7 @@ class InterpreterWorld(World):
 
 
 def warm_up(backend: str) -> None:
-    """Have what programs need loaded and compiled."""
+    """Load and compile what programs need."""
     for content, width, _, _ in _models():
         delegate = _delegate(backend)
         run(with_delegate(content, delegate), np.zeros((1, width), np.float32))

@@ -147,7 +147,7 @@ class Program:
             elif what == "buffer" and rng.random() < 0.5:
                 world.call("close at the end", thing.buffer.close, may=(1005,) if thing.in_use else ())
         if world.resident:
-            # Also what an interrupted call has left there.
+            # Also what an interrupted call has left in the backend.
             for handle in reversed(list(world.backend._owned)):
                 world.call(f"free {handle._what}", handle.free)
         else:

@@ -131,7 +131,7 @@ def soak(
         unjudged = result.figures.get("not judged")
         if unjudged and rounds is None and not origins and not result.failure:
             result.failure = f"growth was not judged: {unjudged}"
-            # It is no failure of the last round, which need not be run again.
+            # The last round did not fail, and need not be run again.
             result.round = None
         return result
 

@@ -81,7 +81,7 @@ class Subject:
 
 
 def subjects(folder: Path) -> tuple[Subject, ...]:
-    """All of them; model files are written to a folder."""
+    """All subjects; model files are written to a folder."""
     return (_doubling(_WIDTH), _doubling(_WIDE), _sum(), _convolution(folder), _gate(folder), _bytes())
 
 

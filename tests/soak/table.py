@@ -55,7 +55,7 @@ def client_of(library: str) -> Client:
 
 
 def warm_up(library: str) -> None:
-    """Have what programs need loaded and compiled."""
+    """Load and compile what programs need."""
     client = client_of(library)
     back_end, context = opened(client)
     for width in _WIDTHS:
@@ -78,10 +78,11 @@ class Twice:
 
 @dataclass(eq=False)
 class Context:
-    """A context and its graphs."""
+    """A context and its graphs; one that is restored gives no binary of HTP."""
 
     handle: int
     graphs: list[Twice] = field(default_factory=list)
+    is_restored: bool = False
 
 
 class TableWorld(World):
@@ -296,7 +297,7 @@ def binary(world: TableWorld, rng: random.Random) -> None:
         return
     context, graph = found
     # A graph that was interrupted on its way cannot be told from one that is not finalized yet.
-    size, unready = ctypes.c_uint64(), (5003, 6022, 6023)
+    size, unready = ctypes.c_uint64(), (5003, 6022, 6023, *((1005,) if context.is_restored else ()))
     if not world.code("contextGetBinarySize", context.handle, ctypes.byref(size), may=unready).done:
         return
     content = ctypes.create_string_buffer(size.value)
@@ -310,7 +311,7 @@ def binary(world: TableWorld, rng: random.Random) -> None:
     restored = world.make("contextCreateFromBinary", *arguments, then=(None,))
     if restored is None:
         return
-    world.opened.append(Context(restored))
+    world.opened.append(Context(restored, is_restored=True))
     again = world.make("graphRetrieve", restored, graph.name, calm=True)
     if again is not None:
         world.opened[-1].graphs.append(Twice(again, graph.x, graph.y, graph.width, graph.name))

@@ -144,14 +144,14 @@ class Worker:
             faulthandler.cancel_dump_traceback_later()
             for program in made:
                 program.world = None
-            # What a destructor has brought back to life once more goes the second time.
+            # An object that its destructor revived goes at the second collection.
             for _ in range(3):
                 gc.collect()
         after = account.settled(before)
         self._look_at_accelerators()
         more = after.more_than(before)
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
-        # Its events are no objects of the programs.
+        # The record's own events must not count as objects of the programs.
         del record
         if more or left:
             raise Failure(f"left behind: {more} {left[:5]} after interrupts at {self.weather.landed}")
@@ -165,7 +165,7 @@ class Worker:
     def _start_staying(self, kind: str) -> None:
         if kind in _STAYING and kind not in self._residents:
             backend = self._residents[kind] = qnn.Backend(KINDS[kind].backend, KINDS[kind].config)
-            # Its accelerator is started now, and belongs to no program.
+            # The backend's accelerator is started now, so that it belongs to no program.
             _ping(backend, self._subjects[0])
         elif kind in _STAYING:
             _ping(self._residents[kind], self._subjects[0])
@@ -358,7 +358,7 @@ _unraised: list[str] = []
 
 def _unraisable(weather: Weather, problem: Any) -> None:
     told = "".join(traceback.format_exception(problem.exc_value))
-    # One in a destructor is lost; one in the midst of Python's own `Thread.start` breaks the record of that.
+    # An interrupt in a destructor is lost; one in Python's own `Thread.start` breaks Python's record of threads.
     if isinstance(problem.exc_value, INTERRUPTS) or "del _limbo[self]" in told:
         weather.counts["lost interrupts"] += 1
         return

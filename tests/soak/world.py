@@ -99,7 +99,7 @@ class Outcome:
 
     @property
     def done(self) -> bool:
-        """Whether it did what it was asked for."""
+        """Whether the call returned a value."""
         return self.code is None and not self.interrupted
 
 
@@ -163,7 +163,7 @@ class ExpectedGraph:
         return self.finalized and not self.context.dead and not self.context.freed
 
     def start(self) -> None:
-        """Have the initial state."""
+        """Set the expected state to the initial one."""
         self.state = None if self.subject.state is None else self.subject.state.copy()
 
     @property

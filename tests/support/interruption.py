@@ -39,7 +39,7 @@ place more from then on, so that whoever counts on to the next place finds the s
 
 
 class Interrupt(KeyboardInterrupt):
-    """What the handler raises, told from a person's."""
+    """What the handler raises: a KeyboardInterrupt of its own, so that it is not taken for a person's."""
 
 
 class Alarm(Exception):
@@ -190,7 +190,7 @@ def twice_everywhere(
     outside: tuple[str, ...] = (),
     step: int = 1,
 ) -> Iterator[str]:
-    """The same with a second interrupt, at every place that comes after the first, or at every so many-th of them."""
+    """As `everywhere`, with a second interrupt at every `step`-th place that comes after the first."""
     assert threading.current_thread() is threading.main_thread()
     deed()
     with _Places(outside=outside) as all_:
@@ -209,7 +209,7 @@ def _interrupted(
     """Do a deed, interrupted at these places; where that was, if it had them all."""
     places = _Places(at, by, outside)
     with _destructors(by) as problems:
-        # What the exception has seen goes after it.
+        # The exception's traceback, and the objects in its frames, are dropped here.
         try:
             with places:
                 deed()

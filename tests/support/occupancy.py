@@ -74,7 +74,7 @@ def occupancy(pid: int) -> Occupancy:
         if mapping.path.startswith("/memfd:"):
             files[mapping.inode] = max(files.get(mapping.inode, 0), mapping.offset + mapping.nbytes)
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        # One that was just closed, as the one that the list itself was read by, is none.
+        # A descriptor may be closed by now, as that is by which the list itself was read.
         with suppress(FileNotFoundError):
             if os.readlink(link).startswith("/memfd:"):
                 status = link.stat()
@@ -86,7 +86,7 @@ def occupancy(pid: int) -> Occupancy:
 
 
 def forget_peak(pid: int) -> None:
-    """Have the most memory that a process had be what it has now."""
+    """Reset the peak of a process's memory to what it has now."""
     Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from isthmus.backends.gpu.runtime.device import ClDevice, choose
 
-# Both are looked at when they are loaded.
+# pyopencl and PoCL read these variables when they are loaded.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[2] / ".cache" / "pocl"))
 cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed", exc_type=ImportError)
@@ -61,12 +61,12 @@ class Gate:
         self._timer.start()
 
     def let_go(self) -> None:
-        """Have it happen; safe to call again."""
+        """Complete the event; safe to call again."""
         if self._has_happened.acquire(blocking=False):
             self.event.set_status(cl.command_execution_status.COMPLETE)
 
     def fail(self, status: int) -> None:
-        """Have it fail instead."""
+        """Complete the event with an error instead."""
         assert self._has_happened.acquire(blocking=False)
         self.event.set_status(status)
 

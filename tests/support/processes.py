@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from isthmus.memory import holds
 from isthmus.system.interrupts import run_pending
@@ -42,8 +47,14 @@ def opened_since(before: list[str]) -> list[str]:
     return sorted(set(descriptors()) - set(before))
 
 
+def context_copies() -> set[str]:
+    """Copies of context binaries that this process has mapped, by inode; those of earlier tests may end at any time."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[4] for line in maps if "isthmus-context" in line}
+
+
 def holds_since(before: list[holds.Hold]) -> list[str]:
-    """Who holds memory that he did not hold then."""
+    """The holders of memory that was not held at an earlier time."""
     return [hold.holder for hold in held() if hold not in before]
 
 
@@ -58,7 +69,7 @@ def least_growth(counts: Callable[[], dict[str, int]], deed: Callable[[], object
     """By how much each count grows while something is done so often, in the best of a few series.
 
     What is lost every time is lost in every series; what an allocator takes because threads happened to run side by
-    side, or another test's garbage, is not.
+    side, or another test's garbage, is not. A count that falls, because an earlier test's garbage went, grows by 0.
     """
     found: list[dict[str, int]] = []
     for _ in range(_SERIES):
@@ -66,14 +77,14 @@ def least_growth(counts: Callable[[], dict[str, int]], deed: Callable[[], object
         for _ in range(times):
             deed()
         after = counts()
-        found.append({name: after[name] - before[name] for name in before})
+        found.append({name: max(after[name] - before[name], 0) for name in before})
         if not any(found[-1].values()):
             break
     return {name: min(growth[name] for growth in found) for name in found[0]}
 
 
-def in_child(deed: Callable[[], object], seconds: int = 120) -> int:
-    """What a forked child makes of it: 0 if the deed is done; a child that hangs is ended by an alarm."""
+def in_child(deed: Callable[[], object], seconds: int = 300) -> int:
+    """Run a deed in a forked child; its exit code, 0 if nothing was raised. An alarm ends a child that hangs."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -85,6 +96,17 @@ def in_child(deed: Callable[[], object], seconds: int = 120) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextmanager
+def small_disk(nbytes: int) -> Iterator[None]:
+    """Let no file grow beyond some bytes; writing more fails as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def answer(output: str) -> Any:
@@ -99,3 +121,43 @@ def children(pid: int) -> list[int]:
     """The processes that a process has started."""
     tables = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for table in tables for child in table.read_text().split()]
+
+
+def work_with_links(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link all files of another folder into one, and make it the working folder."""
+    for file in source.iterdir():
+        (folder / file.name).symlink_to(file)
+    monkeypatch.chdir(folder)
+
+
+def run_client(code: str, *arguments: Any, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run Python code that may import what tests import, in a process of its own."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, *options, "-c", code, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, "PYTHONPATH": path}, check=False
+    )
+
+
+def mapped(pid: int | str, what: str) -> dict[str, int]:
+    """The resident bytes of a process in mappings whose file has a name with this part, by inode."""
+    found: dict[str, int] = {}
+    inode = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            inode = words[4] if what in line else ""
+        elif words[0] == "Rss:" and inode:
+            found[inode] = found.get(inode, 0) + 1024 * int(words[1])
+    return found
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had resident since the last call of `forget_peak`."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
+
+
+def forget_peak() -> None:
+    """Begin to count `peak_bytes` anew."""
+    Path("/proc/self/clear_refs").write_text("5")

@@ -21,7 +21,7 @@ def seconds(deed: Callable[[], object]) -> float:
 
 
 def least(*deeds: Callable[[], object]) -> list[float]:
-    """How long each of several takes at least, in turn, after once for what only the first time takes."""
+    """The least seconds that each of several takes, measured in turn after a first time that does not count."""
     for deed in deeds:
         deed()
     rounds = [[seconds(deed) for deed in deeds] for _ in range(ROUNDS)]
@@ -29,7 +29,7 @@ def least(*deeds: Callable[[], object]) -> list[float]:
 
 
 def ratio(one: Callable[[], object], other: Callable[[], object]) -> float:
-    """How many times as long as the other one takes."""
+    """The least time of the first, divided by that of the other."""
     mine, others = least(one, other)
     return mine / others
 

@@ -11,9 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 PATIENCE = 120.0
 """Seconds after which what has not come is taken for something that never will."""
@@ -32,8 +33,32 @@ def eventually(true: Callable[[], object], seconds: float = PATIENCE) -> bool:
     return True
 
 
+Argument = TypeVar("Argument")
+
+
+@contextmanager
+def switched_often(seconds: float = 1e-6) -> Iterator[None]:
+    """Within, Python switches between threads as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def run_in_threads(work: Callable[[Argument], object], arguments: Iterable[Argument]) -> None:
+    """Call a function for each argument, each call in a thread of its own, and wait for all of them."""
+    threads = [threading.Thread(target=work, args=(argument,), daemon=True) for argument in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads), "a thread has not ended"
+
+
 def main_in(function: Callable[..., object]) -> FrameType | None:
-    """Where the main thread, or a helper that performs a call for it, is within a function, if it is."""
+    """The frame of a function, if the main thread, or a helper that performs a call for it, is in it."""
     code = inspect.unwrap(function).__code__
     helpers = [thread.ident for thread in threading.enumerate() if thread.name == "isthmus-shield"]
     frames = sys._current_frames()
