@@ -1,4 +1,4 @@
-"""Compiles the libraries for C into a wheel, where there is a compiler; one without them compiles when it is asked to.
+"""Puts headers and libraries for C into a wheel; where there is no compiler, the libraries are compiled when needed.
 
 Variables that `make wheel` sets make a wheel that needs no compiler: ISTHMUS_SHIPPED is a folder of compiled code for
 it, ISTHMUS_PLATFORM is the platform in its name, and CC compiles for that platform. Everything else is in
@@ -9,6 +9,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,19 +18,26 @@ from setuptools.command.build_py import build_py
 
 PLATFORM = os.environ.get("ISTHMUS_PLATFORM") or f"linux_{platform.machine()}"
 SHIPPED = os.environ.get("ISTHMUS_SHIPPED")
-BUILDING = Path(__file__).parent / "src" / "isthmus" / "capi" / "building.py"
 
 
-def building():
+def building(capi):
     """The module that compiles, without the package around it and what that needs."""
-    spec = importlib.util.spec_from_file_location("building", BUILDING)
+    spec = importlib.util.spec_from_file_location("building", capi / "building.py")
     module = sys.modules["building"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def write_headers(package):
+    """Make the package that was built print its headers; the handwritten ones are then among them."""
+    path = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-m", "isthmus.capi.headers"], env=environment, check=True)
+    shutil.rmtree(package / "capi" / "handwritten")
+
+
 class BuildWithLibraries(build_py):
-    """Builds the package, and the libraries beside it."""
+    """Builds the package, and the headers and libraries beside it."""
 
     def run(self):
         package = Path(self.build_lib) / "isthmus"
@@ -41,7 +49,8 @@ class BuildWithLibraries(build_py):
             return
         if SHIPPED:
             shutil.copytree(SHIPPED, package / "compiled" / "archives")
-        module = building()
+        write_headers(package)
+        module = building(package / "capi")
         target = package / "capi" / "libraries"
         target.mkdir(parents=True, exist_ok=True)
         try:
