@@ -132,7 +132,7 @@ def test_counting_by_adaptors_may_be_interrupted_anywhere(by) -> None:
             assert [limit._live for limit in limits] == [0] * len(limits), where
         seen.clear()
 
-    assert unharmed(deed, check, by=by, most=400) > 200
+    assert unharmed(deed, check, by=by, most=4000) > 200
 
 
 def test_a_hold_that_its_holder_never_got_holds_nothing() -> None:

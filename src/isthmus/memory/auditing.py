@@ -16,7 +16,7 @@ from isthmus import audit_log
 from isthmus.audit_log import Action, AuditLog
 from isthmus.log import log_message
 from isthmus.memory.buffer import Buffer
-from isthmus.memory.resource import Adaptor, AllocationRequest, around, current
+from isthmus.memory.resource import Adaptor, AdaptorSet, AllocationRequest, current
 from isthmus.system.writing import write_whole
 
 VARIABLE = "ISTHMUS_AUDIT"
@@ -42,20 +42,17 @@ class AllocationReporter(Adaptor):
         return buffer
 
 
-_reports: list[ExitStack] = []
-"""The block that has the adaptor around all memory while an audit is in progress; all audits share its reports."""
+_reporters = AdaptorSet(AllocationReporter)
+"""The adaptors around all memory while an audit is in progress; all audits share their reports."""
 
 
 @audit_log.when_switched
 def _switch(audited: bool) -> None:
-    """Put the adaptor around all memory when the first audit begins, and remove it when the last one has ended."""
-    if audited and not _reports:
-        with ExitStack() as block:
-            block.enter_context(around(AllocationReporter))
-            _reports.append(block.pop_all())
-    while _reports and not audited:
-        _reports[-1].close()
-        _reports.pop()
+    """Put the adaptors around all memory when the first audit begins, and remove them when the last one has ended."""
+    if audited:
+        _reporters.place()
+    else:
+        _reporters.remove()
 
 
 @contextmanager

@@ -44,20 +44,11 @@ class MemoryResource(ABC):
         """Allocate the memory of a request, or raise a `QnnError` and allocate nothing."""
 
 
-@dataclass(eq=False)
-class _Block:
-    """A ``with`` block that puts adaptors around resources of the kinds `only`, or of all if that is empty."""
-
-    adapt: Callable[[MemoryResource], Adaptor]
-    only: tuple[str, ...]
-    placed: list[Adaptor] = field(default_factory=list)
-
-
 _lock = Lock()
 _current: dict[str, MemoryResource] = {}
 """The outermost adaptor or the resource of each kind."""
-_blocks: list[_Block] = []
-"""The blocks in force, in the order in which they were entered."""
+_sets: list[AdaptorSet] = []
+"""The sets of adaptors that are placed, in the order in which they were."""
 
 
 def provide(resource: MemoryResource) -> MemoryResource:
@@ -66,10 +57,10 @@ def provide(resource: MemoryResource) -> MemoryResource:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory resource {resource!r}", "it is none")
     with _lock:
         outermost = resource
-        for block in _blocks:
-            if not block.only or resource.kind in block.only:
-                outermost = block.adapt(outermost)
-                block.placed.append(outermost)
+        for each in _sets:
+            if not each.only or resource.kind in each.only:
+                outermost = each.adapt(outermost)
+                each.placed.append(outermost)
         _current[resource.kind] = outermost
     return resource
 
@@ -127,35 +118,51 @@ class Adaptor(MemoryResource):
         return self.upstream.fulfil(request)
 
 
+@dataclass(eq=False)
+class AdaptorSet:
+    """Adaptors around the resources of the kinds `only`, or of all if that is empty; for the whole process.
+
+    Both methods are safe to repeat: what an interrupt has ended early, the next call of `remove` undoes.
+    """
+
+    adapt: Callable[[MemoryResource], Adaptor]
+    only: tuple[str, ...] = ()
+    placed: list[Adaptor] = field(default_factory=list)
+
+    def place(self) -> None:
+        """Put the adaptors around their resources; resources that `provide` adds later get one too."""
+        with _lock:
+            if self not in _sets:
+                self.placed = [self.adapt(current(kind)) for kind in self.only or kinds()]
+                _sets.append(self)
+                # All of them or none, even after an interrupt.
+                _current.update({adaptor.kind: adaptor for adaptor in self.placed})
+
+    def remove(self) -> None:
+        """Remove the adaptors from all resources."""
+        with _lock:
+            if self in _sets:
+                _sets.remove(self)
+            for adaptor in self.placed:
+                _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
+
+
 @contextmanager
 def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[list[Adaptor]]:
     """Put an adaptor around the resources of all kinds, or of some, inside the block; for the whole process.
 
     It yields the adaptors. Resources that `provide` adds later get one too.
     """
-    block = _Block(adapt, only)
+    adaptors = AdaptorSet(adapt, only)
     try:
-        with _lock:
-            block.placed = [adapt(current(kind)) for kind in only or kinds()]
-            _blocks.append(block)
-            # All of them or none, even after an interrupt.
-            _current.update({adaptor.kind: adaptor for adaptor in block.placed})
-        yield block.placed
+        adaptors.place()
+        yield adaptors.placed
     finally:
         try:
-            _take_away(block)
+            adaptors.remove()
         finally:
             # Again, because an interrupt may have ended the first attempt early.
-            _take_away(block)
-
-
-def _take_away(block: _Block) -> None:
-    """Remove the adaptors of a block from all resources; safe to call again."""
-    with _lock:
-        if block in _blocks:
-            _blocks.remove(block)
-        for adaptor in block.placed:
-            _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
+            adaptors.remove()
 
 
 def _without(outermost: MemoryResource, removed: Adaptor) -> MemoryResource:
