@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 from support import tiny
+from support.interruption import unharmed
 
 import isthmus
 from isthmus import QnnError, faults, memory, qnn
@@ -19,7 +20,7 @@ from isthmus.backends.accelerator.process import Accelerator
 from isthmus.backends.accelerator.queue import Queue
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code
-from isthmus.memory import rpcmem
+from isthmus.memory import resource, rpcmem
 from isthmus.qnn import DescriptorType, MemDescriptor
 
 DIMS = (1, 16)
@@ -128,6 +129,23 @@ def test_of_faults_in_each_other_the_inner_one_is_named() -> None:
         assert error().rule.endswith("(fault 'fds@7' was injected)")
         copied = pickle.loads(pickle.dumps(error()))
         assert copied.rule.count("injected") == 1
+
+
+def test_an_interrupt_anywhere_in_a_block_of_faults_leaves_none_of_them() -> None:
+    def state():
+        rules = dict(faults.causes), faults.active, os.environ.get(faults.VARIABLE)
+        return limits.getrlimit(limits.RLIMIT_NOFILE), *rules, [memory.current(kind) for kind in resource.kinds()]
+
+    def deed():
+        with faults.inject("fds@40,alloc@2,alloc@3"), memory.rpcmem.alloc(25, 1, 64):
+            pass
+
+    before = state()
+
+    def check(where):
+        assert state() == before, where
+
+    assert unharmed(deed, check) > 100
 
 
 def test_a_lack_of_descriptors_is_reported_when_it_is_in_force() -> None:

@@ -12,13 +12,13 @@ import os
 import re
 import resource as limits
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from isthmus.errors import causes, counted, did_you_mean, invalid_argument
 from isthmus.memory.adaptors import Fault, FaultSchedule, fault_rule, report_fault
-from isthmus.memory.resource import around
+from isthmus.memory.resource import AdaptorSet
 from isthmus.system.lock import Lock
 
 VARIABLE = "ISTHMUS_FAULTS"
@@ -105,7 +105,13 @@ class FaultList:
         self.faults = faults
         self._limits_descriptors = limits_descriptors
         self._schedules = [(each, FaultSchedule(each.nth, what=each.text)) for each in faults if each.nth]
-        self._block = ExitStack()
+        # The largest N becomes the outermost adaptor: an inner one does not see the allocations that outer ones fail.
+        self._adaptors = [
+            AdaptorSet(partial(Fault, schedule=schedule), ("rpcmem",))
+            for fault, schedule in sorted(self._schedules, key=lambda each: each[0].nth)
+            if fault.name == "alloc"
+        ]
+        self._limits = [_DescriptorLimit(fault) for fault in faults if fault.name == "fds"]
 
     def calls(self, name: str) -> str:
         """Return how many calls faults of this name have counted, with their noun: ``"2 executions"``."""
@@ -126,47 +132,65 @@ class FaultList:
 
     def begin(self) -> None:
         """Put those faults in force that need no call of the backends: of memory and descriptors."""
-        # The largest N becomes the outermost adaptor: an inner one does not see the allocations that outer ones fail.
-        for fault, schedule in sorted(self._schedules, key=lambda each: each[0].nth):
-            if fault.name == "alloc":
-                self._block.enter_context(around(partial(Fault, schedule=schedule), "rpcmem"))
+        for adaptors in self._adaptors:
+            adaptors.place()
         if self._limits_descriptors:
-            self._block.enter_context(self.few_descriptors())
+            for limit in self._limits:
+                limit.place()
 
     @contextmanager
     def few_descriptors(self) -> Iterator[None]:
         """Put the faults of descriptors in force inside the block."""
-        with ExitStack() as block:
-            for fault in self.faults:
-                if fault.name == "fds":
-                    block.enter_context(_few_descriptors(fault))
+        try:
+            for limit in self._limits:
+                limit.place()
             yield
+        finally:
+            try:
+                self._remove_limits()
+            finally:
+                # Again, because an interrupt may have ended the first attempt early.
+                self._remove_limits()
+
+    def _remove_limits(self) -> None:
+        for limit in reversed(self._limits):
+            limit.remove()
 
     def end(self) -> None:
         """Remove the faults again; safe to repeat."""
-        self._block.close()
+        for adaptors in self._adaptors:
+            adaptors.remove()
+        self._remove_limits()
 
 
-@contextmanager
-def _few_descriptors(fault: InjectedFault) -> Iterator[None]:
-    """Limit the descriptors of this process inside the block: the system refuses the nth new one."""
-    # Listing the folder takes a descriptor too, which is closed by the time that its entry is looked up.
-    taken = (int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}"))
-    # A new descriptor gets the lowest free number. `refused` becomes the nth free number.
-    refused = fault.nth - 1
-    for number in sorted(taken):
-        refused += number <= refused
-    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
-    before = dict(causes)
-    try:
-        causes[_NO_DESCRIPTORS] = fault_rule(fault.text)
-        limits.setrlimit(limits.RLIMIT_NOFILE, (refused if soft < 0 else min(refused, soft), hard))
-        report_fault(fault.text)
-        yield
-    finally:
-        limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
-        causes.clear()
-        causes.update(before)
+class _DescriptorLimit:
+    """A limit of this process's descriptors: the system refuses the nth new one. Both methods are safe to repeat."""
+
+    def __init__(self, fault: InjectedFault) -> None:
+        self._fault = fault
+        self._before: tuple[tuple[int, int], dict[str, str]] | None = None
+
+    def place(self) -> None:
+        # Listing the folder takes a descriptor too, which is closed by the time that its entry is looked up.
+        taken = (int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}"))
+        # A new descriptor gets the lowest free number. `refused` becomes the nth free number.
+        refused = self._fault.nth - 1
+        for number in sorted(taken):
+            refused += number <= refused
+        soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+        if self._before is None:
+            self._before = (soft, hard), dict(causes)
+            causes[_NO_DESCRIPTORS] = fault_rule(self._fault.text)
+            limits.setrlimit(limits.RLIMIT_NOFILE, (refused if soft < 0 else min(refused, soft), hard))
+            report_fault(self._fault.text)
+
+    def remove(self) -> None:
+        if self._before is not None:
+            limit, rules = self._before
+            limits.setrlimit(limits.RLIMIT_NOFILE, limit)
+            causes.clear()
+            causes.update(rules)
+            self._before = None
 
 
 active: FaultList | None = None
@@ -210,15 +234,24 @@ def inject(text: str, limits_descriptors: bool = True) -> Iterator[FaultList]:
     global active, _written
     outer, variable = (active, _written), os.environ.get(VARIABLE)
     injected = FaultList(parse(text), limits_descriptors)
-    try:
-        os.environ[VARIABLE] = text
-        active, _written = injected, text
-        injected.begin()
-        yield injected
-    finally:
+
+    def restore() -> None:
+        global active, _written
         injected.end()
         active, _written = outer
         if variable is None:
             os.environ.pop(VARIABLE, None)
         else:
             os.environ[VARIABLE] = variable
+
+    try:
+        os.environ[VARIABLE] = text
+        active, _written = injected, text
+        injected.begin()
+        yield injected
+    finally:
+        try:
+            restore()
+        finally:
+            # Again, because an interrupt may have ended the first attempt early.
+            restore()
