@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from isthmus.version import __version__
 
 __all__ = ["Code", "QnnError", "Session", "__version__", "audit", "compare", "memory", "qnn"]
+# The module that defines each public name, other than the packages.
 _MODULES = {
     "Code": "errors",
     "QnnError": "errors",
@@ -35,7 +36,6 @@ _MODULES = {
     "audit": "memory.auditing",
     "compare": "comparison",
 }
-"""The module that defines each public name, other than the packages."""
 
 
 def __dir__() -> list[str]:

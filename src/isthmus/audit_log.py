@@ -43,16 +43,16 @@ class Action(str, Enum):
     FAULT = "fault"
 
 
+# The action that ends what another begins.
 _OPPOSITES = {Action.ALLOCATE: Action.FREE, Action.REGISTER: Action.DEREGISTER, Action.CREATE: Action.DESTROY}
-"""The action that ends what another begins."""
+# The name of the mistake if what an action began has no end, and its remedy.
 _UNFREED = {
     Action.ALLOCATE: ("never freed", "Close the buffer (rpcmem_free) when its last execution has ended."),
     Action.REGISTER: ("never deregistered", "Call mem_deregister (memDeRegister) before the context is freed."),
     Action.CREATE: ("never freed", "Free it, or create it in a with block."),
 }
-"""The name of the mistake if what an action began has no end, and its remedy."""
+# How an error names its tensor: "tensor 'x' of graph 'g'", "input 'x'".
 _TENSOR = re.compile(r"\b(?:tensor|input|output) ('.*?')(?= of |$)")
-"""How an error names its tensor: "tensor 'x' of graph 'g'", "input 'x'"."""
 LEAKS = frozenset(kind for kind, _ in _UNFREED.values())
 """The names of mistakes that are leaks."""
 
@@ -469,10 +469,10 @@ def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+# Held while `active` and what depends on it change.
 _switching = Lock()
-"""Held while `active` and what depends on it change."""
+# Functions to call when audits begin and end; safe to repeat.
 _switches: list[Callable[[bool], None]] = []
-"""Functions to call when audits begin and end; safe to repeat."""
 
 
 def when_switched(switch: Callable[[bool], None]) -> Callable[[bool], None]:

@@ -109,10 +109,10 @@ class Code(IntEnum):
     DEVICE_ASSOCIATED_TO_CONTEXT = 14003
 
 
+# Characters that end a line or change the direction in which a terminal writes.
 _FORMAT_CHARACTERS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
-"""Characters that end a line or change the direction in which a terminal writes."""
+# Escapes of characters that end a line or control a terminal.
 _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(127, 160), *_FORMAT_CHARACTERS)}
-"""Escapes of characters that end a line or control a terminal."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -195,8 +195,8 @@ class _DescriptorLimit:
 
 active: FaultList | None = None
 """The faults in force."""
+# The list that `active` comes from.
 _written = ""
-"""The list that `active` comes from."""
 _lock = Lock()
 
 

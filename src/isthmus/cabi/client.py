@@ -20,8 +20,8 @@ MAX_TEXT = 1 << 16
 """Maximum length of a name, path or option."""
 MAX_CONFIGS = 256
 """Maximum length of a list of configs; an unterminated list is refused at this length."""
+# Texts are read up to the end of a page at a time: the next page may not exist.
 _PAGE = 4096
-"""Texts are read up to the end of a page at a time: the next page may not exist."""
 
 _Kind = TypeVar("_Kind", bound=Any)
 

@@ -50,8 +50,8 @@ Functions = dict[str, tuple[Parameter, ...] | None]
 """Functions by name, in the order of a table; None if the parameters are not public."""
 
 
+# Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED.
 _GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
-"""Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
 
 
 def name_of(code: Code) -> str:

@@ -37,12 +37,12 @@ known_types: dict[str, Any] = {
     **{f"Qnn_{name}Handle_t": c_void_p for name in _HANDLES},
 }  # fmt: skip
 """The ctypes types of C types; each declaration adds its own to those of C itself and of ``QnnCommon.h``."""
+# The members of structures in C.
 _members: dict[str, str] = {}
-"""The members of structures in C."""
+# The initial values of enumerations in C.
 _undefined: dict[str, str] = {}
-"""The initial values of enumerations in C."""
+# The entries of each header; the first is that of the header itself.
 _headers: list[list[str]] = []
-"""The entries of each header; the first is that of the header itself."""
 
 
 def _enter(entry: str) -> None:

@@ -7,8 +7,8 @@ from ctypes import POINTER, c_char_p, c_size_t, c_uint32, c_uint64, c_void_p
 
 from isthmus.cabi.types import OpConfig, Version
 
+# QNN_OP_PACKAGE_RESERVED_INFO_SIZE.
 _RESERVED = 12
-"""QNN_OP_PACKAGE_RESERVED_INFO_SIZE."""
 
 
 class OpPackageInfo(ctypes.Structure):

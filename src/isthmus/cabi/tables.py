@@ -61,8 +61,8 @@ class SystemInterface(ctypes.Structure):
     ]
 
 
+# Types that are only used through pointers here.
 _OPAQUE = ("void", "QnnContext_Buffer_t", "Qnn_OpMapping_t", "QnnSystemProfile_SerializationTargetConfig_t")
-"""Types that are only used through pointers here."""
 _NAMES = {each.base for parameters in (*BACKEND.values(), *SYSTEM.values()) for each in parameters or ()}
 TYPES: dict[str, Any] = {name: type_named(name) for name in sorted(_NAMES) if type_named(name) is not None}
 TYPES |= {"QnnInterface_t": Interface, "Qnn_ApiVersion_t": Version * 2}

@@ -28,10 +28,10 @@ from isthmus.errors import Code, QnnError
 MAX_RANK = 8
 MAX_SCALES = 1 << 24
 """Maximum number of scales of one encoding."""
+# QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16.
 _FACTORS_IN_16_BITS = 1
-"""QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16."""
+# QNN_TENSOR_DATA_FORMAT_DENSE.
 _DENSE = 0
-"""QNN_TENSOR_DATA_FORMAT_DENSE."""
 _PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
 assert _PAIR.itemsize == ctypes.sizeof(ScaleOffset)
 

@@ -39,8 +39,8 @@ Keeps = list[Any]
 # Qnn_DataType_t of scalars.
 _BOOL, _FLOAT, _UINT, _INT, _UINT_64, _INT_64 = 0x0508, 0x0232, 0x0132, 0x0032, 0x0164, 0x0064
 _MAX_UINT32 = 0xFFFFFFFF
+# The bits of a block's factor where the encoding does not say.
 _FACTOR_BITS = 4
-"""The bits of a block's factor where the encoding does not say."""
 
 
 def write_tensor(entry: ComposedTensor, keeps: Keeps, version: int = 2, number: int = 0) -> Tensor:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 handled("Qnn_BackendHandle_t", "backend", Code.BACKEND_INVALID_HANDLE)(qnn.Backend)
 
+# The capability keys that every backend supports. Other keys of a known group are not supported.
 _EVERYWHERE = {
     *(106, 107),  # platform options, composition
     *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, several kinds of binaries
@@ -39,11 +40,10 @@ _EVERYWHERE = {
     *(1401, 1404, 1405),  # profiles: number of events, extended events
     1501,  # devices
 }
-"""The capability keys that every backend supports. Other keys of a known group are not supported."""
+# The numbers among those of contexts that are no capabilities.
 _UNKNOWN = {201, 203, 204, *range(223, 261)}
-"""The numbers among those of contexts that are no capabilities."""
+# How many keys a group of capabilities may have, from its first on (`PROPERTY_GROUPS`).
 _GROUP_SIZE = 60
-"""How many keys a group of capabilities may have, from its first on (`PROPERTY_GROUPS`)."""
 
 
 @serves("propertyHasCapability", expected=True)

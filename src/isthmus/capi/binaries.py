@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 MALFORMED_BINARY = 30010
 """An error code of the system library that no backend returns."""
+# The version of descriptions that QNN 2.51 writes.
 _LATEST = 3
-"""The version of descriptions that QNN 2.51 writes."""
 
 
 def _version() -> int:

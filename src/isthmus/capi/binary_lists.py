@@ -40,8 +40,8 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+# QNN_CONTEXT_NOTIFY_TYPE_*.
 _GRAPH_INIT, _CONTEXT_INIT = 0, 1
-"""QNN_CONTEXT_NOTIFY_TYPE_*."""
 _NAME = "contextCreateFromBinaryListAsync"
 
 

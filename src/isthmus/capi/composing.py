@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 IR, SAVER, DSP = "QnnIr", "QnnSaver", "QnnDsp"
+# QNN_IR_GRAPH_CONFIG_OPTION_SERIALIZATION, and the only type of it.
 _SERIALIZATION, _FLAT_BUFFER = 1, 1
-"""QNN_IR_GRAPH_CONFIG_OPTION_SERIALIZATION, and the only type of it."""
 
 
 def _read_elsewhere(address: int, log: LogFunction) -> dict[object, object]:
@@ -70,8 +70,8 @@ class GraphRecording(Recording):
 
 recordings: WeakKeyDictionary[ClientGraph, GraphRecording] = WeakKeyDictionary()
 """What was recorded of graphs."""
+# Held while a DLC is written, which may have graphs that other threads finalize.
 _writing = threading.Lock()
-"""Held while a DLC is written, which may have graphs that other threads finalize."""
 
 
 @contextmanager

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 MAX_BINARY_BYTES = 1 << 40
+# How many graphs a client may enable; a list without an end is cut here.
 _MAX_NAMES = 1024
-"""How many graphs a client may enable; a list without an end is cut here."""
 
 
 @handled("Qnn_ContextHandle_t", "context", Code.CONTEXT_INVALID_HANDLE)
@@ -92,19 +92,19 @@ class ReadConfigs:
 
 
 _UNSUPPORTED = (ContextOption.OEM_STRING,)
+# Options of contexts that are made from binaries.
 _FOR_BINARIES = (
     ContextOption.ENABLE_GRAPHS, ContextOption.MEMORY_LIMIT_HINT, ContextOption.PERSISTENT_BINARY,
     ContextOption.BINARY_COMPATIBILITY, ContextOption.DEFER_GRAPH_INIT,
 )  # fmt: skip
-"""Options of contexts that are made from binaries."""
+# The vendor's words for options where they are not the option's name.
 _IN_WORDS = {ContextOption.ENABLE_GRAPHS: "enabled graphs"}
-"""The vendor's words for options where they are not the option's name."""
+# Options that are set when a context is created, and not later.
 _AT_CREATION = (ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH, ContextOption.DEFER_GRAPH_INIT)
-"""Options that are set when a context is created, and not later."""
+# Options without an effect of their own, each with the function that reads its value.
 _UNUSED: dict[ContextOption, Callable[[ContextConfig], object]] = {
     ContextOption.ERROR_REPORTING: lambda config: show_number(ErrorReportingLevel, config.errorConfig.reportingLevel),
 }
-"""Options without an effect of their own, each with the function that reads its value."""
 
 
 def read_configs(server: LibraryServer, configs: list[ContextConfig]) -> ReadConfigs:

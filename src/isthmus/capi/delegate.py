@@ -30,8 +30,8 @@ MAX_SKIPPED = 1 << 16
 """How many operations or nodes a client may exclude from delegation."""
 MAX_OPTIONS = 256
 _TEXTS = ("library_path", "skel_library_dir", "cache_dir", "model_token")
+# The options that are texts, and those that are lists.
 _LISTS = ("skip_delegate_ops", "skip_delegate_node_ids")
-"""The options that are texts, and those that are lists."""
 # The client's function for error messages.
 _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 

@@ -18,8 +18,8 @@ from isthmus.log import Log, LogLevel
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+# Power config ids: QNN gives them 32 bits, so they are no handles.
 _ids = itertools.count(1)
-"""Power config ids: QNN gives them 32 bits, so they are no handles."""
 
 
 @handled("Qnn_DeviceHandle_t", "device", Code.DEVICE_INVALID_HANDLE)

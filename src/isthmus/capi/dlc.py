@@ -58,6 +58,7 @@ MAX_CONFIGS = 4096
 MAX_BYTES = 1 << 36
 METADATA, MODEL, PARAMS, RAW_WEIGHTS, HTP_CACHE = 1, 2, 3, 4, 7
 """QNN's types of records."""
+# By type: whether an entry of the archive, given its name, is of that type.
 _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
     METADATA: lambda name: name.startswith("dlc.metadata"),
     MODEL: lambda name: name == "model",
@@ -65,7 +66,6 @@ _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
     RAW_WEIGHTS: lambda name: name == "model.params.bin",
     HTP_CACHE: lambda name: name.startswith("htp.cache"),
 }
-"""By type: whether an entry of the archive, given its name, is of that type."""
 
 
 @handled("QnnSystemDlc_Handle_t", "DLC", is_system=True)

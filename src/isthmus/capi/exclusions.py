@@ -30,17 +30,17 @@ Features = dict[str, int]
 """What is turned on, with a value."""
 MAX_DESCRIPTORS = 1 << 12
 """How many descriptors of memory are looked at."""
+# QNN_PRIORITY_DEFAULT.
 _DEFAULT_PRIORITY = 100
-"""QNN_PRIORITY_DEFAULT."""
+# What executions use: all of them, and those beside which there is no other.
 _EXECUTION, _SOLE_EXECUTION = "execution", "sole execution"
-"""What executions use: all of them, and those beside which there is no other."""
+# QNN's own options of contexts, each with what it turns on and where that is said.
 _FLAGS = {
     ContextOption.PERSISTENT_BINARY: (Feature.PERSISTENT, lambda config: config.isPersistentBinary),
     ContextOption.ENABLE_GRAPHS: (Feature.ENABLED, lambda config: pointer(config, "enableGraphs")),
     ContextOption.DEFER_GRAPH_INIT: (Feature.DEFERRED, lambda config: config.isGraphInitDeferred),
     ContextOption.GRAPH_RETENTION_ORDER: (Feature.RETENTION, lambda config: pointer(config, "graphRetentionOrder")),
 }
-"""QNN's own options of contexts, each with what it turns on and where that is said."""
 
 
 def of_context(facet: CFacet, configs: Iterable[ContextConfig]) -> Features:
@@ -301,6 +301,7 @@ def _mem_register(seen: Validation, values: tuple[int, ...]) -> None:
     seen.current.features = own
 
 
+# The rules by the names of functions in QNN's table.
 _RULES: dict[str, Callable[[Any, tuple[int, ...]], None]] = {
     "contextCreate": _created(Feature.COMPOSED),
     "contextCreateFromBinary": _created(Feature.SINGLE),
@@ -318,4 +319,3 @@ _RULES: dict[str, Callable[[Any, tuple[int, ...]], None]] = {
     "memRegister": _mem_register,
     "profileCreate": _profile,
 }
-"""The rules by the names of functions in QNN's table."""

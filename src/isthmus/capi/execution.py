@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 MAX_TENSORS = 4096
+# The result of a repeated execution whose memory is no longer bound: the full path must be taken.
 _AGAIN = -1
-"""The result of a repeated execution whose memory is no longer bound: the full path must be taken."""
 
 
 def _tensors(

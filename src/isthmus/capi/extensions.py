@@ -14,8 +14,8 @@ from isthmus.memory import Buffer
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+# Buffers that clients have, by address.
 _buffers: dict[int, Buffer] = {}
-"""Buffers that clients have, by address."""
 
 
 @serves("QnnLpaiNetRunExtensions_allocateBuffer", failure=0)

@@ -52,6 +52,7 @@ class HandleType:
 
 HANDLE_TYPES: dict[str, HandleType] = {}
 """The types of handles by C type."""
+# The codes for unknown handles that depend on the function, or on the group of functions, too.
 _CODES = {
     ("backend", "log"): Code.BACKEND_INVALID_ARGUMENT,
     ("context", "backend"): Code.CONTEXT_INVALID_HANDLE,
@@ -68,7 +69,6 @@ _CODES = {
     ("tensor", "context"): Code.TENSOR_INVALID_HANDLE,
     ("tensor", "graph"): Code.TENSOR_INVALID_HANDLE,
 }
-"""The codes for unknown handles that depend on the function, or on the group of functions, too."""
 
 
 class UnknownSystemHandle(Exception):

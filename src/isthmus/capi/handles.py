@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from isthmus.errors import Code, QnnError
 
+# The first handle, and the distance between handles: they look like aligned pointers and are never small numbers.
 _FIRST, _STEP = 0x10000, 16
-"""The first handle, and the distance between handles: they look like aligned pointers and are never small numbers."""
 _Kind = TypeVar("_Kind")
 
 

@@ -253,6 +253,7 @@ _ENUMERATIONS = {
     for kind in vars(module).values()
     if isinstance(kind, EnumMeta)
 }
+# The generated parts of headers that are written by hand.
 _PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "backend_ids": lambda: (f'#include "{file}"' for file in sorted(_DECLARED) if file.endswith("Common.h")),
     "backend_table": lambda: _table("QnnInterface", BACKEND, CORE_VERSION),
@@ -262,7 +263,6 @@ _PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "system_table": lambda: _table("QnnSystemInterface", SYSTEM, SYSTEM_VERSION),
     "tensor_accessors": _tensor_accessors,
 }
-"""The generated parts of headers that are written by hand."""
 
 
 def _complete_header(file: Path) -> str:

@@ -26,8 +26,8 @@ PART = 1 << 18
 """How many bytes of a binary have a checksum of their own; a call looks at one part."""
 _LIST = "contextCreateFromBinaryListAsync"
 _NEED_MEMORY = ("graphExecute", "graphExecuteAsync", "contextFinalize", "contextFree")
+# QNN_CONTEXTMEMTYPE_RAW.
 _RAW = 0
-"""QNN_CONTEXTMEMTYPE_RAW."""
 _Buffer: Any = type_named("QnnContext_Buffer_t")
 
 

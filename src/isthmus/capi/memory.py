@@ -85,8 +85,8 @@ def mem_deregister(server: LibraryServer, handles: int, count: int) -> None:
 
 # -- rpcmem ------------------------------------------------------------------------------------------------------------
 
+# Shared memory that clients have allocated, by address.
 _buffers: dict[int, RpcBuffer] = {}
-"""Shared memory that clients have allocated, by address."""
 
 
 @serves("rpcmem_alloc", failure=0)

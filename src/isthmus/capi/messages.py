@@ -14,8 +14,8 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+# The message of a result that only propertyHasCapability returns, so that it is none of `Code`.
 _UNKNOWN_KEY = "QNN_PROPERTY_ERROR_UNKNOWN_KEY: there is no capability with this key"
-"""The message of a result that only propertyHasCapability returns, so that it is none of `Code`."""
 SENTENCES = {
     Code.SUCCESS: "the call succeeded",
     Code.COMMON_NOT_SUPPORTED: "this library does not support the function or the request",

@@ -19,10 +19,10 @@ from isthmus.log import LogLevel
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+# The numbers of properties above this are this project's own.
 _OWN = 20000
-"""The numbers of properties above this are this project's own."""
+# The option of every property: QNN defines no property but the backend's own.
 _CUSTOM = 0
-"""The option of every property: QNN defines no property but the backend's own."""
 
 
 def settings(server: LibraryServer, noun: str, custom: int | None) -> dict[Any, Any]:

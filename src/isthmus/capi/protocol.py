@@ -8,13 +8,13 @@ from isthmus.cabi.declarations import BACKEND, CREATED, FREED, OPTIONAL, Paramet
 from isthmus.cabi.tables import TYPES
 
 _OBJECTS = ("backend", "context", "device", "graph", "log", "profile", "signal")
+# The kinds of handles by C type. A text or device information counts as a handle if it must be freed.
 _KINDS = {
     **{f"Qnn_{kind.title()}Handle_t": kind for kind in _OBJECTS},
     "Qnn_MemHandle_t": "memory handle",
     "const char *": "message",
     "const QnnDevice_PlatformInfo_t *": "platform information",
 }
-"""The kinds of handles by C type. A text or device information counts as a handle if it must be freed."""
 
 
 def _is_handle(parameter: Parameter) -> bool:

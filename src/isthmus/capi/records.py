@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 handled("Qnn_SignalHandle_t", "signal")(qnn.Signal)
 
+# QNN_DATATYPE_UINT_64.
 _UINT64 = 0x0164
-"""QNN_DATATYPE_UINT_64."""
 
 
 @serves("logFree", Code.LOG_INVALID_ARGUMENT)

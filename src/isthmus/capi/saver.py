@@ -63,8 +63,8 @@ class _Recorder:
     program: SaverProgram | None = None
 
 
+# The recorders by the id of their library's server; servers are never freed.
 _recorders: dict[int, _Recorder] = {}
-"""The recorders by the id of their library's server; servers are never freed."""
 
 
 def _recorder(server: LibraryServer) -> _Recorder:

@@ -14,8 +14,8 @@ from isthmus.cabi.types import SCALAR_FIELDS, QuantizationEncoding
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, NodeEntry, Scalar
 from isthmus.system.writing import rewrite
 
+# The program around the calls, with names in capitals for what a recording adds.
 _PROGRAM = Path(__file__).with_suffix(".c").read_text()
-"""The program around the calls, with names in capitals for what a recording adds."""
 
 
 class SaverProgram:

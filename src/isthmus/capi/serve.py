@@ -48,10 +48,10 @@ from isthmus.system.callers import called_from_native
 SERVING_ALL = ("QnnSystem", "cdsprpc", "QnnTFLiteDelegate", "QnnLpaiNetRunExtensions")
 """The libraries that belong to no single backend."""
 
+# Servers by the address of their library's `leave` function, which is unique to each library.
 _servers: dict[int, LibraryServer] = {}
-"""Servers by the address of their library's `leave` function, which is unique to each library."""
+# The check of memory that these libraries share, once there is one.
 _checks: list[validation.MemoryCheck] = []
-"""The check of memory that these libraries share, once there is one."""
 
 
 def open(library: str, log: int, notify: int, forget: int, leave: int, caller: int = 0) -> LibraryServer:

@@ -522,8 +522,8 @@ class MemoryCheck:
             os._exit(self.exitcode)
 
 
+# Function names by their addresses, which are constants of the library.
 _names: dict[int, str] = {}
-"""Function names by their addresses, which are constants of the library."""
 
 
 def _function_name(address: int) -> str:

@@ -39,23 +39,23 @@ from isthmus.qnn.batches import multiple_of
 MAX_OPERANDS = 1 << 14
 MAX_BYTES = 1 << 62
 """Maximum size of a tensor in bytes, counting dimensions of 0 as 1; larger sizes do not fit C's types."""
+# The data types that mean that the client has not declared one.
 _UNDECLARED = (0, int(DataType.UNDEFINED))
-"""The data types that mean that the client has not declared one."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
 """The op packages that every backend has: QNN's, and this project's own."""
+# The data types of parameters by their kind; a parameter of another kind may have any.
 _PARAM_TYPES = {
     "u32": DataType.UINT_32, "i32": DataType.INT_32, "f32": DataType.FLOAT_32, "bool": DataType.BOOL_8,
 }  # fmt: skip
-"""The data types of parameters by their kind; a parameter of another kind may have any."""
 _ENCODINGS = (
     QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.AXIS_SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET,
     QuantizationEncoding.BW_AXIS_SCALE_OFFSET, QuantizationEncoding.BLOCK, QuantizationEncoding.BLOCKWISE_EXPANSION,
 )  # fmt: skip
+# Types that store two elements per byte, and the types they are unpacked to.
 _PACKED = {
     DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
     DATATYPE_UFIXED_POINT_4: DataType.UFIXED_POINT_8,
 }
-"""Types that store two elements per byte, and the types they are unpacked to."""
 
 
 @dataclass(frozen=True)

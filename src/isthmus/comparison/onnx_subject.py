@@ -16,10 +16,10 @@ from isthmus.frontends.onnx.schema import messages, parse_model
 from isthmus.frontends.onnx.tensors import FOUR_BITS, NUMPY, ExternalData, embed_all_data
 from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
 
+# The ONNX Runtime option that makes products of 8-bit integers exact on processors without VNNI.
 _EXACT_PRODUCTS = "session.x64quantprecision"
-"""The ONNX Runtime option that makes products of 8-bit integers exact on processors without VNNI."""
+# ONNX's numbers of numpy types.
 _ELEMENT_TYPES = {dtype: number for number, dtype in NUMPY.items() if number not in FOUR_BITS}
-"""ONNX's numbers of numpy types."""
 
 
 class OnnxSubject(Subject):

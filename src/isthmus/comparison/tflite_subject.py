@@ -17,10 +17,10 @@ from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
 from isthmus.frontends.tflite.schema import ElementType
 
 _IDENTIFIER = b"TFL3"
+# The types of weights of hybrid operators, and their bits.
 _WEIGHT_BITS = {ElementType.INT8: 8, ElementType.INT4: 4, ElementType.INT2: 2}
-"""The types of weights of hybrid operators, and their bits."""
+# The types of tensors that have no numbers.
 _HANDLES = (ElementType.RESOURCE, ElementType.VARIANT, ElementType.STRING)
-"""The types of tensors that have no numbers."""
 
 
 class TfliteSubject(Subject):

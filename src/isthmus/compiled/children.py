@@ -29,13 +29,13 @@ from isthmus.system.lock import Lock
 from isthmus.system.progress import Progress, is_terminal, show_progress
 from isthmus.system.shield import check, shielded
 
+# Seconds between checks for an interrupt of the caller, and between looks at what other processes compile.
 _LOOK_EVERY = 0.1
-"""Seconds between checks for an interrupt of the caller, and between looks at what other processes compile."""
+# Seconds of a wait for another process before it is reported, and until it is reported again.
 _SILENT, _REPEAT = 1.0, 30.0
-"""Seconds of a wait for another process before it is reported, and until it is reported again."""
 _SERVER = "isthmus.compiled.compile_server"
+# The time limit for a piece: far more than the largest kernel takes on a slow machine, which is some seconds.
 _MAX_SECONDS = 300.0
-"""The time limit for a piece: far more than the largest kernel takes on a slow machine, which is some seconds."""
 
 
 def _time_limit() -> float:
@@ -117,14 +117,14 @@ class _Server:
         self.errors.close()
 
 
+# Guards the list below.
 _lock = Lock()
-"""Guards the list below."""
+# Servers that have nothing to do. Each ends by itself after a while.
 _idle: list[_Server] = []
-"""Servers that have nothing to do. Each ends by itself after a while."""
+# Code that could not be stored, by file and key.
 _in_memory: dict[tuple[str, str], bytes] = {}
-"""Code that could not be stored, by file and key."""
+# The problems with folders that were reported.
 _reported: set[str] = set()
-"""The problems with folders that were reported."""
 
 
 @shielded
@@ -263,10 +263,10 @@ class _Compilation:
     server: _Server | None = None
     codes: dict[str, bytes] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
+    # When each piece that is being compiled here was begun, by the monotonic clock.
     _since: dict[str, float] = field(default_factory=dict)
-    """When each piece that is being compiled here was begun, by the monotonic clock."""
+    # The pieces that other processes compile.
     _waits: dict[str, _Wait] = field(default_factory=dict)
-    """The pieces that other processes compile."""
 
     def run(self, pieces: Sequence[CodePiece]) -> dict[str, bytes]:
         """Find or compile all pieces, and return their code."""

@@ -25,12 +25,12 @@ from isthmus.system.interrupts import FileDescriptor, own_fd
 from isthmus.system.shield import shielded
 
 _MAGIC = b"ISTHMUS\x01"
+# Size of what precedes the code in a file.
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
-"""Size of what precedes the code in a file."""
+# The ending of files that are locked while a process compiles what belongs under the rest of the name.
 _LOCK = ".lock"
-"""The ending of files that are locked while a process compiles what belongs under the rest of the name."""
+# The prefix of files that are being written.
 _UNFINISHED = ".writing-"
-"""The prefix of files that are being written."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _DAY = 24 * 60 * 60
 

@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 
 from isthmus.errors import Code, QnnError
 
+# ELF's numbers of the instruction sets.
 _X86, _ARM = 62, 183
-"""ELF's numbers of the instruction sets."""
+# ELF's types of sections. x86-64 has a type of its own for unwind tables, which C code without exceptions never uses.
 _PROGBITS, _SYMTAB, _RELA, _UNWIND = 1, 2, 4, 0x70000001
-"""ELF's types of sections. x86-64 has a type of its own for unwind tables, which C code without exceptions never uses.
-"""
+# ELF's flags of sections.
 _WRITE, _ALLOCATED = 1, 2
-"""ELF's flags of sections."""
 _PAGE = 4096
+# The most bytes of a symbol's name.
 _MAX_NAME = 4096
-"""The most bytes of a symbol's name."""
 _STUB_BYTES = 16
 _STUBS = {
     _X86: bytes.fromhex("ff2500000000"),  # jmp [rip]: to the address that follows
@@ -195,6 +194,7 @@ def _within_page(shift: int) -> Callable[[int, int], int]:
     return lambda target, at: (target % _PAGE >> shift) << 10
 
 
+# The bits that arm64's relocations put into an instruction, by kind.
 _ARM_FIELDS: dict[int, Callable[[int, int], int]] = {
     275: _page,
     277: _within_page(0),
@@ -206,7 +206,6 @@ _ARM_FIELDS: dict[int, Callable[[int, int], int]] = {
     286: _within_page(3),
     299: _within_page(4),
 }
-"""The bits that arm64's relocations put into an instruction, by kind."""
 
 
 def _refusal(rule: str) -> QnnError:

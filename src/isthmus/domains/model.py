@@ -325,8 +325,8 @@ class Domains:
         return [placement for _, placement, _ in self._placements.values()]
 
 
+# What the vendor's library logs when it cannot open a second session, because the chip has one.
 _ONE_SESSION = "Cannot establish more than one connection to QNN skel: 1009"
-"""What the vendor's library logs when it cannot open a second session, because the chip has one."""
 
 
 def _session_lines(domain: int) -> list[str]:

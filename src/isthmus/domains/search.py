@@ -31,8 +31,8 @@ from isthmus.errors import counted, invalid_argument
 MAX_CONTEXTS = 64
 MAX_EXACT = 13
 """The most contexts for which every set is examined."""
+# The sequences that a proof by addresses is about. With gaps between mappings, others may work.
 _SEQUENCES = "if the I/O of each is registered right after it"
-"""The sequences that a proof by addresses is about. With gaps between mappings, others may work."""
 MAX_STATES = 8_000
 """How many states a search by depth visits before it gives up."""
 MAX_LAYOUTS = 45_000

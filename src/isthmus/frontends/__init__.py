@@ -47,8 +47,8 @@ LIBRARY_MAGIC = b"\x7fELF"
 """The first bytes of a compiled model library. Such a file is not read but run, by `isthmus.qnn.model_library`."""
 
 _TFLITE_IDENTIFIER = b"TFL3"
+# The first bytes of a protobuf message that has the fields of ONNX's ModelProto.
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
-"""The first bytes of a protobuf message that has the fields of ONNX's ModelProto."""
 
 DLC_MAGIC = b"PK\x03\x04"
 """The first bytes of a DLC, which is a zip archive. No ONNX model begins with any of these bytes."""
@@ -58,8 +58,8 @@ SELECTING = ("NonZero", "NonMaxSuppression")
 the host, between stages of a model.
 """
 
+# The largest file that is read. Neither flatbuffers nor protobuf messages can be longer.
 _MAX_BYTES = 1 << 31
-"""The largest file that is read. Neither flatbuffers nor protobuf messages can be longer."""
 
 
 def load(

@@ -11,8 +11,8 @@ from isthmus.errors import Code, QnnError, code_of
 from isthmus.system import reading
 
 KNOWN_FORMATS = "Known are ONNX, TFLite and DLC files, model libraries (.so) and context binaries (.bin)."
+# The number of bytes that a message shows.
 _SHOWN = 16
-"""The number of bytes that a message shows."""
 
 
 def beginning(data: bytes) -> str:

@@ -21,10 +21,10 @@ _KINDS = {
     "FLOAT": "f", "BFLOAT": "bf", "INT": "i", "UINT": "u", "SFIXED_POINT": "sq", "UFIXED_POINT": "uq", "BOOL": "b",
 }  # fmt: skip
 _DEFINED = tuple(dtype for dtype in DataType if dtype is not DataType.UNDEFINED)
+# All data types in the order of tables: floats, fixed point, integers, booleans.
 _ORDER = (
     *FLOATS, *(t for t in _DEFINED if t.is_fixed_point), *(t for t in _DEFINED if not (t.is_float or t.is_fixed_point)),
 )  # fmt: skip
-"""All data types in the order of tables: floats, fixed point, integers, booleans."""
 _SELECTORS = frozenset((*INDICES, DataType.BOOL_8))
 
 

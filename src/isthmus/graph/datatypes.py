@@ -187,16 +187,16 @@ class _Half(NamedTuple):
     roundoff: float
 
 
+# The floats that kernels compute in float32.
 _HALVES: dict[DataType, _Half] = {
     DataType.FLOAT_16: _Half(
         np.float16, lambda x: x.astype(np.float32), lambda x: x.astype(np.float16), 65504.0, 2.0**-11
     ),
     DataType.BFLOAT_16: _Half(np.uint16, from_bfloat16, to_bfloat16, (2 - 2.0**-7) * 2.0**127, 2.0**-8),
 }
-"""The floats that kernels compute in float32."""
 
+# numpy's names of the kinds of data types, by the upper byte of their numbers.
 _KINDS = ("int", "uint", "float", "int", "uint", "bool")
-"""numpy's names of the kinds of data types, by the upper byte of their numbers."""
 _NUMPY: dict[DataType, np.dtype] = {
     dtype: np.dtype("bool" if dtype is DataType.BOOL_8 else f"{_KINDS[dtype >> 8]}{dtype & 0xFF:x}")
     for dtype in DataType
@@ -207,8 +207,8 @@ _PLAIN: dict[np.dtype, DataType] = {
 }
 # Types of the package ml_dtypes are known by name, because the package may be missing.
 _FOUR_BITS: dict[str, DataType] = {"int4": DataType.SFIXED_POINT_8, "uint4": DataType.UFIXED_POINT_8}
+# The type of bfloat16 elements that numpy has loaded: its files do not name the types of other packages.
 _FROM_FILE = np.dtype("V2")
-"""The type of bfloat16 elements that numpy has loaded: its files do not name the types of other packages."""
 
 
 # Groups of data types, for the rules of operations.

@@ -43,10 +43,10 @@ _FAMILIES = (
     attention, convolution, detection, elementwise, movement, random, recurrent, reduction, sampling, signal, sparse,
 )  # fmt: skip
 _COMPUTATIONS: dict[str, Computation] = {op: compute for f in _FAMILIES for op, compute in f.COMPUTATIONS.items()}
+# Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.
+#
+# A convolution with 1x1 filters, stride 1 and no padding is a product of rows, and each row is rounded separately.
 _HYBRID_AXES: dict[str, tuple[int, ...]] = {"FullyConnected": (-1,), "Conv2d": (1, 2, 3)}
-"""Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.
-
-A convolution with 1x1 filters, stride 1 and no padding is a product of rows, and each row is rounded separately."""
 
 
 def evaluate(

@@ -31,10 +31,10 @@ class Encoding(IntEnum):
     BLOCKWISE_EXPANSION = 5
 
 
+# The form that also says how many bits are used, for each that does not.
 _WITH_BITS = {
     Encoding.SCALE_OFFSET: Encoding.BW_SCALE_OFFSET, Encoding.AXIS_SCALE_OFFSET: Encoding.BW_AXIS_SCALE_OFFSET,
 }  # fmt: skip
-"""The form that also says how many bits are used, for each that does not."""
 
 
 @dataclass(frozen=True)

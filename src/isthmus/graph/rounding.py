@@ -26,8 +26,8 @@ class Ties(Enum):
     """Towards zero."""
 
 
+# The operations of Hexagon chips that do not round halves up.
 _ON_HEXAGON = {"Quantize": Ties.AWAY, "ReduceMean": Ties.TOWARDS}
-"""The operations of Hexagon chips that do not round halves up."""
 
 
 def ties_of(numerics: str, op: str, params: Mapping[str, Any] | None = None) -> Ties:

@@ -141,8 +141,8 @@ def _map_rows(
     )  # fmt: skip
 
 
+# Maps the rows of a call, given its result and an axis of it; returns None if it cannot be computed by rows.
 _Mapper = Callable[[Call, Tensor, int], RowMap | None]
-"""Maps the rows of a call, given its result and an axis of it; returns None if it cannot be computed by rows."""
 
 
 def row_map(call: Call, axis: int) -> RowMap | None:

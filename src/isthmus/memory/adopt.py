@@ -25,13 +25,13 @@ ADDRESS_BITS = 64
 _POINTERS: tuple[type, ...] = (
     ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object, CFuncPtr,
 )  # fmt: skip
+# Types that allocate their own memory, so that it cannot be a mapping of a file.
 _PRIVATE_OWNERS = (bytes, bytearray, _array.array)
-"""Types that allocate their own memory, so that it cannot be a mapping of a file."""
 _POINTER_HINT = "Pass the address as an integer together with a size, or the array that the pointer points to."
 
 Adopter = Callable[[Any], Buffer | None]
+# The registered functions, each in a list of its own (see `adopt`).
 _adopters: list[list[Adopter]] = []
-"""The registered functions, each in a list of its own (see `adopt`)."""
 
 
 def adopt(adopter: Adopter) -> Callable[[], None]:
@@ -112,8 +112,8 @@ def window(
     return available.part(0, nbytes)
 
 
+# Returns the error to raise for a rule, an optional hint, and an optional name of the mistake.
 _Refuse = Callable[..., QnnError]
-"""Returns the error to raise for a rule, an optional hint, and an optional name of the mistake."""
 
 
 def _recognize(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:

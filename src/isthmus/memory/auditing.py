@@ -42,8 +42,8 @@ class AllocationReporter(Adaptor):
         return buffer
 
 
+# The adaptors around all memory while an audit is in progress; all audits share their reports.
 _reporters = AdaptorSet(AllocationReporter)
-"""The adaptors around all memory while an audit is in progress; all audits share their reports."""
 
 
 @audit_log.when_switched
@@ -91,8 +91,8 @@ def audit(*kinds: str) -> Iterator[AuditLog]:
             audit_log.stop(log)
 
 
+# The audit of this process, if it has one: its file (None: standard error), its log, and the block that it is in.
 _process: list[tuple[Path | None, AuditLog, ExitStack]] = []
-"""The audit of this process, if it has one: its file (None: standard error), its log, and the block that it is in."""
 
 
 os.register_at_fork(after_in_child=_process.clear)

@@ -8,8 +8,8 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 
+# Characters of a refused value that a message shows.
 _MAX_QUOTED = 60
-"""Characters of a refused value that a message shows."""
 
 
 def is_int(value: object) -> bool:

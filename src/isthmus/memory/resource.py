@@ -45,10 +45,10 @@ class MemoryResource(ABC):
 
 
 _lock = Lock()
+# The outermost adaptor or the resource of each kind.
 _current: dict[str, MemoryResource] = {}
-"""The outermost adaptor or the resource of each kind."""
+# The sets of adaptors that are placed, in the order in which they were.
 _sets: list[AdaptorSet] = []
-"""The sets of adaptors that are placed, in the order in which they were."""
 
 
 def provide(resource: MemoryResource) -> MemoryResource:

@@ -31,8 +31,8 @@ MAX_ALLOC = (1 << 31) - 1
 
 _DMA_HEAP = "/dev/dma_heap/system"
 _DMA_HEAP_IOCTL_ALLOC = 0xC0184800
+# Seals that prevent any change of size, and further seals.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-"""Seals that prevent any change of size, and further seals."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from isthmus.system.interrupts import FileDescriptor, own_fd
 from isthmus.system.lock import Lock
 
 _DMA_BUFFERS = ("/dmabuf", "anon_inode:dmabuf")
+# Prefixes of the link in /proc/self/fd that mark memory that can be shared.
 _SHAREABLE = ("/memfd:", "/dev/shm/", *_DMA_BUFFERS)
-"""Prefixes of the link in /proc/self/fd that mark memory that can be shared."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class SharedMapping(MappedBuffer):
         super()._release()
 
 
+# The mapping of each shared memory that this process has mapped, so that it is mapped only once.
 _mappings: weakref.WeakValueDictionary[Identity, SharedMapping] = weakref.WeakValueDictionary()
-"""The mapping of each shared memory that this process has mapped, so that it is mapped only once."""
 _lock = Lock()
 
 

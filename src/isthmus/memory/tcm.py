@@ -21,8 +21,8 @@ from isthmus.system.lock import Lock
 
 POOL_BYTES = 2_035_712
 MAX_ALLOCATIONS = 32
+# The largest alignment that a buffer of the pool may request.
 _POOL_ALIGNMENT = 1 << 16
-"""The largest alignment that a buffer of the pool may request."""
 
 Say = Callable[[LogLevel, str], object]
 """A function that logs a message, such as a `Log`."""

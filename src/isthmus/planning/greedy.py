@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
 from isthmus.planning.problem import Problem
 
+# The number of buffers placed between two checks of the clock.
 _LOOK_EVERY = 256
-"""The number of buffers placed between two checks of the clock."""
 
 
 def greedy_by_size(problem: Problem) -> tuple[int, ...]:

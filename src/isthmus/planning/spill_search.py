@@ -52,10 +52,10 @@ class _Reached:
     ways: list[tuple[int, State]] = field(default_factory=list)
 
 
+# The states after a step.
 _Layer = dict[State, _Reached]
-"""The states after a step."""
+# The states after the steps from one on.
 _Chain: TypeAlias = "tuple[State, _Chain] | None"
-"""The states after the steps from one on."""
 
 
 class _Search:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from isthmus.prepare.schedule import Place, Plan, PlanRow, Pool, Schedule, Step
 
 __all__ = ["EngineModel", "Place", "Plan", "PlanOptions", "PlanRow", "Planner", "Pool", "Schedule", "Step"]
+# The module that defines each name, if it is not `schedule`.
 _MODULES = {"EngineModel": "engine_model", "Planner": "planner", "PlanOptions": "planner"}
-"""The module that defines each name, if it is not `schedule`."""
 
 
 def __getattr__(name: str) -> object:

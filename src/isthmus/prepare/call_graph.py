@@ -7,8 +7,8 @@ import numpy as np
 from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.graph.operation import Call
 
+# A constant's value that no pass treats specially.
 _ORDINARY = 3
-"""A constant's value that no pass treats specially."""
 
 
 def call_graph(call: Call) -> Graph:

@@ -21,8 +21,8 @@ from isthmus.prepare.schedule import Plan, PlanRow, Repeat, Step
 from isthmus.prepare.storage import Block, Life
 from isthmus.prepare.tiling.region_path import live_bytes
 
+# The bytes of a cache line.
 _LINE = 64
-"""The bytes of a cache line."""
 PATIENCE = 10.0
 """Seconds after which planning stops in any case. The effective limit is the number of search nodes, which is the same
 on every machine.

@@ -22,8 +22,8 @@ from isthmus.prepare.storage import Block, Life, Storage, share
 from isthmus.prepare.tiling.orders import MAX_STEPS, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
 from isthmus.prepare.work import Work
 
+# An order as step numbers, and the bytes that it saves.
 _Order = tuple[Sequence[int], int]
-"""An order as step numbers, and the bytes that it saves."""
 
 
 @dataclass(frozen=True)

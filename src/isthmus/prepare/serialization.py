@@ -32,19 +32,19 @@ FORMAT = ContainerFormat(
 )
 MAX_ALIGNMENT = 1 << 16
 MAX_THREADS = 64
+# The bound of the strides of repeated steps, positive or negative.
 _MAX_STRIDE = 1 << 32
-"""The bound of the strides of repeated steps, positive or negative."""
+# The name of the section.
 _CONTENTS = "contents"
-"""The name of the section."""
 _NUMERICS = ("exact", "litert", "onnxruntime", HEXAGON)
+# The element types that arrays of parameters may have, as numpy writes them.
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 )
-"""The element types that arrays of parameters may have, as numpy writes them."""
+# The element type of parameters that are stored without one.
 _INTEGERS = np.dtype(np.int64)
-"""The element type of parameters that are stored without one."""
+# Operations that, on a tile, write a part of their result or continue a sum, so that their own rule does not apply.
 _OF_PARTS = frozenset(("Concat", "ReduceMean", "PoolAvg2d"))
-"""Operations that, on a tile, write a part of their result or continue a sum, so that their own rule does not apply."""
 
 
 # -- to bytes ----------------------------------------------------------------------------------------------------------

@@ -24,26 +24,26 @@ from isthmus.prepare.geometry.fixed_point import block_scales, expand, quantizat
 from isthmus.system.container import as_name, as_size
 from isthmus.system.contents import GraphContents, StoredContents
 
+# The bytes of a constant from which its transpose is looked for.
 _LARGE = 4096
-"""The bytes of a constant from which its transpose is looked for."""
+# How many numbers of a constant are looked at before all of them are.
 _SAMPLE = 64
-"""How many numbers of a constant are looked at before all of them are."""
+# The bound of quantization offsets, positive or negative.
 _MAX_OFFSET = 1 << 32
-"""The bound of quantization offsets, positive or negative."""
+# The types of tensors that a schedule may have.
 _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
-"""The types of tensors that a schedule may have."""
+# The types of tensors that keep their names.
 _NAMED = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE)
-"""The types of tensors that keep their names."""
+# The data types and types of tensors that may be stored as fp16.
 _FP16_KINDS = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
-"""The data types and types of tensors that may be stored as fp16."""
+# The types of stored scales; the first if it holds all of them exactly.
 _SCALES = ("<f4", "<f8")
-"""The types of stored scales; the first if it holds all of them exactly."""
+# The types of stored offsets and factors; the first that holds all of them.
 _WIDTHS = ("|i1", "<i2", "<i4", "<i8")
-"""The types of stored offsets and factors; the first that holds all of them."""
+# The data types whose elements may use 4 bits.
 _EIGHT_BITS = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
-"""The data types whose elements may use 4 bits."""
+# The data types that 4-bit elements are expanded to.
 _EXPANDED = (DataType.FLOAT_32, DataType.SFIXED_POINT_8)
-"""The data types that 4-bit elements are expanded to."""
 
 
 # -- to entries -------------------------------------------------------------------------------------------------------

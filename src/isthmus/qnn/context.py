@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _CONFIG = Code.CONTEXT_INVALID_CONFIG
+# The largest memory limit hint, which has 64 bits in C.
 _MAX_HINT = (1 << 64) - 1
-"""The largest memory limit hint, which has 64 bits in C."""
 
 
 def _drop(graph: QnnGraph) -> None:

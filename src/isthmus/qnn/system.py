@@ -14,10 +14,10 @@ from isthmus.graph import BinaryInfo
 from isthmus.prepare.sharing import UnsharedConstants
 from isthmus.system import reading
 
+# The name of every context binary in errors of backends.
 _WHAT = "context binary"
-"""The name of every context binary in errors of backends."""
+# The thousands of QNN's error codes that are about graphs and tensors.
 _OF_CONTENTS = (6, 7)
-"""The thousands of QNN's error codes that are about graphs and tensors."""
 UNKNOWN_FORMAT = "no backend knows its format"
 """The reason given when bytes are not a context binary of any backend."""
 

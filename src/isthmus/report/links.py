@@ -76,8 +76,8 @@ def step_links(plan: Plan) -> list[StepLinks]:
     return found
 
 
+# More bytes than any pool has.
 _ANY = 1 << 62
-"""More bytes than any pool has."""
 
 
 class _Writers:

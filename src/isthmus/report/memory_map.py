@@ -19,10 +19,10 @@ MAX_STEP_COLUMNS = 6
 """Maximum columns of one step: a model of three steps need not fill the screen."""
 FULL, SPARSE = 0.34, 0.12
 """The fractions of a cell that must be filled for it to show a block, and to show a dot."""
+# The columns of the labels on the left.
 _GUTTER = 10
-"""The columns of the labels on the left."""
+# The minimum number of columns between two ticks of the axis.
 _TICKS_APART = 6
-"""The minimum number of columns between two ticks of the axis."""
 
 _Choice = TypeVar("_Choice")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+# Distinguishes copies of one name: the iteration of an unrolled loop, and work space from its result.
 _TAIL = re.compile(r"(@[^;/\s]+)?( \(work\))?$")
-"""Distinguishes copies of one name: the iteration of an unrolled loop, and work space from its result."""
 
 
 def shorten(names: Sequence[str], width: int, ellipsis: str = "…") -> list[str]:

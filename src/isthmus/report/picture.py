@@ -12,8 +12,9 @@ from isthmus.report.names import shorten
 
 WIDTH, HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 12, 58, 34
+# The average width of a letter, in the units of the picture.
 _LETTER = 6.4
-"""The average width of a letter, in the units of the picture."""
+# Colours of blocks: cool ones (c), warm ones for what is live at the peak (w), work space (k).
 _STYLE = """
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;fill:#1b1e24}
 .title{font-size:16px;font-weight:600}.muted{fill:#5a606b}.ground{fill:#fff}.line{stroke:#e2dfd9}
@@ -23,7 +24,6 @@ text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;
 .c0{fill:#3f5b6c}.c1{fill:#4a687a}.c2{fill:#354f60}.c3{fill:#557488}.w0{fill:#dd7a4b}.w1{fill:#c96a3e}.w2{fill:#ec9266}
 .k{fill:#4a4e57}.peak{stroke:#ff9461}.at{fill:#ff9461}rect.w0+text,rect.w1+text,rect.w2+text{fill:#14161a}}
 """
-"""Colours of blocks: cool ones (c), warm ones for what is live at the peak (w), work space (k)."""
 
 
 def draw_svg(plan: Plan, title: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 Columns = Mapping[str, str]
 """The title of each column, by the key of its values in a row."""
 _GAP = "  "
+# How a text begins that spreadsheets compute.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a text begins that spreadsheets compute."""
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
@@ -137,10 +137,10 @@ DEVICE_COLUMNS: Mapping[str, str] = {
     "problem": "problem",
 }
 """The columns, each with its title. Memory is in bytes."""
+# The columns of figures in text.
 _SHOWN = ("spill_fill", "op_data", "constants", "ddr", "io", "total_ram", "file_bytes", "finalize_seconds")
-"""The columns of figures in text."""
+# The columns about DDR memory in a run; those of our plan begin with ``plan_``.
 _MOVED = ("spill_fill", "spilled", "filled", "written", "read")
-"""The columns about DDR memory in a run; those of our plan begin with ``plan_``."""
 
 
 def is_device_row(row: Row) -> bool:

@@ -18,8 +18,8 @@ Fact = tuple[str, int | None, str]
 """A line: what it is about, its bytes if it has any, and a note."""
 FLOATS_SHOWN = 5
 """Number of float steps that are named."""
+# The width of the columns of a table before the name.
 _FIXED = 4 * 12 + 2
-"""The width of the columns of a table before the name."""
 BOUNDED = "left out long regions because there are many steps: more tiles might need less"
 """The message for a tiling search that has reached its bound of work."""
 

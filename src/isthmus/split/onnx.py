@@ -22,20 +22,20 @@ from isthmus.split.network import Key, Network, SplitStep, SplitValue, constant_
 from isthmus.split.onnx_rules import ROW_AXIS, Attributes, NodeFacts, NodeRule, node_rule
 from isthmus.split.regions import Compute, CopyRows, Piece, StepInstruction, TileInstruction
 
+# Numbers of ONNX: attribute types INT, TENSOR and INTS, the element type INT64, the data location EXTERNAL.
 _INT, _TENSOR, _INTS, _INT64, _EXTERNAL = 2, 4, 7, 7, 1
-"""Numbers of ONNX: attribute types INT, TENSOR and INTS, the element type INT64, the data location EXTERNAL."""
+# From this opset version on, Slice has operands instead of attributes.
 _SLICE_OPERANDS = 10
-"""From this opset version on, Slice has operands instead of attributes."""
+# From this IR version on, a constant need not also be an input.
 _CONSTANT_BESIDES_INPUTS = 4
-"""From this IR version on, a constant need not also be an input."""
+# Nodes with elements of one byte in the result; the names may continue, such as QLinearConv.
 _ONE_BYTE = ("QuantizeLinear", "QLinear", "DynamicQuantizeLinear", "Equal", "Greater", "Less", "And", "Or", "Not")
-"""Nodes with elements of one byte in the result; the names may continue, such as QLinearConv."""
+# Nodes with elements of four bytes in the result.
 _FOUR_BYTES = ("DequantizeLinear", "ConvInteger", "MatMulInteger")
-"""Nodes with elements of four bytes in the result."""
+# Nodes whose results are always constants, since all dimensions are fixed in the split file.
 _OF_SHAPES = ("Shape", "Size")
-"""Nodes whose results are always constants, since all dimensions are fixed in the split file."""
+# Nodes that a runtime fuses with a quantized operator before them.
 _ACTIVATIONS = ("Relu", "Clip")
-"""Nodes that a runtime fuses with a quantized operator before them."""
 
 
 class OnnxFile:

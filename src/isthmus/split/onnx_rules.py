@@ -184,8 +184,8 @@ def _blocks(rows: Callable[[int, int], RowRule]) -> Callable[[NodeFacts], NodeRu
     return rule
 
 
+# Functions that ONNX Runtime computes differently for the last elements of a tensor, which do not fill a vector.
 _BY_VECTORS = frozenset(("Acos", "Asin", "Atan"))
-"""Functions that ONNX Runtime computes differently for the last elements of a tensor, which do not fill a vector."""
 _ELEMENT_WISE = {
     # The functions that have the same name in QNN and ONNX, then those that ONNX calls otherwise.
     *{name.removeprefix("ElementWise") for name in FUNCTIONS} - _BY_VECTORS,

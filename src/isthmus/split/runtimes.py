@@ -19,8 +19,8 @@ from isthmus.split.tflite import TfliteFile
 
 ROUNDS = 2
 """The number of random inputs to try."""
+# The files before and after the split, in messages.
 _FILES = ("the model", "the split file")
-"""The files before and after the split, in messages."""
 
 
 @dataclass(frozen=True)

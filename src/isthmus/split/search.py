@@ -36,8 +36,8 @@ EACH = 4096
 """The cost of an instruction, in copied bytes."""
 MIN_GAIN = 48
 """The least memory is searched with a precision of 1 / this of the best limit so far."""
+# The live bytes of tiles that turn out to be impossible: more than any limit.
 _NEVER = 1 << 60
-"""The live bytes of tiles that turn out to be impossible: more than any limit."""
 
 
 @dataclass(frozen=True)

@@ -38,16 +38,16 @@ from isthmus.split.network import Key, Network, SplitStep, SplitValue, constant_
 from isthmus.split.regions import Compute, CopyRows, Piece, PrepareOperand, StepInstruction, TileInstruction
 from isthmus.split.tflite_rules import ROW_AXIS, OperatorRule, operator_rule
 
+# The number of the padding VALID.
 _VALID = 1
-"""The number of the padding VALID."""
+# The field of an operator code that holds the version in which it supports its types.
 _CODE_VERSION = 2
-"""The field of an operator code that holds the version in which it supports its types."""
+# The number of the type of a concatenation's options.
 _CONCATENATION_OPTIONS = 10
-"""The number of the type of a concatenation's options."""
+# Options that only the file needs: the type of a quantized bias and the depth multiplier, as field and kind.
 _OTHER_OPTIONS = {"CONV_2D": (6, "i8"), "DEPTHWISE_CONV_2D": (3, "i32")}
-"""Options that only the file needs: the type of a quantized bias and the depth multiplier, as field and kind."""
+# Operators that have effects beyond their operands, so that the order of the file is kept.
 _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE")
-"""Operators that have effects beyond their operands, so that the order of the file is kept."""
 
 
 class TfliteFile:

@@ -16,8 +16,8 @@ from isthmus.system import shield
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 _COMMANDS = f"{_PACKAGE}tools{os.sep}", f"{_PACKAGE}__main__.py"
+# ET_EXEC: the type of an ELF file whose code is at the addresses in the file, wherever it is loaded.
 _FIXED_ADDRESSES = 2
-"""ET_EXEC: the type of an ELF file whose code is at the addresses in the file, wherever it is loaded."""
 # A context variable, because a shielded call runs in the context of its caller.
 _return_address: ContextVar[int] = ContextVar("return_address", default=0)
 

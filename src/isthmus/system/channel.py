@@ -34,11 +34,12 @@ MAX_BYTES = 1 << 34
 """The largest message."""
 MAX_DESCRIPTORS = 64
 """Maximum number of descriptors of a message; the system's own limit is 253."""
+# The start of a message: its number, the length of what follows, and the number of its descriptors.
 _FRAME = struct.Struct("<QQI")
-"""The start of a message: its number, the length of what follows, and the number of its descriptors."""
 _RIGHTS = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+# Bytes by which the memory for a message grows.
 _GROWTH = 1 << 20
-"""Bytes by which the memory for a message grows."""
+# Errors of the system that do not mean that the other side is gone, with the code that a caller gets.
 _CODES = {
     errno.EBADF: Code.MEM_INVALID_ARGUMENT,
     errno.EMFILE: Code.COMMON_RESOURCE_UNAVAILABLE,
@@ -47,7 +48,6 @@ _CODES = {
     errno.ENOMEM: Code.COMMON_MEM_ALLOC,
     errno.ENOBUFS: Code.COMMON_MEM_ALLOC,
 }
-"""Errors of the system that do not mean that the other side is gone, with the code that a caller gets."""
 
 
 class ChannelClosed(Exception):

@@ -14,8 +14,8 @@ from isthmus.system import isolated
 from isthmus.system.interrupts import own_fd
 from isthmus.system.shield import PIECE, check
 
+# Number of bytes to read of a process's error output.
 _MAX_WORDS = 1 << 16
-"""Number of bytes to read of a process's error output."""
 
 
 class Child(subprocess.Popen[bytes]):

@@ -21,10 +21,10 @@ MAX_HEADER = 1 << 26
 """Maximum size of a header in bytes. Parsed JSON takes about ten times as much memory."""
 MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 """Exceptions that reading a header raises if it does not have the expected form."""
+# The first bytes of a file: magic, version, bytes of the header, bytes of the file.
 _FIELDS = struct.Struct("<8sIIQ")
-"""The first bytes of a file: magic, version, bytes of the header, bytes of the file."""
+# Where the header begins: after these fields and the checksum.
 _START = _FIELDS.size + hashlib.sha256().digest_size
-"""Where the header begins: after these fields and the checksum."""
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ class Exempt:
 
 
 _CLONE_THREAD = 0x00010000
+# Flags of open that write, create or truncate a file; the last is that of a file without a name (O_TMPFILE).
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | 0o20000000
-"""Flags of open that write, create or truncate a file; the last is that of a file without a name (O_TMPFILE)."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 EXEMPT = {
     "clone": Exempt(0, with_bit=_CLONE_THREAD),
@@ -101,19 +101,19 @@ EXEMPT = {
     "ioctl": Exempt(1, without_values=(_TIOCSTI, _TIOCLINUX)),
 }
 """Forbidden calls that are allowed with some arguments: threads, files to read, this process itself."""
+# Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect.
 _UNKNOWN = ("clone3", "openat2")
-"""Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect."""
+# Refused without a signal: the C library blocks all signals around them, and one that is blocked ends the process.
 _UNNAMED = ("clone", "fork", "vfork")
-"""Refused without a signal: the C library blocks all signals around them, and one that is blocked ends the process."""
 
 
 MACHINES = seccomp.machines(",".join(FORBIDDEN.values()))
 REFUSED = "which is forbidden to it and was refused"
 """What becomes of a forbidden call, for messages."""
+# Offset of a call's result in the context of a signal handler: the registers RAX and X0.
 _RESULT = {"x86_64": 144, "aarch64": 184}
-"""Offset of a call's result in the context of a signal handler: the registers RAX and X0."""
+# Offset of a call's number in the information of a signal handler.
 _CALL = 24
-"""Offset of a call's number in the information of a signal handler."""
 _SA_SIGINFO, _SA_NODEFER = 4, 0x40000000
 
 
@@ -127,8 +127,8 @@ class _SignalAction(ctypes.Structure):
 
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+# Handlers, which must exist until the process ends.
 _handlers: list[object] = []
-"""Handlers, which must exist until the process ends."""
 
 
 def _refusal(name: str) -> int:

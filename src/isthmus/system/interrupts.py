@@ -22,10 +22,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+# Seconds that signal handlers may have to wait.
 _A_WAIT = 0.1
-"""Seconds that signal handlers may have to wait."""
+# How long `start` waits for a new thread to run.
 _SECONDS_TO_START = 5.0
-"""How long `start` waits for a new thread to run."""
 
 
 class FileDescriptor(Protocol):
@@ -181,12 +181,12 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
         _at_exit.discard(self)
 
 
+# Finalizers that have not completed, other than those in `_at_exit`.
 _waiting: set[Finalizer] = set()
-"""Finalizers that have not completed, other than those in `_at_exit`."""
+# Finalizers that have not completed and also run when the interpreter exits.
 _at_exit: set[Finalizer] = set()
-"""Finalizers that have not completed and also run when the interpreter exits."""
+# Finalizers whose owners are collected, to be run by `run_pending`.
 _gone: deque[Finalizer] = deque()
-"""Finalizers whose owners are collected, to be run by `run_pending`."""
 
 
 def run_pending(reference: object = None) -> None:

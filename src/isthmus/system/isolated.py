@@ -19,8 +19,8 @@ from pathlib import Path
 
 from isthmus.errors import Code, QnnError
 
+# The option of prctl(2) that sets the signal for the end of the parent.
 _PR_SET_PDEATHSIG = 1
-"""The option of prctl(2) that sets the signal for the end of the parent."""
 SECONDS = 60.0
 """How long a call of a client's library may take, unless ``ISTHMUS_MODEL_SECONDS`` overrides it."""
 MIN_MEMORY = 1 << 32
@@ -30,10 +30,10 @@ they use.
 STANDARD = 2
 """The last of the standard descriptors: input, output, error."""
 
+# Variables that a child gets; others could change what it does.
 _VARIABLES = frozenset(
     ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
-"""Variables that a child gets; others could change what it does."""
 _PREFIXES = ("LC_", "ISTHMUS_")
 _LIBRARIES = "LD_LIBRARY_PATH"
 

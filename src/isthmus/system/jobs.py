@@ -23,12 +23,12 @@ from isthmus.system.writing import write_whole
 
 FARM_PACKAGE = "distributed"
 INTERRUPTED = "the sweep was interrupted"
+# Seconds to wait for the first worker of a cluster, which may be starting.
 _PATIENCE = 30
-"""Seconds to wait for the first worker of a cluster, which may be starting."""
+# Seconds between looks whether the result of a task is still wanted.
 _LOOK_EVERY = 0.5
-"""Seconds between looks whether the result of a task is still wanted."""
+# The most bytes of a result that is read.
 _MAX_BYTES = 1 << 24
-"""The most bytes of a result that is read."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

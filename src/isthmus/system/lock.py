@@ -9,8 +9,8 @@ import os
 import weakref
 from _thread import RLock
 
+# All locks of this process.
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
-"""All locks of this process."""
 
 
 class Lock(RLock):  # type: ignore[misc]

@@ -19,14 +19,14 @@ from isthmus.errors import one_line
 from isthmus.system.interrupts import start
 from isthmus.system.lock import Lock
 
+# Seconds before the line is first shown: short work shows none.
 _DELAY = 1.0
-"""Seconds before the line is first shown: short work shows none."""
+# Seconds between two drawings of the line at least.
 _INTERVAL = 0.1
-"""Seconds between two drawings of the line at least."""
+# Seconds after which the line is drawn again although no step was done.
 _TICK = 0.5
-"""Seconds after which the line is drawn again although no step was done."""
+# Characters of the bar, and of the line on a terminal that does not know its width.
 _BAR, _COLUMNS = 24, 80
-"""Characters of the bar, and of the line on a terminal that does not know its width."""
 _ERASE = "\r\x1b[K"
 
 

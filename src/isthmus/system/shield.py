@@ -202,22 +202,22 @@ class _Helper(threading.Thread):
         _idle.remove(self)
 
 
+# Calls for the helpers to perform.
 _calls: SimpleQueue[_Call] = SimpleQueue()
-"""Calls for the helpers to perform."""
+# Helpers that wait for a call.
 _idle: list[_Helper] = []
-"""Helpers that wait for a call."""
+# Number of forks that led to this process: a call of another generation has no helper here.
 _generation = 0
-"""Number of forks that led to this process: a call of another generation has no helper here."""
 _now = _Now()
+# The claim of a caller that drops its call.
 _CALLER = object()
-"""The claim of a caller that drops its call."""
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+# Files whose code may hold locks that a call needs.
 _LOCKING = (_PACKAGE, logging.__file__)
-"""Files whose code may hold locks that a call needs."""
+# Folders of this package whose code holds no locks.
 _LOCK_FREE = tuple(_PACKAGE + room + os.sep for room in ("tools", "report"))
-"""Folders of this package whose code holds no locks."""
+# Functions that the garbage collector may call at any point.
 _BOUNDARIES = frozenset(("__del__", run_pending.__name__))
-"""Functions that the garbage collector may call at any point."""
 
 
 def _run(

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 MARKER = "isthmus"
 _DEFAULT_BACKEND = "htp"
+# Faults of accelerators. They concern only accelerators that start while the faults are in force.
 _ACCELERATOR_FAULTS = ("ssr", "map", "slow-unmap")
-"""Faults of accelerators. They concern only accelerators that start while the faults are in force."""
 
 
 @dataclass(frozen=True)

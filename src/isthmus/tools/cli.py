@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+# How long a dropped interrupt is delayed: by then the callback that dropped it has usually ended.
 _RETRY_SECONDS = 0.01
-"""How long a dropped interrupt is delayed: by then the callback that dropped it has usually ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -50,6 +50,7 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
 }
 """The commands by the question that they answer, each with a summary."""
 COMMANDS = {name: summary for group in QUESTIONS.values() for name, summary in group.items()}
+# Hints at what replaces unknown options, by command and option; "" stands for an argument without an option.
 _REPLACED: Mapping[str, Mapping[str, str]] = {
     "isthmus compare": dict.fromkeys(("", "--reference"), "--against REFERENCE names what to compare with."),
     "isthmus split": {"--scratch-limit": "--live-limit limits what is alive.", "": "--out FILE writes the result."},
@@ -60,13 +61,12 @@ _REPLACED: Mapping[str, Mapping[str, str]] = {
            for name in ("--csv", "--html", "--shard", "--merge", "--scheduler")},
     },
 }  # fmt: skip
-"""Hints at what replaces unknown options, by command and option; "" stands for an argument without an option."""
 AUDITED = ("run", "fit", "compare", "tflite-benchmark", "net-run", "throughput-net-run")
 """The commands that execute models, which can be audited."""
 _STATUSES = "The exit status is 0 for success, 1 if the answer is no (it does not fit, say), and 2 for bad input."
 _STANDARD_ERROR = 2
+# Maximum number of characters of a file name in a message.
 _MAX_NAME = 120
-"""Maximum number of characters of a file name in a message."""
 
 
 class _Paragraphs(argparse.HelpFormatter):

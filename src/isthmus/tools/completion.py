@@ -23,8 +23,8 @@ QNN_TOOLS = (
     "context-binary-generator", "net-run", "throughput-net-run", "context-binary-utility", "profile-viewer",
 )  # fmt: skip
 """The commands that also have a name of their own, qnn-…."""
+# The words that may follow an option of QNN's tools, by the option's name.
 _QNN_WORDS = {option.name: option.parse.words for option in OPTIONS if isinstance(option.parse, OneOf)}
-"""The words that may follow an option of QNN's tools, by the option's name."""
 
 
 @dataclass(frozen=True)
@@ -142,5 +142,5 @@ def fish() -> str:
     return "\n".join(lines)
 
 
+# The shells, and what makes their scripts.
 _SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}
-"""The shells, and what makes their scripts."""

@@ -21,8 +21,8 @@ from isthmus.tools.models import compose, intermediate, make_outputs, model_file
 from isthmus.tools.options import add_shared
 from isthmus.tools.profile_viewer import ProfileRecorder
 
+# The stages of the command, for its progress.
 _COMPOSING, _PREPARING = "compose the models", "prepare the graphs"
-"""The stages of the command, for its progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -44,10 +44,10 @@ from isthmus.tools.options import add_shared
 
 MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
 """How each state is shown."""
+# Extras for developing this project, which a user does not need.
 _WORK_EXTRAS = ("bench", "clients", "docs", "test", "wheel")
-"""Extras for developing this project, which a user does not need."""
+# A package that `isthmus compare` runs .onnx files in; no extra for users installs it.
 _COMPARED = "onnxruntime"
-"""A package that `isthmus compare` runs .onnx files in; no extra for users installs it."""
 _CACHE = "cache of compiled code"
 _TOOLS = "commands and plugins"
 _BACKENDS = "backends"

@@ -16,8 +16,8 @@ from isthmus.errors import QnnError, invalid_argument, one_line
 from isthmus.system.progress import above
 from isthmus.system.writing import rewrite, written_together
 
+# Maximum number of characters of a file name in a message.
 _MAX_NAME = 120
-"""Maximum number of characters of a file name in a message."""
 
 
 def file_name(text: str) -> Path:

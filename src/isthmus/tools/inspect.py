@@ -32,8 +32,8 @@ from isthmus.tools.messages import print_report
 from isthmus.tools.model_options import ModelRequest, add_model_options, request_of
 from isthmus.tools.report_options import memory_sizes
 
+# What to do about a file that no reader here knows.
 _HINT = "If Qualcomm's tools made it, their library can read it: pip install 'isthmus[qnn]'."
-"""What to do about a file that no reader here knows."""
 _DATATYPES = {int(each): each.name for each in DataType}
 Data = dict[str, Any]
 """A description as plain data."""

@@ -22,10 +22,10 @@ from isthmus.graph.operation import QTI, Operation
 from isthmus.graph.ops import OPERATIONS
 
 _FRONTENDS = "isthmus.frontends."
+# Methods that provide operands; operations that they emit count for the operators that compute these operands.
 _OPERANDS = frozenset({"array", "constant", "dequantize", "literal", "need", "need_all", "plain"})
-"""Methods that provide operands; operations that they emit count for the operators that compute these operands."""
+# Kinds of data types that are written with a star if all their widths are accepted.
 _FAMILIES = ("i", "u", "sq", "uq")
-"""Kinds of data types that are written with a star if all their widths are accepted."""
 _TITLE = """# Operations
 
 Every operation, the data types in which each backend accepts it, and the ONNX and TFLite operators that are converted

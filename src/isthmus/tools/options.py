@@ -33,6 +33,7 @@ def size(text: str) -> int:
     return found
 
 
+# The options by name; a second spelling follows a space.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "config": {"type": file_name, "metavar": "FILE", "help": "the backend's configuration (JSON)"},
     # The second spelling is that of QNN's tools.
@@ -78,7 +79,6 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "write when everything happened, on host and accelerator, as trace events (JSON) for Perfetto",
     },
 }
-"""The options by name; a second spelling follows a space."""
 _BY_NAME = {spellings.partition(" ")[0]: spellings for spellings in _OPTIONS}
 
 

@@ -37,8 +37,8 @@ MEANING = {
     Status.UNKNOWN: "neither a layout nor a proof that none exists",
 }
 
+# The first and the last stage of the command, for its progress; between them it searches.
 _READING, _CHECKING = "read the problem", "check the layout"
-"""The first and the last stage of the command, for its progress; between them it searches."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,11 +22,11 @@ from isthmus.tools.inspect import unshared_lines
 from isthmus.tools.messages import print_report
 from isthmus.tools.report_options import write_page
 
+# Options about a model that is yet to be planned, or about one graph.
 _REFUSED = (
     "backend", "bound", "compare", "config", "direct_mode", "embed", "graph", "scratch_limit", "set", "shape", "slower",
     "svg", "table", "target", "tcm",
 )  # fmt: skip
-"""Options about a model that is yet to be planned, or about one graph."""
 _KEYS = ("name", "constants", "shared", "op_data", "scratch", "io", "cache", "context_length")
 _TITLES = ("graph", "constants", "shared", "op data", "scratch", "I/O", "of it cache", "tokens")
 

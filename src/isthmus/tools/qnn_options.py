@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 NET_RUN, GENERATOR, VIEWER = "net-run", "context-binary-generator", "profile-viewer"
 _BOTH = (NET_RUN, GENERATOR)
 PROFILING_LEVELS = ("basic", "detailed", "client", "backend")
+# The most names that a message lists.
 _MAX_LISTED = 8
-"""The most names that a message lists."""
 
 
 @dataclass(frozen=True)

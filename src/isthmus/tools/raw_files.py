@@ -27,8 +27,8 @@ from isthmus.tools.files import write_together
 
 FLOAT, NATIVE, BOTH = "float_only", "native_only", "float_and_native"
 """What output files hold: the values of ``--output_data_type``."""
+# The longest tensor name in a file name: systems allow 255 bytes, some of which are needed while a file is written.
 _MAX_NAME = 200
-"""The longest tensor name in a file name: systems allow 255 bytes, some of which are needed while a file is written."""
 MAX_LIST_BYTES = 1 << 28
 """The largest file that is accepted as an input list."""
 SKIP = "__"

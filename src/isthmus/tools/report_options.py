@@ -42,8 +42,8 @@ def add_html_argument(
         parser.add_argument("--compare", type=file_name, metavar="OTHER", help=text)
 
 
+# The options of commands that name a file to write.
 _WRITTEN = ("html", "svg", "trace", "csv", "outputs", "embed", "out")
-"""The options of commands that name a file to write."""
 
 
 def check_report_options(options: argparse.Namespace, *inputs: Path | None) -> None:

@@ -32,8 +32,8 @@ from isthmus.tools.options import add_shared
 from isthmus.tools.report_options import check_report_options
 
 _READING, _SEARCHING, _WRITING = "read the model", "search for regions", "write the model in tiles"
+# The stages of the command, for its progress.
 _CHECKING = "compare both files"
-"""The stages of the command, for its progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

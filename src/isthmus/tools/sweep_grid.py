@@ -38,12 +38,12 @@ DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx", "dlbc", "library"
 """The options of ``isthmus device`` that can be set."""
 _DLBC = {"on": ("--dlbc",), "off": ()}
 _NO_CACHE = "--no-cache"
+# The options of a sweep that every row gets.
 _PASSED_ON = ("scratch_limit", "slower", "tcm", "direct_mode")
-"""The options of a sweep that every row gets."""
 _PACKAGE = Path(__file__).parents[1]
 MAX_MODEL = 1 << 34
+# Bytes of a file that are read at a time.
 _PIECE = 1 << 20
-"""Bytes of a file that are read at a time."""
 PLAN, RUN, DEVICE = "plan", "run", "device"
 MEMORY: Columns = {"scratch_bytes": "scratch", "state_bytes": "state", "io_bytes": "io", "constant_bytes": "constants"}
 FIGURES: Mapping[str, Columns] = {

@@ -36,8 +36,8 @@ from isthmus.tools.trace import TraceRecord, record_trace
 NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
 """Which results are written: the values of ``saveOutput``."""
 _COUNT = number(0, 1 << 40)
+# Seconds between two looks at how far the threads have come.
 _INTERVAL = 0.1
-"""Seconds between two looks at how far the threads have come."""
 
 
 _TABLE: Table = {

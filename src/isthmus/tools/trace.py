@@ -33,8 +33,8 @@ OPERATIONS = 1000
 DEVICE = 1 << 22
 """The number of the trace's process for a device that has no process of its own; numbers of Linux are smaller."""
 COUNTER = "VTCM"
+# The track of an event of the audit, by its action. Executions are known from profiles, in more detail.
 _MEMORY = {"allocate": "allocate", "free": "allocate", "register": "register", "deregister": "register", "copy": "copy"}
-"""The track of an event of the audit, by its action. Executions are known from profiles, in more detail."""
 
 
 @dataclass

@@ -14,8 +14,8 @@ from isthmus.system import reading
 from isthmus.tools.files import file_name, refuse_unwritable, write_whole
 from isthmus.tools.report_options import MAX_REPORT, SAVED
 
+# The suffixes of pages.
 _PAGES = (".html", ".htm")
-"""The suffixes of pages."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

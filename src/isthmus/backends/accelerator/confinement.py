@@ -31,15 +31,14 @@ MACHINES = seccomp.machines("""
     clone3 435 435
 """)
 """The calls that it may make, and those that kill it, with their numbers on x86-64 and arm64."""
+# Calls that kill the process.
 _DEADLY = ("fork", "vfork", "execve", "execveat")
-"""Calls that kill the process."""
+# Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect.
 _UNKNOWN = ("clone3",)
-"""Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect."""
+# Calls that are allowed only if an argument has a bit set: (number of the argument, bit, return value otherwise).
+#
+# So threads can be started but no processes, and the status of an open descriptor can be read but not that of a name.
 _NEEDS_BIT = {"clone": (0, _CLONE_THREAD, seccomp.KILL), "newfstatat": (3, _AT_EMPTY_PATH, seccomp.ERRNO | errno.EPERM)}
-"""Calls that are allowed only if an argument has a bit set: (number of the argument, bit, return value otherwise).
-
-So threads can be started but no processes, and the status of an open descriptor can be read but not that of a name.
-"""
 
 
 def program(machine: seccomp.Machine) -> list[seccomp.Instruction]:

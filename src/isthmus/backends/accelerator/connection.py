@@ -32,6 +32,7 @@ from isthmus.system.child import Child
 from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
 
+# Required fields of the replies to calls. The other side has read foreign data and is not trusted.
 _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "hello": {"pid": int, "unconfined": list},
     "register": {"slots": list},
@@ -39,13 +40,12 @@ _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "load": {"graphs": list},
     "loaded": {"names": list},
 }
-"""Required fields of the replies to calls. The other side has read foreign data and is not trusted."""
+# How long to wait for a killed process to end.
 _SECONDS_TO_DIE = 5.0
-"""How long to wait for a killed process to end."""
+# Maximum size of a reply in bytes.
 _MAX_BYTES = 64 << 20
-"""Maximum size of a reply in bytes."""
+# Connections whose process may be alive; a forked child must release them.
 _connections: set[Connection] = set()
-"""Connections whose process may be alive; a forked child must release them."""
 
 
 class Request:

@@ -17,10 +17,10 @@ from isthmus.system.interrupts import own_fd
 
 RINGING = ("doorbell:call", "doorbell:wait", "doorbell:hang_up")
 """The kernels of the client's end."""
+# The page cannot change its size: neither side can make the other crash by truncating it.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-"""The page cannot change its size: neither side can make the other crash by truncating it."""
+# Maximum seconds of a wait in native code, where Python handles no signals.
 _CHUNK = 0.05
-"""Maximum seconds of a wait in native code, where Python handles no signals."""
 
 
 class _TimeSpan(ctypes.Structure):

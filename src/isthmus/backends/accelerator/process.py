@@ -25,8 +25,8 @@ from isthmus.system.shield import shielded
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 """The kernels that the accelerator needs to serve queues and to run any program."""
+# How long to wait for a closed process to end by itself.
 _SECONDS_TO_END = 2.0
-"""How long to wait for a closed process to end by itself."""
 
 
 class Accelerator:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _SPINS = doorbell.WORKING_SPINS
+# Status codes of failed executions, as `isthmus.engine.native.kernels.doorbell` returns them.
 _STATUSES = {
     int(Code.GRAPH_ABORTED): "its execution was aborted",
     int(Code.GRAPH_INVALID_HANDLE): "the accelerator does not know it",
@@ -47,7 +48,6 @@ _STATUSES = {
     int(Code.MEM_INVALID_HANDLE): "it cannot run on memory that is not registered",
     int(Code.MEM_INVALID_SHAPE): "it cannot run on memory that is too small",
 }
-"""Status codes of failed executions, as `isthmus.engine.native.kernels.doorbell` returns them."""
 
 
 class LoadSlots(TypedDict, total=False):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 MAKER = "accelerator"
 """The backend named in a binary that goes straight to the accelerator and into no file."""
+# Memory as it is described to the accelerator: descriptor, offset, bytes.
 _Shared = tuple[int, int, int]
-"""Memory as it is described to the accelerator: descriptor, offset, bytes."""
 
 
 class RemoteIo:

@@ -26,12 +26,12 @@ from isthmus.system.channel import Channel, ChannelClosed, Message, refused_by_t
 
 MAX_GRAPHS = 1 << 14
 """Number of rows of the table of graphs."""
+# How long to wait for the thread of a closed queue to end.
 _SECONDS_TO_END = 2.0
-"""How long to wait for the thread of a closed queue to end."""
+# Maximum number of characters of each text of an error.
 _MAX_TEXT = 4096
-"""Maximum number of characters of each text of an error."""
+# The kernels that serve queues, which the client sends first.
 _OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
-"""The kernels that serve queues, which the client sends first."""
 
 
 @dataclass(eq=False)

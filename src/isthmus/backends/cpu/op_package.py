@@ -36,12 +36,12 @@ TARGET = "CPU"
 _ABSENT = "absent operand"
 MAX_IMPLEMENTATIONS = 1 << 31
 """The limit of the numbers by which a package's process names implementations."""
+# QNN_DATATYPE_STRING.
 _STRING = 0x0608
-"""QNN_DATATYPE_STRING."""
+# The size of the largest answer of a package's process in bytes: names, numbers and the package's messages.
 _MAX_ANSWER = 1 << 26
-"""The size of the largest answer of a package's process in bytes: names, numbers and the package's messages."""
+# How long a package may take to end by itself.
 _CLOSING_SECONDS = 5.0
-"""How long a package may take to end by itself."""
 
 
 class OpPackage:

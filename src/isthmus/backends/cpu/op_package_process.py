@@ -34,17 +34,17 @@ MAX_OPERATIONS = 1 << 12
 MAX_LINES = 256
 """How many messages of the package one answer has."""
 _MAX_LINE = 1 << 12
+# The largest file that the package may write.
 _MAX_FILE = 1 << 34
-"""The largest file that the package may write."""
+# QNN_LOG_LEVEL_DEBUG: the parent filters.
 _LOG_LEVEL = 5
-"""QNN_LOG_LEVEL_DEBUG: the parent filters."""
+# QNN's log levels of the message types ERROR and DEBUG; the others are information.
 _LEVELS = {1: 1, 2: 5}
-"""QNN's log levels of the message types ERROR and DEBUG; the others are information."""
 _WARNING, _INFO = 2, 3
+# Functions that a package may lack.
 _OPTIONAL = ("logInitialize", "logSetLevel", "logTerminate")
-"""Functions that a package may lack."""
+# A conversion of printf: flags with width and precision, length, kind.
 _CONVERSION = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGp%])")
-"""A conversion of printf: flags with width and precision, length, kind."""
 _libc = ctypes.CDLL(None)
 
 

@@ -16,8 +16,8 @@ from isthmus.backends.gpu.runtime.context import ClContext
 
 Upload = Callable[[OpenClBuffer, np.ndarray], None]
 """Writes the contents of a buffer."""
+# An OpenCL context and a digest of contents.
 _Key = tuple[int, bytes]
-"""An OpenCL context and a digest of contents."""
 
 
 @dataclass

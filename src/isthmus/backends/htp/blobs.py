@@ -10,10 +10,10 @@ from isthmus.backends.seam.facets import BinaryBlobs
 from isthmus.graph import BinaryInfo
 from isthmus.graph.figures import GraphFigures
 
+# Numbers of VTCM below this are MB, as libraries before 2.50 report it; later ones report bytes.
 _MAX_MB = 4096
-"""Numbers of VTCM below this are MB, as libraries before 2.50 report it; later ones report bytes."""
+# The tiles of keys and values in HTP's own layout of caches, which no option changes.
 _KEY_CHANNELS, _VALUE_CHANNELS = 256, 64
-"""The tiles of keys and values in HTP's own layout of caches, which no option changes."""
 
 
 def figures_of(blob: bytes) -> GraphFigures | None:

@@ -53,15 +53,15 @@ VTCM_MB = 8
 """The on-chip memory of a device without a known chip, in megabytes. It is our choice."""
 MAX_SOC_MODEL = 4095
 """The largest number that may be a chip's. Remains of an address in a structure's padding are larger numbers."""
+# The graph options of the kinds of optimization that compress tensors.
 _DLBC = {
     HtpOptimization.ENABLE_DLBC: HtpGraphConfigOption.DLBC,
     HtpOptimization.ENABLE_DLBC_WEIGHTS: HtpGraphConfigOption.DLBC_WEIGHTS,
 }
-"""The graph options of the kinds of optimization that compress tensors."""
+# A context option that HTP's own library accepts and whose name is not public.
 _UNNAMED_CONTEXT_OPTION = 26
-"""A context option that HTP's own library accepts and whose name is not public."""
+# What the memory of a concurrent deserialization is limited to.
 _MAX_EXTRA_KB = 102400
-"""What the memory of a concurrent deserialization is limited to."""
 
 
 class HtpPowerOption(IntEnum):
@@ -123,13 +123,13 @@ _DEVICE_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
     HtpDeviceOption.SIGNEDPD: lambda c: c.useSignedProcessDomain.useSignedProcessDomain,
     HtpDeviceOption.HTP_EXTENSION: lambda c: "a structure without a public name",
 }
+# The options of a device that are refused, as by the vendor's library: the code and its words.
 _DEVICE_REFUSALS: dict[IntEnum, tuple[Code, str]] = {
     HtpDeviceOption.SECUREPD: (Code.DEVICE_INVALID_CONFIG, "Unsupported config option 3"),
     HtpDeviceOption.ASYNC_EXECUTE: (Code.DEVICE_INVALID_CONFIG, "Unsupported config option 4"),
     HtpDeviceOption.DYNAMIC_PARTITIONING: (Code.DEVICE_INVALID_CONFIG, "Unsupported config option 5"),
     HtpDeviceOption.APP_UID: (Code.COMMON_NOT_SUPPORTED, "UID is not supported for this device"),
 }
-"""The options of a device that are refused, as by the vendor's library: the code and its words."""
 
 
 def _memory(address: int) -> HtpDescriptor:
@@ -226,13 +226,13 @@ def _group_rule(group: Any) -> str:
     return "the first context of a group gives the size of its spill-fill buffer, which cannot be 0"
 
 
+# What is wrong with a value of an option, by option; empty if nothing is.
 _CONTEXT_RULES: dict[HtpContextOption, Callable[[Any], str]] = {
     HtpContextOption.REGISTER_MULTI_CONTEXTS: _group_rule,
     HtpContextOption.REGISTER_CONCURRENT_RESOURCE_SHARING: _group_rule,
     HtpContextOption.SHARE_RESOURCES_OPTIMIZATION_TYPE: lambda value: f"there is no type {value}" * (value > 2),
     HtpContextOption.PARALLEL_WEIGHT_LOADING: lambda value: f"there is no mode {value.mode}" * (value.mode > 2),
 }
-"""What is wrong with a value of an option, by option; empty if nothing is."""
 
 
 def _device(address: int, log: LogFunction) -> dict[Any, Any]:

@@ -17,8 +17,8 @@ from isthmus.domains.profile import DEFAULT, ChipProfile, profile, profile_names
 from isthmus.errors import Code, QnnError, did_you_mean
 
 FILE = Path(__file__).with_name("chips.json")
+# The numbers of the chips for which the vendor's library (2.51) prepares graphs for several cores.
 _SEVERAL_CORES = frozenset({52, 63, 72, 77, 114})
-"""The numbers of the chips for which the vendor's library (2.51) prepares graphs for several cores."""
 
 
 @dataclass(frozen=True)

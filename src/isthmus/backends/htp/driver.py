@@ -55,6 +55,7 @@ from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import rpcmem
 from isthmus.memory.integers import is_int
 
+# The attributes of a context that are its options.
 _ATTRIBUTES: Mapping[IntEnum, str] = {
     options.HtpContextConfigOption.WEIGHT_SHARING_ENABLED: "weight_sharing",
     options.HtpContextConfigOption.DSP_MEMORY_PROFILING_ENABLED: "dsp_memory_profiling",
@@ -64,20 +65,19 @@ _ATTRIBUTES: Mapping[IntEnum, str] = {
     options.HtpContextConfigOption.REUSED_IO_LIMIT: "reused_io_limit",
     options.HtpContextConfigOption.REFERENCE_WEIGHT_SHARING_ENABLED: "reference_weight_sharing",
 }
-"""The attributes of a context that are its options."""
 _MULTI = options.HtpContextConfigOption.REGISTER_MULTI_CONTEXTS
 _CONCURRENT = options.HtpContextConfigOption.REGISTER_CONCURRENT_RESOURCE_SHARING
+# The options that put a context into a group.
 _GROUPS = (_MULTI, _CONCURRENT)
-"""The options that put a context into a group."""
+# The first version of the processor with extended UDMA.
 _MIN_ARCH_OF_UDMA = 81
-"""The first version of the processor with extended UDMA."""
 Buffers = Mapping[options.HtpMemType, ContextBuffer]
 """The buffers of the client's for a context, by type."""
 _NO_BUFFERS: Buffers = {}
+# The buffers that graphs are loaded into.
 _OF_GRAPHS = (options.HtpMemType.WEIGHTS_BUFFER, options.HtpMemType.SHARED_SPILLFILL_BUFFER)
-"""The buffers that graphs are loaded into."""
+# How many graphs of a context its name in messages has.
 _NAMED = 3
-"""How many graphs of a context its name in messages has."""
 
 
 class HtpBackend(seam.BackendDriver):

@@ -40,27 +40,27 @@ WEIGHTS_BUFFER = "a weights buffer of the client's"
 SPILL_FILL_BUFFER = "a spill-fill buffer of the client's"
 MAX_DLBC = 32
 """How many graphs of a context may have DLBC; half as many where each has both kinds."""
+# QNN_HTP_PROFILE_LEVEL_LINTING.
 _LINTING_LEVEL = 7001
-"""QNN_HTP_PROFILE_LEVEL_LINTING."""
 _MB = 1 << 20
+# The options of contexts that are on or off.
 _OF_CONTEXTS: dict[int, str] = {
     HtpContextOption.SHARE_RESOURCES: RESOURCES,
     HtpContextOption.WEIGHT_SHARING_ENABLED: SHARED_WEIGHTS,
     HtpContextOption.IO_MEM_ESTIMATION: ESTIMATION,
     HtpContextOption.USE_EXTENDED_UDMA: UDMA,
 }
-"""The options of contexts that are on or off."""
 _OF_OPTIMIZATIONS: dict[int, str] = {
     HtpOptimization.ENABLE_DLBC: DLBC,
     HtpOptimization.ENABLE_DLBC_WEIGHTS: DLBC_WEIGHTS,
 }
+# The buffers of the client's, by kind of memory.
 _CLIENTS: dict[int, str] = {
     HtpMemType.WEIGHTS_BUFFER: WEIGHTS_BUFFER,
     HtpMemType.SHARED_SPILLFILL_BUFFER: SPILL_FILL_BUFFER,
     # Graphs may share it and execute at once.
     HtpMemType.SHARED_VTCMBACKUP_BUFFER: "",
 }
-"""The buffers of the client's, by kind of memory."""
 EXCLUSIONS: tuple[tuple[str, str], ...] = (
     *((RESOURCES, each) for each in (Feature.SWITCHING, Feature.RETENTION, GROUP, CONCURRENT, Feature.BATCH)),
     *((RESOURCES, each) for each in (Feature.COMPOSED, Feature.SINGLE)),

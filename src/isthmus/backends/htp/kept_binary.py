@@ -32,10 +32,10 @@ from isthmus.log import Log, LogLevel
 from isthmus.system.contents import UNIT, unpack_graphs
 from isthmus.system.shield import check
 
+# How many bytes are read at a time to compare them.
 _PIECE = 1 << 20
-"""How many bytes are read at a time to compare them."""
+# A part of the binary: its offset and its size.
 _Span = tuple[int, int]
-"""A part of the binary: its offset and its size."""
 
 
 class KeptBinary:

@@ -20,8 +20,8 @@ NATIVE_FORMAT = 8
 """QNN_TENSOR_DATA_FORMAT_HMX_WEIGHT_LAYOUT."""
 ZERO = 128
 """What zero is in a flat cache of unsigned bytes; in a native one it is 0."""
+# A block has 32 rows in groups of 4, and 32 columns; the bytes of a group are neighbours.
 _ROWS, _COLUMNS, _GROUP = 32, 32, 4
-"""A block has 32 rows in groups of 4, and 32 columns; the bytes of a group are neighbours."""
 
 
 class NativeCache(IntEnum):

@@ -16,12 +16,12 @@ from isthmus.errors import Code, QnnError, counted
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.spill_fill import SpillFill, spill_fill_of
 
+# The first version of the processor for which the vendor's compiler takes VTCM in bytes.
 _MIN_ARCH_OF_BYTES = 81
-"""The first version of the processor for which the vendor's compiler takes VTCM in bytes."""
+# Number of tensors that are named.
 _NAMED = 8
-"""Number of tensors that are named."""
+# Maximum characters of a name.
 _NAME = 48
-"""Maximum characters of a name."""
 
 
 def vtcm_bytes(options: Mapping[IntEnum, Any], soc: int, arch: int) -> int:

@@ -19,8 +19,8 @@ from isthmus.system import reading
 from isthmus.system.container import MALFORMED, as_size
 from isthmus.system.contents import unpack_graphs
 
+# The alignment of sections in the file.
 _PAGE = 4096
-"""The alignment of sections in the file."""
 
 
 class ProvidedBinary:

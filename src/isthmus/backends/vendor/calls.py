@@ -20,10 +20,10 @@ from isthmus.cabi import LOG_CALLBACK, FunctionTable, SystemFunctionTable, funct
 MAX_LINES = 64
 """How many lines of the library's log are kept."""
 _MAX_LINE = 1 << 14
+# QNN_LOG_LEVEL_INFO, of which the lines about DDR traffic are.
 _INFO = 3
-"""QNN_LOG_LEVEL_INFO, of which the lines about DDR traffic are."""
+# A line of the summary of DDR traffic, which graphFinalize logs.
 _TRAFFIC = re.compile("(spill_bytes|fill_bytes|write_total_bytes|read_total_bytes)=([0-9]{1,18})")
-"""A line of the summary of DDR traffic, which graphFinalize logs."""
 _libc = ctypes.CDLL(None)
 
 

@@ -27,8 +27,8 @@ from isthmus.graph.datatypes import TensorType
 from isthmus.system.channel import Message
 
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
+# QNN_MEM_TYPE_CUSTOM.
 _CUSTOM_MEMORY = 2
-"""QNN_MEM_TYPE_CUSTOM."""
 
 
 class Server:

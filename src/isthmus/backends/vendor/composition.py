@@ -20,23 +20,22 @@ from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.graph.operation import ISTHMUS, Call
 from isthmus.graph.ops import OPERATIONS
 
+# QNN's data types of parameters.
 _KINDS = {"u32": DataType.UINT_32, "i32": DataType.INT_32, "f32": DataType.FLOAT_32, "bool": DataType.BOOL_8}
-"""QNN's data types of parameters."""
+# Parameters that the vendor's operations lack, with the value that changes nothing.
 _NEUTRAL = {"dynamic_input_data": False, "dynamic_output_data": False}
-"""Parameters that the vendor's operations lack, with the value that changes nothing."""
+# Operations of our package that QNN's package has, with their names there.
 _NAMES = {"IsNaN": "IsNan", "IsInf": "IsInf"}
-"""Operations of our package that QNN's package has, with their names there."""
 _ABSENT = "absent operand"
+# Operations that only change the order or the shape of elements, so that it does not matter whether they are
+# quantized.
 _LAYOUT = ("Reshape", "Transpose", "Squeeze", "ExpandDims")
-"""Operations that only change the order or the shape of elements, so that it does not matter whether they are
-quantized.
-"""
+# How many refused nodes a message names.
 _MAX_NAMED = 5
-"""How many refused nodes a message names."""
+# The bits of a block's factor.
 _FACTOR_BITS = 4
-"""The bits of a block's factor."""
+# Data types of constants that the library does not take, with those that replace them.
 _STORED = {DataType.INT_64: DataType.INT_32}
-"""Data types of constants that the library does not take, with those that replace them."""
 
 
 @dataclass(frozen=True)

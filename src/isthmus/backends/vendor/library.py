@@ -15,11 +15,11 @@ from isthmus.system.shield import shielded
 BACKEND, SYSTEM = "libQnnHtp.so", "libQnnSystem.so"
 SDK_VARIABLE = "QNN_SDK_ROOT"
 PACKAGE = "onnxruntime_qnn"
+# The folders of an SDK with libraries for a machine, the first that exists counts.
 _SDK_FOLDERS = {
     "x86_64": ("x86_64-linux-clang",),
     "aarch64": ("aarch64-oe-linux-gcc11.2", "aarch64-oe-linux-gcc9.3", "aarch64-ubuntu-gcc9.4", "aarch64-android"),
 }
-"""The folders of an SDK with libraries for a machine, the first that exists counts."""
 INSTALL = "Install it with: pip install 'isthmus[qnn]' (or set QNN_SDK_ROOT, or give library=)."
 
 
@@ -85,8 +85,8 @@ CHILD = "isthmus.backends.vendor.child"
 """The module that the process runs."""
 SECONDS = 900.0
 """How long a call may take; compiling a large graph takes minutes."""
+# Variables by which the library finds its other half on a device.
 _PASSED = ("ADSP_LIBRARY_PATH", "CDSP_LIBRARY_PATH", "DSP_LIBRARY_PATH")
-"""Variables by which the library finds its other half on a device."""
 
 
 class VendorProcess(LibraryProcess):

@@ -25,10 +25,10 @@ from isthmus.system.container import as_size, as_text
 from isthmus.system.jobs import LocalJobs, ResultFolder, resume
 from isthmus.system.progress import progress
 
+# Part of the key: results of other versions of this module are not read.
 _VERSION = 2
-"""Part of the key: results of other versions of this module are not read."""
+# Codes of problems that another attempt may not have; they are not kept.
 _PASSING = (Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM)
-"""Codes of problems that another attempt may not have; they are not kept."""
 _MAX_BINARY = 1 << 34
 
 

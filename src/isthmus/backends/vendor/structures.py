@@ -17,8 +17,8 @@ from isthmus.cabi.tensors import tensor_fields
 from isthmus.cabi.types import Tensor, TensorMemType
 from isthmus.cabi.writer import Keeps
 
+# QNN_HTP_GRAPH_OPTIMIZATION_TYPE_*.
 _OPTIMIZATION_LEVEL, _OPTIMIZATION_DLBC = 3, 4
-"""QNN_HTP_GRAPH_OPTIMIZATION_TYPE_*."""
 
 
 def graph_configs(target: Mapping[str, Any], keeps: Keeps) -> Any:
@@ -72,10 +72,10 @@ def handle_memory(tensor: Tensor, handle: int) -> None:
     tensor.v1.memType, tensor.v1.memHandle = TensorMemType.MEMHANDLE, c_void_p(handle)
 
 
+# The first version of a binary's description with HTP's metadata.
 _METADATA_VERSION = 3
-"""The first version of a binary's description with HTP's metadata."""
+# The first version of a graph's description with HTP's figures.
 _GRAPH_BLOB_VERSION = 3
-"""The first version of a graph's description with HTP's figures."""
 
 
 def describe(info: BinaryInfo) -> dict[str, Any]:

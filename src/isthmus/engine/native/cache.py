@@ -23,13 +23,13 @@ from isthmus.errors import Code
 
 _KERNELS = Path(__file__).parent / "kernels"
 _SIGNATURES = "isthmus.engine.native.signatures."
+# Sources of numbers that are compiled into kernels, by the module that kernels import.
 _OTHERS = {
     "isthmus.compiled.instructions": "../../../compiled/instructions",
     "isthmus.engine.native.control": "../control",
     "isthmus.graph.evaluation": "../../../graph/evaluation/random",
     "isthmus.prepare.schedule": "../../../prepare/schedule",
 }
-"""Sources of numbers that are compiled into kernels, by the module that kernels import."""
 
 
 def symbol(kernel: str) -> str:

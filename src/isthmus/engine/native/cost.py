@@ -23,8 +23,8 @@ differently.
 """
 
 _PRODUCTS_PER_NANOSECOND = 25.0
+# The rates of the rough estimate, `nanoseconds`, for all steps.
 _BYTES_PER_NANOSECOND = 8.0
-"""The rates of the rough estimate, `nanoseconds`, for all steps."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class _Rates:
     bytes: float
 
 
+# Rates measured over the steps of about twenty models, for estimates that are compared with a model's time.
 _FLOATS, _FIXED_POINT = (
     {"product": _Rates(55, 170), "depth-wise": _Rates(56, 90), "elements": _Rates(55, 120), "other": _Rates(55, 50),
      "rows": _Rates(55, 25)},
     {"product": _Rates(220, 23), "depth-wise": _Rates(72, 34), "elements": _Rates(220, 33), "other": _Rates(220, 33),
      "rows": _Rates(220, 10)},
 )  # fmt: skip
-"""Rates measured over the steps of about twenty models, for estimates that are compared with a model's time."""
+# Operations that have the rates of "rows": they take longest for each byte.
 _BY_ROWS = frozenset(
     ("Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm", "Resize", "ResizeBilinear",
      "ResizeNearestNeighbor")
 )  # fmt: skip
-"""Operations that have the rates of "rows": they take longest for each byte."""
+# The number of 32-bit lanes of a vector on the machine where the rates were measured.
 _LANES = 16
-"""The number of 32-bit lanes of a vector on the machine where the rates were measured."""
+# The time of a step besides its products and bytes.
 _STEP_NANOSECONDS = 60.0
-"""The time of a step besides its products and bytes."""
 
 
 def products(step: Step) -> int:

@@ -24,10 +24,10 @@ from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 from isthmus.system.interrupts import Finalizer, start
 
+# The C type of kernels.
 _KERNEL_TYPE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-"""The C type of kernels."""
+# The C type of ``executor:run``, which returns a status.
 _RUN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
-"""The C type of ``executor:run``, which returns a status."""
 KERNELS = ("executor:run", "executor:work", "executor:stop")
 """The kernels that every program needs besides its own."""
 

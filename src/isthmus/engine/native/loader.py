@@ -19,14 +19,14 @@ from isthmus.system.lock import Lock
 
 _COMPILER = "isthmus.engine.native.compiler"
 
+# Guards the tables below, whose keys are a kernel's name and a target's name.
 _lock = Lock()
-"""Guards the tables below, whose keys are a kernel's name and a target's name."""
+# The address of each kernel that is loaded.
 _addresses: dict[tuple[str, str], int] = {}
-"""The address of each kernel that is loaded."""
+# The kernels that are known to be in the cache.
 _ensured: set[tuple[str, str]] = set()
-"""The kernels that are known to be in the cache."""
+# Whether this process uses only code that another process sent.
 _only_given = False
-"""Whether this process uses only code that another process sent."""
 
 
 def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:

@@ -67,25 +67,25 @@ def _unless_empty(entry: Lowering) -> Lowering:
     return replace(entry, emit=emit)
 
 
+# The lowering of each operation on tensors that are not quantized.
 _PLAIN: Mapping[str, Lowering] = {
     op: _unless_empty(entry) for family in _FAMILIES for op, entry in family.LOWERINGS.items()
 }
-"""The lowering of each operation on tensors that are not quantized."""
+# For each operation, a test of which steps its 16-bit lowering covers, and that lowering.
 _FIXED16: Mapping[str, tuple[quantized.Covers, Lowering]] = {
     **elementwise.FIXED16, **wide_convolution.FIXED16
 }  # fmt: skip
-"""For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""
+# Operations that use stored elements as plain numbers, whatever their quantization.
 _AS_STORED = frozenset(("Cast",))
-"""Operations that use stored elements as plain numbers, whatever their quantization."""
+# Movements that may compute with what they move; their kernels support plain types only.
 _COMPUTED = frozenset(("ScatterElements", "ScatterNd"))
-"""Movements that may compute with what they move; their kernels support plain types only."""
+# Operations that select or order stored elements. Any type works once quantizations agree.
 _MOVED: Mapping[str, Callable[[Step], Lowering]] = {
     op: movement_of(_PLAIN[op])
     for op in having(lambda operation: operation.traits.moves or operation.traits.orders) - _COMPUTED
 }
-"""Operations that select or order stored elements. Any type works once quantizations agree."""
+# Operations on fixed-point tensors or floats of 16 bits, computed in float32.
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
-"""Operations on fixed-point tensors or floats of 16 bits, computed in float32."""
 
 
 def _entry(step: Step) -> Lowering | None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 _AT_HWCAP = 16
+# Bits of the auxiliary vector's AT_HWCAP on arm64; a feature is present if all of its bits are set.
 _HWCAP = {
     "neon": 1 << 1,
     "lse": 1 << 8,
@@ -22,8 +23,8 @@ _HWCAP = {
     "rcpc": 1 << 15,
     "dotprod": 1 << 20,
 }
-"""Bits of the auxiliary vector's AT_HWCAP on arm64; a feature is present if all of its bits are set."""
 
+# Features of x86 for which Linux and LLVM have different names.
 _LINUX_NAMES = {
     "abm": "lzcnt",
     "amx_int8": "amx-int8",
@@ -35,11 +36,10 @@ _LINUX_NAMES = {
     "avx_vnni": "avxvnni",
     "bmi1": "bmi",
 }
-"""Features of x86 for which Linux and LLVM have different names."""
 
 
+# Prefixes of features that valgrind's emulated processor lacks.
 _NOT_ON_VALGRIND = ("amx", "avx512", "avxvnni")
-"""Prefixes of features that valgrind's emulated processor lacks."""
 
 
 # The system call that asks for parts of an x86 processor's state, its code for asking, and the number of AMX's part.

@@ -29,12 +29,12 @@ FORMAT = ContainerFormat(
 """The container format of programs. If the bytes start at a multiple of its alignment, their constants are used in
 place.
 """
+# The arrays of a program, each a section of the container, and the types of their elements.
 _ARRAYS: dict[str, Any] = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
-"""The arrays of a program, each a section of the container, and the types of their elements."""
+# The section with the segments of a program that is stored alone.
 _SEGMENTS = "segments"
-"""The section with the segments of a program that is stored alone."""
+# The fields of a program that hold descriptions of tensors.
 _TENSORS = ("inputs", "outputs", "states")
-"""The fields of a program that hold descriptions of tensors."""
 _SHOWN = 80  # characters shown of an unknown name
 MAX_THREADS = 64
 MAX_ALIGNMENT = 1 << 16

@@ -34,8 +34,8 @@ from isthmus.prepare.schedule import Pool
 
 _OFFSET = (1 << OPERAND_BITS) - 1
 _KINDS: dict[str, np.dtype] = {"i32": np.dtype("<i4"), "i64": np.dtype("<i8")}
+# How often the tables of a program may read all constants together, which limits the time of the check.
 _READINGS = 4
-"""How often the tables of a program may read all constants together, which limits the time of the check."""
 Span = tuple[int, int, int]
 """The bytes that an operand uses: a pool, the first byte, and the byte after the last one."""
 

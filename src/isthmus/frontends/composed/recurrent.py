@@ -11,10 +11,10 @@ RECURRENT: Mapping[str, frozenset[str]] = dict.fromkeys(("Gru", "Lstm"), frozens
 """The recurrent operations, each with the parameters that only QNN's form has. The hidden size also follows from the
 weights.
 """
+# The default of time_major for each operation.
 _TIME_FIRST = {"Gru": True, "Lstm": False}
-"""The default of time_major for each operation."""
+# The permutation that exchanges batch and time.
 _SWAPPED = (1, 0, 2)
-"""The permutation that exchanges batch and time."""
 
 
 def is_batch_first(op: str, params: Mapping[str, Any], dims: Sequence[int]) -> bool:

@@ -19,8 +19,8 @@ FORMAT = ContainerFormat(
     is_hashed=False,
 )  # fmt: skip
 """The container format of composed graphs. They are never stored, so the checksum covers only the header."""
+# The arrays of an encoding, with the numpy types in which they are written.
 _ENCODED = {"scales": "<f4", "offsets": "<i4", "blocks": "<u4", "factors": "<u2"}
-"""The arrays of an encoding, with the numpy types in which they are written."""
 
 
 def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:

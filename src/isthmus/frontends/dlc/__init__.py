@@ -33,14 +33,14 @@ MAX_BYTES = 1 << 36
 MAX_METADATA = 1 << 20
 """The largest metadata entry that is searched for the producer, in bytes."""
 
+# The header of a record: magic number, version, and a number that is not used.
 _HEADER = struct.Struct("<HHI")
-"""The header of a record: magic number, version, and a number that is not used."""
+# The magic number of a record.
 _RECORD = 0x0AD5
-"""The magic number of a record."""
+# The part of an entry's name that marks a graph prepared for one machine.
 _CACHE = ".cache."
-"""The part of an entry's name that marks a graph prepared for one machine."""
+# How many entries an error message names if an archive is not a DLC.
 _SHOWN = 4
-"""How many entries an error message names if an archive is not a DLC."""
 
 
 def read(path: str | os.PathLike[str]) -> DlcContents:

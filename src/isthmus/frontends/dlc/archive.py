@@ -30,19 +30,19 @@ _END_64_MAGIC = b"PK\x06\x06"
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _ENTRY_MAGIC = b"PK\x01\x02"
 _LOCAL = struct.Struct("<4s5H3I2H")
+# The value of a 32-bit field whose real number is in the entry's 64-bit extra field.
 _WIDE = 0xFFFFFFFF
-"""The value of a 32-bit field whose real number is in the entry's 64-bit extra field."""
+# The kind of the extra field with 64-bit numbers.
 _WIDE_FIELD = 1
-"""The kind of the extra field with 64-bit numbers."""
+# The kind of the extra field with zeros that align an entry's bytes.
 _PADDING = 0xD935
-"""The kind of the extra field with zeros that align an entry's bytes."""
+# The version of the format that has 64-bit numbers.
 _VERSION = 45
-"""The version of the format that has 64-bit numbers."""
 _ALIGNMENT = 8
+# The compression method of uncompressed entries.
 _STORED = 0
-"""The compression method of uncompressed entries."""
+# The flag of encrypted entries.
 _ENCRYPTED = 1
-"""The flag of encrypted entries."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ NAMES: Mapping[str, str] = {
 }
 """QNN's names for the families whose function is selected by a number."""
 
+# A character that a clean name may not contain.
 _STRANGE = re.compile(r"[^A-Za-z0-9_]")
-"""A character that a clean name may not contain."""
 
 
 def clean_name(name: str) -> str:

@@ -24,10 +24,10 @@ MAX_RANK = 16
 """The most dimensions for which a permutation is searched."""
 MAX_DEPTH = 8
 """The deepest nesting of attributes."""
+# Functions of a Neuron layer, by the number in its type attribute.
 _ACTIVATIONS = {1: "Relu", 3: "Sigmoid"}
-"""Functions of a Neuron layer, by the number in its type attribute."""
+# The encoding of quantized weights. It is unknown because the names of its attributes are not public.
 _UNKNOWN = EncodingEntry(np.zeros(0, np.float32), np.zeros(0, np.int32), kind=0x7FFFFFFF)
-"""The encoding of quantized weights. It is unknown because the names of its attributes are not public."""
 
 # Fields of tables, by number.
 ModelField = IntEnum("ModelField", {"LAYERS": 1})
@@ -56,8 +56,8 @@ class Kind(IntEnum):
 
 WeightField = IntEnum("WeightField", "NAME DIMS DATA", start=0)
 DataField = IntEnum("DataField", "TYPE BYTES FLOATS", start=0)
+# Types of a weight's elements: bytes and floats.
 _BYTES, _FLOATS = 6, 9
-"""Types of a weight's elements: bytes and floats."""
 
 
 def read(model: Reading, params: Reading | None) -> tuple[GraphEntry, ...]:

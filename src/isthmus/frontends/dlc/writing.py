@@ -28,15 +28,15 @@ from isthmus.frontends.dlc.version4 import (
 from isthmus.frontends.flatbuffer_writer import Field, flatbuffer
 from isthmus.graph import DataType, TensorType
 
+# The header of a record: the magic number, the version, and a number that QNN's own files have.
 _RECORD = struct.pack("<HHI", 0x0AD5, 4, 1)
-"""The header of a record: the magic number, the version, and a number that QNN's own files have."""
+# The flag of an attribute that is not a parameter of the operation.
 _EXTRA = 2
-"""The flag of an attribute that is not a parameter of the operation."""
+# The version of the metadata.
 _METADATA = "2.3.0"
-"""The version of the metadata."""
 _NO_ENCODING = 0x7FFFFFFF
+# The alignment of a tensor's bytes in their entry.
 _ALIGNMENT = 8
-"""The alignment of a tensor's bytes in their entry."""
 
 
 def dlc(graphs: Sequence[GraphEntry], tool: str, version: str) -> bytes:

@@ -16,8 +16,8 @@ from isthmus.graph import DataType, Graph, Node, Tensor
 MAX_ELEMENTS = 1 << 20
 """The most elements of a tensor that is looked at."""
 
+# The least and the greatest value of each element; infinite if unknown.
 _Range = tuple[np.ndarray, np.ndarray]
-"""The least and the greatest value of each element; infinite if unknown."""
 
 _MONOTONOUS: Mapping[str, Callable[..., np.ndarray]] = {
     "ElementWiseAdd": np.add,

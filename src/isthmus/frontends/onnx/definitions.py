@@ -23,8 +23,8 @@ from isthmus.system.child import Child, describe_status
 from isthmus.system.lock import Lock
 from isthmus.system.shield import check
 
+# ONNX's numbers of the data types that values may have.
 _NUMBERS = {data_type(dtype): number for number, dtype in NUMPY.items()}
-"""ONNX's numbers of the data types that values may have."""
 MAX_SECONDS = 120
 """The longest time for a call of the `onnx` package."""
 
@@ -120,8 +120,8 @@ class _Worker:
 
 
 _lock = Lock()
+# The worker while it waits for a request.
 _idle: list[_Worker] = []
-"""The worker while it waits for a request."""
 
 
 def _answer(job: str, content: bytes) -> bytes:

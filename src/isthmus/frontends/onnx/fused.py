@@ -21,11 +21,11 @@ from isthmus.frontends.onnx.normalization import layer_norm, rms_norm
 from isthmus.frontends.onnx.reduction import reduce_value, softmax_along
 from isthmus.graph import DataType
 
+# The activations that products are fused with, and their parameters in the order in which FusedConv lists them.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Relu": (), "Sigmoid": (), "Softplus": (), "Softsign": (), "Tanh": (), "Elu": ("alpha",), "LeakyRelu": ("alpha",),
     "ThresholdedRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma"), "Clip": ("min", "max"),
 }  # fmt: skip
-"""The activations that products are fused with, and their parameters in the order in which FusedConv lists them."""
 
 
 def _only(node: OnnxNode, *names: str, **values: object) -> None:

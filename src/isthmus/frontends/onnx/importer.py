@@ -37,12 +37,12 @@ MAX_DEPTH = 24
 """The deepest nesting of subgraphs."""
 MAX_STEPS = 50_000
 """The most nodes of a model after loops and functions are expanded."""
+# The names of the domain of ONNX's own operators.
 _STANDARD = ("", "ai.onnx")
-"""The names of the domain of ONNX's own operators."""
+# Operators whose result is the tensor of their operand, whatever its shape is.
 _VIEWS = ("Identity", "Transpose")
-"""Operators whose result is the tensor of their operand, whatever its shape is."""
+# The exceptions that malformed attributes and operands cause in converters.
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
-"""The exceptions that malformed attributes and operands cause in converters."""
 
 
 def _standard_opset(opsets: Mapping[str, int]) -> int | None:

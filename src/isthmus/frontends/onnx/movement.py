@@ -15,8 +15,8 @@ from isthmus.frontends.onnx.stage import Choices
 from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT
 
+# An index beyond the last element of any axis.
 _MAX_INDEX = 2**31 - 1
-"""An index beyond the last element of any axis."""
 _SCHEMES = {"constant": CONSTANT, "reflect": MIRROR_REFLECT, "edge": EDGE}
 
 

@@ -22,8 +22,8 @@ Converter = Callable[["OnnxNode"], Results]
 """Converts a node of one operator: adds operations to the node's builder and returns the results."""
 
 
+# Operators whose shapes may depend on floats.
 _TAKES_FLOATS = ("Resize", "Upsample", "Range")
-"""Operators whose shapes may depend on floats."""
 
 
 WORDS = frozenset({"plus", "minus", "times", "over", "choose"})

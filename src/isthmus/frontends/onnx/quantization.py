@@ -331,12 +331,12 @@ CONVERTERS: dict[str, Converter] = {
     "com.microsoft:DequantizeLinear": _dequantize,
 }
 
+# The positions of each operator's quantized operands; each is followed by its scale and zero point.
 _TRIPLES: dict[str, tuple[int, ...]] = {
     "DequantizeLinear": (0,), "QLinearConv": (0,), "QLinearMatMul": (0, 3), "QLinearAdd": (0, 3), "QLinearMul": (0, 3),
     "QLinearSigmoid": (0,), "QLinearLeakyRelu": (0,), "QLinearAveragePool": (0,), "QLinearGlobalAveragePool": (0,),
     "QLinearSoftmax": (0,), "QGemm": (0,),
 }  # fmt: skip
-"""The positions of each operator's quantized operands; each is followed by its scale and zero point."""
 
 
 def _uses(graph: Any) -> Iterator[tuple[str, str, str]]:

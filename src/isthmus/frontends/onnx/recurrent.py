@@ -9,14 +9,14 @@ from isthmus.frontends.onnx.movement import element_of, join, parts_of, stack_va
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import Tensor
 
+# Values of the operations' direction parameter, one for each layer.
 _DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
-"""Values of the operations' direction parameter, one for each layer."""
+# The most steps that are unrolled.
 _MAX_STEPS = 512
-"""The most steps that are unrolled."""
 
 
+# The operations of the functions that an RNN may have.
 _RNN_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
-"""The operations of the functions that an RNN may have."""
 
 
 def _directions(node: OnnxNode, activations: Sequence[str] | None = None) -> tuple[int, ...]:

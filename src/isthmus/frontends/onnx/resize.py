@@ -18,8 +18,8 @@ from isthmus.graph.ops.sampling import CUBIC, LINEAR, NEAREST
 _TRANSFORMATIONS = {"half_pixel": 0, "pytorch_half_pixel": 1, "align_corners": 2, "asymmetric": 3}
 _INTERPOLATIONS = {"nearest": NEAREST, "linear": LINEAR, "cubic": CUBIC}
 _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+# The limit of scales and of sizes after resizing.
 _MAX_SIZE = 1 << 20
-"""The limit of scales and of sizes after resizing."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from isthmus.graph.ops.movement import CONSTANT
 Tap = tuple[OnnxValue, OnnxValue]
 """An element that contributes to a position along an axis: its index, an integer in a float32, and its weight."""
 
+# The parameter of cubic interpolation.
 _ALPHA = -0.75
-"""The parameter of cubic interpolation."""
 
 
 def _limit(node: OnnxNode, x: OnnxValue, low: float, high: float) -> OnnxValue:

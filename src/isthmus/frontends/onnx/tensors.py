@@ -37,14 +37,14 @@ QUANTIZED = (INT8, UINT8, INT16, UINT16, INT32)
 FOUR_BITS = (UINT4, INT4)
 """Element types of which a file stores two in a byte."""
 
+# The fields of a TensorProto that hold elements of these types; other types use int32_data.
 _FIELDS: dict[int, str] = {
     FLOAT: "float_data", INT64: "int64_data", DOUBLE: "double_data", UINT32: "uint64_data", UINT64: "uint64_data",
 }  # fmt: skip
-"""The fields of a TensorProto that hold elements of these types; other types use int32_data."""
+# The data_location of a tensor in a file of its own.
 _EXTERNAL = 1
-"""The data_location of a tensor in a file of its own."""
+# The limit of a tensor's elements; no file holds that many.
 _MAX_ELEMENTS = 1 << 33
-"""The limit of a tensor's elements; no file holds that many."""
 
 
 def element_type(number: int, what: str) -> np.dtype:
@@ -165,16 +165,16 @@ def embed_data(tensor: Any, external: ExternalData | None) -> None:
         tensor.ClearField("data_location")
 
 
+# The field that has the value of an attribute, by the number of its type in ONNX's AttributeProto.
 _ATTRIBUTES = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
-"""The field that has the value of an attribute, by the number of its type in ONNX's AttributeProto."""
+# The first of the types that are lists.
 _LISTS = 6
-"""The first of the types that are lists."""
+# How numbers and texts become values of Python, by the beginning of the field.
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "f": float,
     "i": int,
     "s": lambda text: text.decode("utf-8", "replace"),
 }
-"""How numbers and texts become values of Python, by the beginning of the field."""
 
 
 def attribute_value(attribute: Any, external: ExternalData | None) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
+# The types of a map and of a truth value.
 _MAP, _BOOL = 9, 26
-"""The types of a map and of a truth value."""
+# Scalars that are stored inline, by type, with a format for 1, 2, 4 and 8 bytes.
 _KINDS = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
-"""Scalars that are stored inline, by type, with a format for 1, 2, 4 and 8 bytes."""
 MAX_ENTRIES = 1024
 """The most entries of a map."""
 

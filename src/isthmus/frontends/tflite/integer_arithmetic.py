@@ -13,8 +13,8 @@ import numpy as np
 from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.graph import DataType, Quantization, Tensor
 
+# The distance between the entries of LiteRT's table of sigmoids.
 _TABLE_STEP = 1 / 24
-"""The distance between the entries of LiteRT's table of sigmoids."""
 
 
 def doubles(node: OperatorContext, tensor: Tensor) -> Tensor:

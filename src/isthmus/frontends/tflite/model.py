@@ -50,8 +50,8 @@ MAX_RANK = 8
 """The most dimensions of a tensor."""
 MAX_CHANNELS = 1 << 16
 """The most scales of one tensor."""
+# The most stored dimensions of a sparse tensor that are read. One more is read to find that there are too many.
 _MAX_LEVELS = 64
-"""The most stored dimensions of a sparse tensor that are read. One more is read to find that there are too many."""
 
 
 class SharedTables:

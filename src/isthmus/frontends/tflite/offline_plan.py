@@ -31,8 +31,8 @@ _FORMAT_VERSION = 1
 _SUBGRAPH = 0
 # Bytes per element of types that have no numpy type here.
 _OTHER_SIZES = {ElementType.RESOURCE: 4, ElementType.COMPLEX64: 8, ElementType.COMPLEX128: 16}
+# The most tensors and operators of all subgraphs.
 _MAX_TENSORS = 100_000
-"""The most tensors and operators of all subgraphs."""
 
 
 @dataclass(frozen=True)

@@ -242,8 +242,8 @@ _WEIGHTED = (REALS, REALS, (*REALS, DataType.INT_32))
 _BYTES = (DataType.UINT_8, DataType.INT_8)
 _EDGES = optional("count_pad_for_edges", "bool", False)
 _ROUNDING = optional("rounding_mode", "u32", FLOOR)
+# Whether a fixed-point mean halfway between two stored values is rounded away from 0 instead of to even.
 _TIES = own("ties_away_from_zero", "bool", False)
-"""Whether a fixed-point mean halfway between two stored values is rounded away from 0 instead of to even."""
 
 OPERATIONS = (
     *(operation for spatial in (1, 2, 3) for operation in _convolutions(spatial)),

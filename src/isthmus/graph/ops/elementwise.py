@@ -165,8 +165,8 @@ _extra = partial(_one, package=ISTHMUS)
 # Functions that only networks use.
 _activation = partial(_one, traits=_ACTIVATION)
 _on_bits = partial(_two, package=ISTHMUS)
+# What tests of one operand have in common.
 _IS: dict[str, Any] = {"output_types": {0: DataType.BOOL_8}, "traits": _ELEMENT_WISE}
-"""What tests of one operand have in common."""
 _alpha = partial(optional, "alpha", "f32")
 _beta = partial(optional, "beta", "f32")
 
@@ -258,13 +258,13 @@ _NAMED = (
     _extra("IsNaN", np.isnan, FLOATS, **_IS),
     _one("IsInf", functions.is_infinite, FLOATS, *options("bool", detect_negative=True, detect_positive=True), **_IS),
 )
+# Functions that can be selected only by an operation number.
 _NAMELESS = (
     _one("Reciprocal", lambda x: 1.0 / x),
     _activation(
         "HardSigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0), REALS, _alpha(0.2), _beta(0.5)
     ),
 )
-"""Functions that can be selected only by an operation number."""
 
 FUNCTIONS: dict[str, Operation] = {operation.name: operation for operation in (*_NAMED, *_NAMELESS)}
 """All elementwise functions, including those that are not operations by themselves."""

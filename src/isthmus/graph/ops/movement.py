@@ -330,22 +330,22 @@ def _reverse_sequence(call: Call) -> list[Dims]:
 _MOVES = Traits(moves=Movement(Picks.PLACE))
 _FILLS = Traits(moves=Movement(Picks.PLACE, fills=True))
 _JOINS = Traits(moves=Movement(Picks.PLACE, sources=()))
+# Traits of scatters; with a reduction they also compute.
 _SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)), updates=True)
-"""Traits of scatters; with a reduction they also compute."""
+# What gathers have in common: their inputs are data and indices.
 _GATHER: dict[str, Any] = {"inputs": 2, "types": (None, INDICES), "traits": _MOVES}
-"""What gathers have in common: their inputs are data and indices."""
+# What scatters have in common: their inputs are data, indices and updates.
 _SCATTER: dict[str, Any] = {"inputs": 3, "types": (None, INDICES), "traits": _SCATTERS}
-"""What scatters have in common: their inputs are data, indices and updates."""
 _SIZES = (DataType.UINT_32, DataType.INT_32, DataType.INT_64)
 _AXIS = Param("axis", "u32")
 _LAST_AXIS = optional("axis", "u32")
 _FIRST_AXIS = optional("axis", "u32", 0)
 _REDUCTION = optional("reduction", "u32", NONE)
 _BLOCK_SIZE = Param("block_size", "u32[]")
+# How a block is stored along the depth: 0 as [block, channel], 1 as [channel, block].
 _MODE = optional("mode", "u32", 0)
-"""How a block is stored along the depth: 0 as [block, channel], 1 as [channel, block]."""
+# Whether a negative index counts from the end, as in ONNX. In TFLite it is out of range.
 _FROM_END = own("from_end", "bool", True)
-"""Whether a negative index counts from the end, as in ONNX. In TFLite it is out of range."""
 _NO_PADS = [[0, 0], [0, 0]]
 
 OPERATIONS = (

@@ -28,8 +28,8 @@ def _random_like(call: Call) -> list[Dims]:
     return [out]
 
 
+# The sequence of numbers that belongs to a seed; nodes without a seed have different ones.
 _STREAM = own("random_stream", "u32", None)
-"""The sequence of numbers that belongs to a seed; nodes without a seed have different ones."""
 
 OPERATIONS = tuple(
     define(

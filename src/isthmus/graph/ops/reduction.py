@@ -124,8 +124,8 @@ _AXES = Param("axes", "u32[]")
 _AXIS = Param("axis", "u32")
 _KEEP_DIMS = optional("keep_dims", "bool", False)
 _BETA = optional("beta", "f32", 1.0)
+# The types of data, scale and bias.
 _AFFINE = (REALS, REALS, REALS)
-"""The types of data, scale and bias."""
 _SUM = Traits(fixed_point=True)
 _EXTREME = Traits(moves=Movement(Picks.ORDER))
 

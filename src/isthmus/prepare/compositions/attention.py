@@ -10,8 +10,8 @@ from isthmus.graph import Tensor
 from isthmus.graph.ops.attention import COSINES, KEY, LAST_POSITIONS, PAST_KEY, PAST_VALUE, QUERY, SINES, VALUE
 from isthmus.prepare.compositions.composer import INTEGER, Composition, StepComposer
 
+# The score of a key that a query does not see: its weight is exactly 0.
 _HIDDEN = -3.0e38
-"""The score of a key that a query does not see: its weight is exactly 0."""
 
 
 def rotate(c: StepComposer, x: Tensor, cosines: Tensor, sines: Tensor, interleaved: bool) -> Tensor:

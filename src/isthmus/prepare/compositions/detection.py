@@ -10,8 +10,8 @@ from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.detection import REGULAR
 from isthmus.prepare.compositions.composer import FLOAT, INTEGER, Composition, StepComposer
 
+# The score of a box that cannot be selected.
 _NONE = -3.0e38
-"""The score of a box that cannot be selected."""
 
 
 def _gather_rows(c: StepComposer, rows: Tensor, indices: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from isthmus.graph.ops.movement import CONSTANT
 from isthmus.graph.ops.sampling import GAUSSIAN, SAME, UNIFORM, YUV_TO_RGB, patch_padding
 from isthmus.prepare.compositions.composer import FLOAT, INTEGER, Composition, StepComposer
 
+# A coordinate of GridSample that is outside every volume.
 _FAR = 1e6
-"""A coordinate of GridSample that is outside every volume."""
 
 
 def _extract_patches(c: StepComposer) -> list[Tensor]:

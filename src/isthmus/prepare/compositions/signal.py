@@ -9,8 +9,8 @@ from isthmus.graph.evaluation.signal import hadamard
 from isthmus.graph.ops.signal import NON_BLOCKING_RIGHT
 from isthmus.prepare.compositions.composer import INTEGER, Composition, StepComposer
 
+# The largest matrix of a Hadamard transform; a longer one is the product of two.
 _MAX_HADAMARD = 64
-"""The largest matrix of a Hadamard transform; a longer one is the product of two."""
 
 
 def _buffer(c: StepComposer) -> list[Tensor]:

@@ -10,8 +10,8 @@ from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# Products with this scale or a larger one are not computed as a `ByteProduct`.
 _MAX_SCALE = 2.0**14
-"""Products with this scale or a larger one are not computed as a `ByteProduct`."""
 
 
 @dataclass(frozen=True)

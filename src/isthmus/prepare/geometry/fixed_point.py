@@ -10,10 +10,10 @@ from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# The operations that can multiply floats by bytes, and the axis of their weights that has the output channels.
 _HYBRID_COLUMN_AXIS = {"FullyConnected": 0, "Conv2d": 3}
-"""The operations that can multiply floats by bytes, and the axis of their weights that has the output channels."""
+# With this many products, a sum of products of two bytes may no longer fit 32 bits.
 _MAX_HYBRID_DEPTH = (1 << 31) // (255 * 128)
-"""With this many products, a sum of products of two bytes may no longer fit 32 bits."""
 
 
 def is_eight_bit(tensor: Tensor | None) -> bool:

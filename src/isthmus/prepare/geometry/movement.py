@@ -17,8 +17,8 @@ from isthmus.graph.tensor import MAX_RANK
 from isthmus.prepare.geometry.layout import axis_of, dense_strides, operand, permutation
 from isthmus.prepare.schedule import Step
 
+# If an innermost table has fewer entries, a loop over it is too short.
 _SHORT = 64
-"""If an innermost table has fewer entries, a loop over it is too short."""
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,12 @@ def _derive(work: Work, of: Tensor | None, value: np.ndarray) -> Tensor:
     return work.floats(of.name, value, of.dtype)
 
 
+# Operations whose results may jump when their operands change slightly.
 _STEPS = frozenset((
     "Argmax", "Argmin", "Cast", "ElementWiseCeil", "ElementWiseEqual", "ElementWiseFloor", "ElementWiseFloorDiv",
     "ElementWiseFmod", "ElementWiseGreater", "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseLessEqual",
     "ElementWiseMod", "ElementWiseNotEqual", "ElementWiseRound", "ElementWiseSign",
 ))  # fmt: skip
-"""Operations whose results may jump when their operands change slightly."""
 
 
 def _multiply_instead(work: Work, step: Step) -> None:

@@ -20,12 +20,12 @@ from isthmus.prepare.storage import same_encoding
 from isthmus.prepare.work import Work
 
 COMMUTATIVE = having(lambda operation: operation.traits.commutative)
+# Operations that move elements of in[0] into one result.
 _MOVEMENTS = having(
     lambda operation: operation.traits.moves and operation.traits.moves.sources == (0,) and operation.outputs == (1, 1)
 )
-"""Operations that move elements of in[0] into one result."""
+# The parameters of a Convert, which changes the quantization of a tensor.
 _CONVERT = {"dynamic_input_data": False, "dynamic_output_data": False}
-"""The parameters of a Convert, which changes the quantization of a tensor."""
 _TWO_DIMENSIONAL = {"Conv1d": "Conv2d", "DepthWiseConv1d": "DepthWiseConv2d", "TransposeConv1d": "TransposeConv2d"}
 
 

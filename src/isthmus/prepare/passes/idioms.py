@@ -242,6 +242,7 @@ def _is_by_root_of_two(step: Step) -> bool:
     return step.op == "ElementWiseMultiply" and is_number(step.inputs[1], math.sqrt(0.5))
 
 
+# By the last operation of a gate: the activation that x times the gate is, and the function that matches the gate.
 _GATES: dict[str, tuple[str, Gate]] = {
     "Sigmoid": ("Silu", _sigmoid),
     "ElementWiseNeuron": ("HardSwish", _hard_sigmoid_neuron),
@@ -249,7 +250,6 @@ _GATES: dict[str, tuple[str, Gate]] = {
     "ReluMinMax": ("HardSwish", _relu6_of_x_plus_3),
     "ElementWiseAdd": ("Gelu", _one_plus_erf),
 }
-"""By the last operation of a gate: the activation that x times the gate is, and the function that matches the gate."""
 
 
 def _hard_sigmoid(work: Work, step: Step) -> None:

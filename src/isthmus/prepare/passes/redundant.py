@@ -17,8 +17,8 @@ from isthmus.prepare.work import Work
 
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
 _RESIZES = ("Resize", "ResizeBilinear", "ResizeNearestNeighbor")
+# Constants of at most this many bytes are compared by contents, larger ones by identity.
 _SMALL = 256
-"""Constants of at most this many bytes are compared by contents, larger ones by identity."""
 
 
 def remove_identities(work: Work) -> None:

@@ -24,8 +24,8 @@ from isthmus.prepare.tiling.search import Budget, RegionChoice, RegionSearch
 
 AGAIN = (0.05, 0.12, 0.3)
 """Time that rematerialization may cost to meet a limit, as fractions of the model's time, tried in this order."""
+# If a plan is larger than estimated, _CLOSER more limits are tried, each 1 / _CLOSENESS larger than the last.
 _CLOSER, _CLOSENESS = 3, 64
-"""If a plan is larger than estimated, _CLOSER more limits are tried, each 1 / _CLOSENESS larger than the last."""
 UNLIMITED = Budget(slower=float("inf"), small_program=False)
 """The budget of a search for the least scratch at any cost."""
 

@@ -37,8 +37,8 @@ MAX_WON = 0.5
 """The maximum fraction of their cost that tiles save through caches; it is limited because the caches are not known."""
 BYTES_A_STEP = 90
 """The size of an instruction in a program."""
+# The divisor for steps with zero bytes per row; smaller than the bytes per row of any step.
 _NO_SLOPE = 1e-9
-"""The divisor for steps with zero bytes per row; smaller than the bytes per row of any step."""
 MAX_UNROLLED = 12
 """The maximum number of tiles in a region whose tiles all differ, so that none can be repeated."""
 

@@ -31,8 +31,8 @@ from isthmus.prepare.tiling.fused_region import (
 )
 from isthmus.prepare.tiling.step_table import StepTable, TiledStep, align
 
+# An overlay must save at least 1 / this of the peak of live bytes.
 _WORTH_OVERLAYING = 20
-"""An overlay must save at least 1 / this of the peak of live bytes."""
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,18 @@ MAX_REGION_STEPS = 90
 """The maximum number of steps in a region."""
 TABLE_SHARE = 0.09
 """The maximum growth of a program, as a fraction of the scratch that tiles save."""
+# The least limit is searched with a precision of 1 / this of the best limit so far.
 _FINEST = 100
-"""The least limit is searched with a precision of 1 / this of the best limit so far."""
+# How many limits are tried to find a program that is small enough, and the minimum ratio between successive limits.
 _BARGAINS, _MIN_RATIO = 32, 1.02
-"""How many limits are tried to find a program that is small enough, and the minimum ratio between successive limits."""
+# Another order of the steps must need less by at least 1 / this to be of interest.
 _BETTER = 50
-"""Another order of the steps must need less by at least 1 / this to be of interest."""
 MAX_GROWTH, MIN_SHARE = 8_000, 16
 """The total number of steps by which regions may grow in one search, and the number guaranteed to the regions with the
 same end. In models with more steps, the length of a region is limited to its share.
 """
+# The cost of a region and of a byte of the program, in nanoseconds, when choices are compared.
 _A_REGION, _A_BYTE = 200.0, 0.05
-"""The cost of a region and of a byte of the program, in nanoseconds, when choices are compared."""
 
 
 @dataclass(frozen=True)

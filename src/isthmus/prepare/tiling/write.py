@@ -19,8 +19,8 @@ from isthmus.prepare.tiling.search import RegionChoice
 from isthmus.prepare.tiling.step_table import StepTable, in_one_run, row_bytes
 from isthmus.prepare.tiling.tiles import Native, RegionSteps, Tile, cut, longest_run, region_steps
 
+# The minimum number of equal tiles that are written as a repeat.
 _WORTH_REPEATING = 2
-"""The minimum number of equal tiles that are written as a repeat."""
 MAX_STRIDES = 32
 """The maximum number of base addresses that advance in a repeat, each by its own stride."""
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 FORMAT = "isthmus report 1"
 _FOLDER = Path(__file__).parent
+# The parts of the script, in order.
 _SCRIPTS = (
     "elements.js",
     "map_facts.js",
@@ -25,13 +26,12 @@ _SCRIPTS = (
     "sections.js",
     "start.js",
 )
-"""The parts of the script, in order."""
+# The parts that only a page with a viewer has.
 _VIEWING = ("saved.js", "viewer.js")
-"""The parts that only a page with a viewer has."""
 BEGIN, END = '<script type="application/json" id="facts">', "</script>"
 """What is around the facts in a page."""
+# Characters that could end a script or begin markup; in JSON they occur in texts only, where an escape means them.
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-"""Characters that could end a script or begin markup; in JSON they occur in texts only, where an escape means them."""
 
 BYTES, COUNT, MICROSECONDS, MILLISECONDS, SECONDS, TIMES, TEXT = "bytes", "count", "us", "ms", "s", "times", "text"
 REAL = "real"

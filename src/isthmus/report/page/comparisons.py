@@ -11,12 +11,12 @@ from isthmus.report.findings import apart, beyond, reasons, saturation_remark
 from isthmus.report.names import shorten
 from isthmus.report.page.reports import operation_times
 
+# Maximum characters of a name in a sentence, and in a figure.
 _NAME, _BRIEF = 80, 20
-"""Maximum characters of a name in a sentence, and in a figure."""
+# How many operations that saturate are described.
 _MAX_SATURATED = 10
-"""How many operations that saturate are described."""
+# The largest difference, as a fraction of the reference's largest value, that a profile draws.
 _MAX_DRAWN = 1e3
-"""The largest difference, as a fraction of the reference's largest value, that a profile draws."""
 
 
 def comparison_sections(data: Mapping[str, Any]) -> list[page.Section]:

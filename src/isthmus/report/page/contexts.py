@@ -9,13 +9,13 @@ from isthmus.errors import counted
 from isthmus.report import page
 
 FITS = "fits"
+# What a verdict means; the search may also have given up.
 _NOTES = {FITS: "in some order", "does not fit": "in no order"}
-"""What a verdict means; the search may also have given up."""
+# What graphs need together.
 _NEEDS = {
     "constants": "shared ones once", "op data": "of all graphs", "scratch": "the largest of each context",
     "I/O": "one buffer for all graphs",
 }  # fmt: skip
-"""What graphs need together."""
 
 
 def context_sections(report: Mapping[str, Any]) -> list[page.Section]:

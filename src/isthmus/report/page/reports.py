@@ -11,10 +11,10 @@ from isthmus.report.memory_map import size
 from isthmus.report.names import shorten
 
 Report = Mapping[str, Any]
+# Maximum characters of a name in a sentence.
 _NAME = 60
-"""Maximum characters of a name in a sentence."""
+# The part of the peak from which its largest blocks are named as its cause, and of all memory that weights take.
 _MAIN_PART = 0.5
-"""The part of the peak from which its largest blocks are named as its cause, and of all memory that weights take."""
 
 
 def sections_of(report: Report, number: int | None = 0) -> list[page.Section]:
@@ -248,6 +248,7 @@ def audit_sections(audit: Mapping[str, Any]) -> list[page.Section]:
 
 # -- two reports -------------------------------------------------------------------------------------------------------
 
+# The figures of two reports that are compared: the title and the unit of each.
 _COMPARED = {
     "scratch_bytes": ("Scratch", page.BYTES),
     "lower_bound": ("Lower bound", page.BYTES),
@@ -258,7 +259,6 @@ _COMPARED = {
     "steps": ("Steps", page.COUNT),
     "backend_copied_bytes": ("Copied by the backend", page.BYTES),
 }
-"""The figures of two reports that are compared: the title and the unit of each."""
 
 
 def sections_of_both(first: Report, second: Report) -> list[page.Section]:

@@ -9,8 +9,8 @@ from typing import Any
 from isthmus.errors import QnnError, invalid_argument
 from isthmus.report.page import BEGIN, END, FORMAT, Viewer, to_data
 
+# Returns a value if it is as it must be, and raises TypeError, ValueError or LookupError otherwise.
 _Check = Callable[[Any], Any]
-"""Returns a value if it is as it must be, and raises TypeError, ValueError or LookupError otherwise."""
 
 
 def _integer(value: Any) -> int:
@@ -58,13 +58,14 @@ def _optional(check: _Check) -> _Check:
     return lambda value: None if value is None else check(value)
 
 
+# More steps than any model has; a map draws each of them.
 _MAX_STEPS = 1 << 20
-"""More steps than any model has; a map draws each of them."""
 _LINKS: Mapping[str, _Check] = {
     **dict.fromkeys(("after", "reads", "writes"), _each(_integer)),
     **dict.fromkeys(("inputs", "outputs"), _each(_text)),
 }
 _PLACE = {"name": _text, "bytes": _integer, "offset": _integer}
+# What a report must have to be compared.
 _NEEDED: Mapping[str, _Check] = {
     "model": _text,
     "scratch_bytes": _integer,
@@ -72,7 +73,7 @@ _NEEDED: Mapping[str, _Check] = {
     "io_bytes": _integer,
     "constant_bytes": _integer,
 }
-"""What a report must have to be compared."""
+# What else a comparison uses, if a report has it.
 _KNOWN: Mapping[str, _Check] = {
     "backend": _text,
     "target": _optional(_text),
@@ -89,7 +90,6 @@ _KNOWN: Mapping[str, _Check] = {
     "peak": _optional(_record(step=_integer, op=_text, name=_text, live_bytes=_integer, live=_each(_record(**_PLACE)))),
     "tensors": _each(_record(**_PLACE, first=_integer, last=_integer)),
 }
-"""What else a comparison uses, if a report has it."""
 
 
 def saved_report(text: str, what: str) -> dict[str, Any]:

@@ -14,12 +14,12 @@ MAX_BARS = 40
 """The most rows that are compared by length; more are only in the table, which can be sorted."""
 COMPARED = {"p50_ms": "Time of a run", "scratch_bytes": "Scratch"}
 """The figures that rows are compared by: the first that they have, with its title."""
+# The unit of a column by how its key ends.
 _UNITS = {"_ms": page.MILLISECONDS, "_seconds": page.SECONDS, "_bytes": page.BYTES, "lower_bound": page.BYTES}
-"""The unit of a column by how its key ends."""
 
 _TEXTS = ("model", "chip", "problem")
+# Maximum number of rows that are drawn as bars beside the table of all.
 _MAX_BARS = 24
-"""Maximum number of rows that are drawn as bars beside the table of all."""
 
 
 def tradeoff_sections(report: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> list[page.Section]:

@@ -26,8 +26,8 @@ SIDE = 64
 """Height and width of the camera network's picture."""
 FRAMES, FEATURES = 3, 40
 """Frames of one inference of the wake word model, and the features of each."""
+# The largest value that quantized activations can have.
 _RANGE = 6.0
-"""The largest value that quantized activations can have."""
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ def _tflite_weights(net: TfliteSubgraph, layer: Layer, channels: int) -> list[in
     return [net.constant(f"{layer.name}_w", weights), net.constant(f"{layer.name}_b", bias)]
 
 
+# The scale of the wake word model's activations.
 _STEP = 1 / 16
-"""The scale of the wake word model's activations."""
 
 
 class _Stream:

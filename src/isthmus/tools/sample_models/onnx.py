@@ -12,10 +12,10 @@ from isthmus.frontends.onnx.schema import messages
 
 OPSET, IR_VERSION = 21, 10
 """The operator set, which has quantized tensors of 16 bits, and the version of the file format."""
+# ONNX's numbers of element types.
 _NUMBERS = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int32": 6, "int64": 7}
-"""ONNX's numbers of element types."""
+# ONNX's numbers of attribute types.
 _FLOAT, _INT, _INTS = 1, 2, 7
-"""ONNX's numbers of attribute types."""
 
 
 @dataclass

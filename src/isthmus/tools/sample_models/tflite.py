@@ -27,8 +27,8 @@ from isthmus.frontends.tflite.schema import (
     TensorField,
 )
 
+# The field of an operator code that holds its version.
 _CODE_VERSION = 2
-"""The field of an operator code that holds its version."""
 _TYPES = {np.dtype(kind): element for element, kind in NUMPY_TYPES.items() if element is not ElementType.INT4}
 
 

@@ -16,10 +16,9 @@ MAX_INDEX = 2**31 - 1
 MAX_RUNS = 1 << 22
 """The largest number of entries of a table that tells a kernel where runs of elements, or matrices, begin."""
 _BY_TABLE = ("BatchToSpace", "Pad", "Resize", "ResizeBilinear", "ResizeNearestNeighbor", "SpaceToBatch")
+# Operations whose kernels read a table: `_BY_TABLE` with an entry for each run of elements of the result, `_BY_BATCH`
+# for each matrix of a batch.
 _BY_BATCH = ("FullyConnected", "MatMul")
-"""Operations whose kernels read a table: `_BY_TABLE` with an entry for each run of elements of the result, `_BY_BATCH`
-for each matrix of a batch.
-"""
 
 
 def refuses_tensors(step: Step) -> str | None:

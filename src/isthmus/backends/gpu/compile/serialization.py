@@ -20,15 +20,15 @@ from isthmus.system.container import MALFORMED, as_size
 from isthmus.system.contents import GraphContents, StoredContents
 
 FORMAT = serialization.FORMAT
+# The fields of a plan that concern tiling or drawings; files do not contain them.
 _LEFT_OUT = frozenset(("regions", "rematerialized", "bounded", "operands"))
-"""The fields of a plan that concern tiling or drawings; files do not contain them."""
+# The fields of a plan that are numbers of bytes.
 _SIZES = (
     "bytes", "lower_bound", "greedy_bytes", "unshared_bytes", "order_saved_bytes", "aliased_bytes", "fp16_bytes",
     "float_bytes",
 )  # fmt: skip
-"""The fields of a plan that are numbers of bytes."""
+# The alignment of work spaces in scratch.
 _WORK_ALIGNMENT = 64
-"""The alignment of work spaces in scratch."""
 
 
 def to_bytes(program: KernelProgram, shared: GraphContents | None = None) -> bytes:

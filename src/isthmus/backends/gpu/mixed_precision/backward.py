@@ -23,12 +23,12 @@ from isthmus.graph.tensor import Tensor
 from isthmus.graph.traits import Picks, ProductKind
 from isthmus.prepare.geometry.resize import RESIZES, resize_params
 
+# The fraction of its value by which an element is changed to measure the effect.
 _STEP = 2.0**-8
-"""The fraction of its value by which an element is changed to measure the effect."""
+# Random changes whose effects are averaged.
 _SAMPLES = 2
-"""Random changes whose effects are averaged."""
+# The largest value up to which all integers are exact in single precision.
 _MAX_EXACT_INT = 1 << 24
-"""The largest value up to which all integers are exact in single precision."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,7 @@ def _matrix(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | No
     return factor.swapaxes(-1, -2) if flipped[index] else factor
 
 
+# Functions that differentiate products exactly; they return None for what is to be measured.
 _PRODUCTS = {
     ProductKind.CONVOLUTION: _convolution,
     ProductKind.DEPTH_WISE: _convolution,
@@ -204,7 +205,6 @@ _PRODUCTS = {
     ProductKind.ROWS: _rows,
     ProductKind.MATRIX: _matrix,
 }
-"""Functions that differentiate products exactly; they return None for what is to be measured."""
 
 
 def _resize(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:

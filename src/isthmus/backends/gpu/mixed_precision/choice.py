@@ -51,8 +51,8 @@ class PrecisionChoice:
     off: float | None = None
 
 
+# Tensors that are stored alike, because they may share their bytes.
 _Group = tuple[Tensor, ...]
-"""Tensors that are stored alike, because they may share their bytes."""
 
 
 def choose(work: Work) -> PrecisionChoice:

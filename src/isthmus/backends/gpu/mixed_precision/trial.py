@@ -21,8 +21,8 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 Values = dict[Tensor, np.ndarray]
+# The smallest number that errors of an output are divided by, even if its largest value is smaller.
 _TINY = 1e-6
-"""The smallest number that errors of an output are divided by, even if its largest value is smaller."""
 
 
 @dataclass
@@ -39,8 +39,8 @@ class PrecisionTrial:
     ends: list[Tensor]
     values: Values
     seed: int
+    # The largest magnitude of each float end, which errors are fractions of.
     _scales: dict[Tensor, float] = field(default_factory=dict, init=False)
-    """The largest magnitude of each float end, which errors are fractions of."""
 
     def __post_init__(self) -> None:
         # Ends of integers, and those with an infinite value, have no error that could be compared.
@@ -132,12 +132,12 @@ def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     return (colours + ((places > np.median(places)) & (strokes > np.median(strokes)))) / 2
 
 
+# Functions that generate inputs: noise, a picture from 0 to 1, and one from -1 to 1.
 _INPUTS: tuple[Callable[[tuple[int, ...], np.random.Generator], np.ndarray], ...] = (
     lambda dims, random: random.uniform(-1, 1, dims),
     _picture,
     lambda dims, random: _picture(dims, random) * 2 - 1,
 )
-"""Functions that generate inputs: noise, a picture from 0 to 1, and one from -1 to 1."""
 
 
 def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generator) -> np.ndarray:

@@ -19,8 +19,8 @@ from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.device import ClDevice
 from isthmus.backends.gpu.runtime.library import library
 
+# The version of OpenCL from which drivers have clGetDeviceAndHostTimer. Older ones must not be asked for it.
 _TIMER_VERSION = (2, 1)
-"""The version of OpenCL from which drivers have clGetDeviceAndHostTimer. Older ones must not be asked for it."""
 
 
 @dataclass(frozen=True)

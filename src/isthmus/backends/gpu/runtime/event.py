@@ -21,8 +21,8 @@ from isthmus.backends.gpu.runtime.waiting import CommandBlock, state
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer
 
+# Seconds after which a waiting thread checks whether the device is lost.
 _PIECE = 1.0
-"""Seconds after which a waiting thread checks whether the device is lost."""
 
 
 class ClEvent(Owned):

@@ -35,12 +35,12 @@ After that the device counts as lost.
 CHUNK = 32
 """How many commands are in progress at a time while an execution may be ended early."""
 
+# The kinds of commands whose times are reported.
 _TIMED = (CommandKind.LAUNCH, CommandKind.WRITE, CommandKind.READ)
-"""The kinds of commands whose times are reported."""
+# Seconds to wait before each retry until a mapping is removed, once it should have been.
 _MOMENTS = (0.0, 0.0005, 0.002, 0.01)
-"""Seconds to wait before each retry until a mapping is removed, once it should have been."""
+# Memory of commands on lost devices. It is kept, so that a device that comes back writes to no memory in other use.
 _lost: list[object] = []
-"""Memory of commands on lost devices. It is kept, so that a device that comes back writes to no memory in other use."""
 
 
 @dataclass

@@ -24,12 +24,12 @@ from isthmus.system.lock import Lock
 VARIABLE = "ISTHMUS_OPENCL_LIBRARY"
 REMEDY = "pip install 'isthmus[gpu]' brings OpenCL and a driver for processors (PoCL)."
 
+# The number of events that a command waits for, their address, and the address for its own event.
 _WAITING = (c_uint32, c_void_p, c_void_p)
-"""The number of events that a command waits for, their address, and the address for its own event."""
+# The arguments of a query: an object, the number of the property, the size and address of the room for the answer, and
+# the address to which the answer's size is written.
 _QUERY = (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p)
-"""The arguments of a query: an object, the number of the property, the size and address of the room for the answer, and
-the address to which the answer's size is written.
-"""
+# Functions that return a status, with the types of their arguments.
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "clGetPlatformIDs": (c_uint32, c_void_p, c_void_p),
     "clGetDeviceIDs": (c_void_p, c_uint64, c_uint32, c_void_p, c_void_p),
@@ -53,9 +53,10 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "clEnqueueMarkerWithWaitList": (c_void_p, *_WAITING),
     "clSetEventCallback": (c_void_p, c_int32, c_void_p, c_void_p),
 }  # fmt: skip
-"""Functions that return a status, with the types of their arguments."""
+# Functions that return a status and that older libraries lack, with the types of their arguments.
 _LATER: dict[str, tuple[Any, ...]] = {"clGetDeviceAndHostTimer": (c_void_p, c_void_p, c_void_p)}
-"""Functions that return a status and that older libraries lack, with the types of their arguments."""
+# Functions that return an object or an address and write their status to the last argument, with the types of their
+# arguments.
 _MAKERS: dict[str, tuple[Any, ...]] = {
     "clCreateContext": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p),
     "clCreateCommandQueue": (c_void_p, c_void_p, c_uint64, c_void_p),
@@ -67,9 +68,7 @@ _MAKERS: dict[str, tuple[Any, ...]] = {
         c_void_p, c_void_p, c_uint32, c_uint64, c_size_t, c_size_t, *_WAITING, c_void_p,
     ),
 }  # fmt: skip
-"""Functions that return an object or an address and write their status to the last argument, with the types of their
-arguments.
-"""
+# The functions of cl_khr_command_buffer, with the types of their arguments; each driver has its own.
 _EXTENSION = {
     "clCreateCommandBufferKHR": (c_uint32, c_void_p, c_void_p, c_void_p),
     "clFinalizeCommandBufferKHR": (c_void_p,),
@@ -80,7 +79,6 @@ _EXTENSION = {
     ),
     "clEnqueueCommandBufferKHR": (c_uint32, c_void_p, c_void_p, *_WAITING),
 }  # fmt: skip
-"""The functions of cl_khr_command_buffer, with the types of their arguments; each driver has its own."""
 
 
 class ClLibrary:
@@ -159,8 +157,8 @@ class ClLibrary:
 
 
 _lock = Lock()
+# The library of this process once it is loaded; empty before.
 _loaded: list[ClLibrary] = []
-"""The library of this process once it is loaded; empty before."""
 
 
 def library() -> ClLibrary:

@@ -17,18 +17,18 @@ from isthmus.backends.gpu.runtime.status import check
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer
 
+# Kinds of objects by the names of pyopencl's classes, with their names in OpenCL's functions.
 _NAMES = {
     "Context": "Context", "CommandQueue": "CommandQueue", "MemoryObject": "MemObject", "Program": "Program",
     "Kernel": "Kernel", "Event": "Event",
 }  # fmt: skip
-"""Kinds of objects by the names of pyopencl's classes, with their names in OpenCL's functions."""
+# The kinds of objects that OpenCL's functions create.
 _CREATED_BY = {
     "clCreateContext": "Context", "clCreateCommandQueue": "CommandQueue", "clCreateBuffer": "MemoryObject",
     "clCreateProgramWithSource": "Program", "clCreateProgramWithBinary": "Program", "clCreateKernel": "Kernel",
 }  # fmt: skip
-"""The kinds of objects that OpenCL's functions create."""
+# Handles that have an owner, each with the address of its cell and its kind.
 _living: set[tuple[int, int, str]] = set()
-"""Handles that have an owner, each with the address of its cell and its kind."""
 
 
 def kinds_of(handle: int) -> set[str]:

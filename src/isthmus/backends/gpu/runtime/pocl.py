@@ -13,8 +13,8 @@ from pathlib import Path
 
 PLATFORM, VERSION = "Portable Computing Language", "PoCL 3.0"
 _UNKNOWN = b"generic\0"
+# Bytes of a device's description that are searched; the pointer to the name is at 640.
 _EXTENT = 1024
-"""Bytes of a device's description that are searched; the pointer to the name is at 640."""
 
 # Names of the x86-64 ABI for sets of instructions, and Linux's names of what each one adds; the best comes first.
 _LEVELS = {

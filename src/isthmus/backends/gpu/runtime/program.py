@@ -29,10 +29,10 @@ from isthmus.system.lock import Lock
 from isthmus.system.shield import PIECE, Cancelled, shielded
 from isthmus.system.shield import check as check_interrupted
 
+# Characters of a compiler's log that an error shows.
 _MAX_LOG = 4000
-"""Characters of a compiler's log that an error shows."""
+# The number of programs that are built at a time.
 _BUILDERS = 4
-"""The number of programs that are built at a time."""
 
 
 @dataclass

@@ -5,22 +5,22 @@ from __future__ import annotations
 from isthmus.backends.gpu.runtime import numbers
 from isthmus.errors import Code, QnnError
 
+# Statuses of a lack of memory.
 _MEMORY = (
     numbers.MEM_OBJECT_ALLOCATION_FAILURE,
     numbers.OUT_OF_RESOURCES,
     numbers.OUT_OF_HOST_MEMORY,
     numbers.INVALID_BUFFER_SIZE,
 )
-"""Statuses of a lack of memory."""
+# Statuses after which drivers refuse everything else in the same context.
 _LOST = (
     numbers.DEVICE_NOT_AVAILABLE,
     numbers.INVALID_COMMAND_QUEUE,
     numbers.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
     numbers.NVIDIA_ILLEGAL_ACCESS,
 )
-"""Statuses after which drivers refuse everything else in the same context."""
+# Statuses of a device or driver that is not there.
 _ABSENT = (numbers.DEVICE_NOT_FOUND, numbers.PLATFORM_NOT_FOUND_KHR, numbers.COMPILER_NOT_AVAILABLE)
-"""Statuses of a device or driver that is not there."""
 
 
 def is_loss(status: int) -> bool:

@@ -29,10 +29,11 @@ SPIN_ON_HOST = 0.00005
 need all processors. The spinning thread yields the processor.
 """
 
+# The number of bells that are created at a time.
 _SLAB = 512
-"""The number of bells that are created at a time."""
+# The type of a block: an array of 64-bit words, see `CommandWord`.
 _Words = ctypes.c_int64 * CommandWord.END
-"""The type of a block: an array of 64-bit words, see `CommandWord`."""
+# The OpenCL functions whose addresses are words of a block.
 _FUNCTIONS = {
     CommandWord.LAUNCH: "clEnqueueNDRangeKernel",
     CommandWord.WRITE: "clEnqueueWriteBuffer",
@@ -45,7 +46,6 @@ _FUNCTIONS = {
     CommandWord.CALL_BACK: "clSetEventCallback",
     CommandWord.RELEASE: "clReleaseEvent",
 }
-"""The OpenCL functions whose addresses are words of a block."""
 
 
 class Bells:

@@ -11,14 +11,13 @@ from isthmus.engine.native.target import Target
 from isthmus.prepare.geometry.layout import whole_dims
 from isthmus.prepare.schedule import Step
 
+# The most bytes of a tap that are multiplied at a time.
 _DEPTH = 64
-"""The most bytes of a tap that are multiplied at a time."""
+# The bytes of a tap and of all taps, the columns, and the results in a column, below which four-way dot products are
+# as fast: registers would be mostly empty, or storing results and reading weights take longer than multiplying.
 _LEAST_RUN, _LEAST_DEPTH, _LEAST_COLUMNS, _LEAST_RESULTS = 12, 32, 16, 8
-"""The bytes of a tap and of all taps, the columns, and the results in a column, below which four-way dot products are
-as fast: registers would be mostly empty, or storing results and reading weights take longer than multiplying.
-"""
+# The most bytes of copied rows in a strip, a share of the L2 cache.
 _STRIP_BYTES = 96 << 10
-"""The most bytes of copied rows in a strip, a share of the L2 cache."""
 
 
 def suits_blocks(step: Step, product: QuantizedProduct, target: Target) -> bool:

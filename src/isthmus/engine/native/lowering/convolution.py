@@ -40,13 +40,13 @@ from isthmus.prepare.geometry.phases import Phase, phases
 from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
 
+# The number of channels from which single pixels are long enough runs of memory to be read one by one as taps.
 _LONG_RUN = 32
-"""The number of channels from which single pixels are long enough runs of memory to be read one by one as taps."""
 _LIST_BYTES = 64 << 10
+# The largest sizes of a thread's lists of addresses and of its copies of windows.
 _COPY_BYTES = 256 << 10
-"""The largest sizes of a thread's lists of addresses and of its copies of windows."""
+# The divisor of `_LIST_BYTES` and `_COPY_BYTES` for tiles of a fused region, where little memory should be alive.
 _LESS_FOR_TILES = 4
-"""The divisor of `_LIST_BYTES` and `_COPY_BYTES` for tiles of a fused region, where little memory should be alive."""
 
 
 @dataclass(frozen=True)

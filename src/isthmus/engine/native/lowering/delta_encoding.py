@@ -15,10 +15,10 @@ from isthmus.engine.native.words import MAX_LIST
 
 MAX_WORDS = 63
 """The largest number of words of an instruction whose words may change."""
+# The size in bytes of an instruction besides its words.
 _A_ROW = 12
-"""The size in bytes of an instruction besides its words."""
+# The assumed number of instructions that one other instruction changes; there may be more.
 _TOGETHER = 4
-"""The assumed number of instructions that one other instruction changes; there may be more."""
 
 Key = tuple[int, str]
 """Kernel and label, which the instructions of one step have in common in all tiles."""

@@ -17,8 +17,8 @@ from isthmus.prepare.geometry.windows import ConvWindow
 TILE = TILES[0]
 """The number of neighbouring outputs computed together; they share the input columns under their windows."""
 
+# The time of an output in a short tile and by itself, relative to an output in a whole tile.
 _SHORT_TILE, _A_SINGLE_ONE = 1.5, 2.7
-"""The time of an output in a short tile and by itself, relative to an output in a whole tile."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _FLOAT, _INTEGER = DataType.FLOAT_32, DataType.INT_32
+# The most boxes, and the most rows of results, that the kernels take.
 _MAX_BOXES = 1 << 24
-"""The most boxes, and the most rows of results, that the kernels take."""
+# The kernel encodes a box and a class together in 32 bits.
 _MAX_PLACES = 1 << 31
-"""The kernel encodes a box and a class together in 32 bits."""
 
 
 def _work(step: Step, target: Target, threads: int) -> int:

@@ -29,10 +29,10 @@ from isthmus.prepare.schedule import Step
 
 # A power with one of these constant exponents is a plain function.
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+# Constant rows with fewer elements than this are repeated.
 _SHORT_ROW = 64
-"""Constant rows with fewer elements than this are repeated."""
+# The approximate number of elements of a repeated row.
 _LONG_ROW = 512
-"""The approximate number of elements of a repeated row."""
 
 
 def kind_of(tensor: Tensor) -> str:
@@ -135,8 +135,8 @@ def rows(
     return dims[-1], list(reversed(dims[:-1])), outer, steps
 
 
+# By the steps of two operands in a row: both advance (0), or only the right one (1) or the left one (2).
 _MODES = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}
-"""By the steps of two operands in a row: both advance (0), or only the right one (1) or the left one (2)."""
 
 
 def _emit_pairs(e: Emitter, kernel: str, output: Tensor, left: Tensor, right: Tensor, **words: Value) -> None:

@@ -18,8 +18,8 @@ from isthmus.engine.native.lowering.panels import split_panels
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.fixed_point import quantization_of
 
+# The input channels from which packing saves memory, in spite of scales.
 _MIN_DEPTH = 16
-"""The input channels from which packing saves memory, in spite of scales."""
 
 
 @dataclass(frozen=True)

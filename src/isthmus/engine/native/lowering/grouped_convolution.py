@@ -14,10 +14,10 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import ConvWindow, window_of
 from isthmus.prepare.schedule import Step
 
+# The bytes of input under a block of tiles that stay in the L1 cache while they are multiplied by a panel.
 _L1_ROWS = 16 << 10
-"""The bytes of input under a block of tiles that stay in the L1 cache while they are multiplied by a panel."""
+# The largest size of a thread's lists of addresses.
 _LIST_BYTES = 32 << 10
-"""The largest size of a thread's lists of addresses."""
 
 
 def suits_groups(window: ConvWindow, target: Target) -> bool:

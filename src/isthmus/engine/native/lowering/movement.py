@@ -21,12 +21,12 @@ from isthmus.prepare.geometry.movement import (
 )
 from isthmus.prepare.schedule import Step
 
+# The sizes in bytes of elements that a short run may become.
 _WIDER = (2, 4, 8)
-"""The sizes in bytes of elements that a short run may become."""
+# The numbers of rows that kernels interleave.
 _INTERLEAVED = (2, 3, 4)
-"""The numbers of rows that kernels interleave."""
+# The elements of a row from which interleaving is faster than transposing.
 _LONG_ENOUGH = 8
-"""The elements of a row from which interleaving is faster than transposing."""
 
 
 def differing(step: Step, *tensors: Tensor) -> str | None:

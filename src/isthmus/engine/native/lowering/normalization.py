@@ -27,10 +27,10 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.reduction import norm_span, refuses_norm_axes
 from isthmus.prepare.schedule import Step
 
+# Constant rows with fewer elements than this are repeated.
 _SHORT_ROW = 64
-"""Constant rows with fewer elements than this are repeated."""
+# The approximate number of elements of a repeated row.
 _LONG_ROW = 512
-"""The approximate number of elements of a repeated row."""
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -202,8 +202,8 @@ LOWERINGS: dict[str, Lowering] = {
 
 # -- softmax in fixed point --------------------------------------------------------------------------------------------
 
+# The scale of a result must be larger than this for its inverse to be an integer of 31 bits.
 _MIN_SCALE = 2.0**-31
-"""The scale of a result must be larger than this for its inverse to be an integer of 31 bits."""
 
 
 def _covers_stored_softmax(step: Step) -> bool:

@@ -20,12 +20,11 @@ _L1_ROWS = 8 << 10
 _L1_PANEL = 40 << 10
 _L2_SHARE = 512 << 10
 _STAGED_BYTES = 16 << 10
+# The largest size of a thread's left rows that are converted from 16 bits, for packed matrices up to the L2 cache's
+# share and for larger ones, which should not be read too often.
 _STAGED_BYTES_FOR_LARGE = 64 << 10
-"""The largest size of a thread's left rows that are converted from 16 bits, for packed matrices up to the L2 cache's
-share and for larger ones, which should not be read too often.
-"""
+# The cycles until a product can be added to; a tile with fewer products waits for them.
 _LATENCY = 4
-"""The cycles until a product can be added to; a tile with fewer products waits for them."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +83,16 @@ class PanelTile:
         return rows - last + np.where(last > half, self.rows, np.where(last > 0, half, 0))
 
 
+# Tiles by the size of a vector register in bytes, preferred ones first.
 _TILES: dict[int, tuple[PanelTile, ...]] = {
     64: (PanelTile(8, 3), PanelTile(10, 2), PanelTile(10, 1)),
     32: (PanelTile(6, 2), PanelTile(10, 1)),
     16: (PanelTile(6, 4), PanelTile(8, 2), PanelTile(10, 1)),
 }
-"""Tiles by the size of a vector register in bytes, preferred ones first."""
+# Tiles for x86 with 128-bit vectors, which has only 16 registers.
 _FEW_REGISTERS = (PanelTile(4, 2), PanelTile(8, 1))
-"""Tiles for x86 with 128-bit vectors, which has only 16 registers."""
+# The vectors of a panel for targets that pack all matrices alike; every table above has a tile with so many.
 _UNIFORM_VECTORS = 2
-"""The vectors of a panel for targets that pack all matrices alike; every table above has a tile with so many."""
 
 
 def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:

@@ -31,10 +31,10 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import POOLS, ConvWindow, pool_window
 from isthmus.prepare.schedule import Step
 
+# The words about fixed-point elements, as poolings of other elements have them.
 _PLAIN: dict[str, Value] = {
     "work": ABSENT, "ties_away": 0, "scale_in": 1.0, "scale_out": 1.0, "zero_in": 0, "zero": 0, "least": 0, "most": 0,
 }  # fmt: skip
-"""The words about fixed-point elements, as poolings of other elements have them."""
 
 
 def _emit_windows(e: Emitter, step: Step, variant: str, goal: Operand, stored: dict[str, Value] = _PLAIN) -> None:

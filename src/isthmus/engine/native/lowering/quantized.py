@@ -40,6 +40,7 @@ Covers = Callable[[Step], bool]
 
 # -- functions of one element ------------------------------------------------------------------------------------------
 
+# Functions of one real, each lowered to a table of the 256 values of a byte.
 _FUNCTIONS = having(
     lambda operation: (
         operation.traits.element_wise
@@ -47,7 +48,6 @@ _FUNCTIONS = having(
         and (operation.inputs == (1, 1) or operation.traits.coefficients)
     )
 )
-"""Functions of one real, each lowered to a table of the 256 values of a byte."""
 
 
 def _covers_function(step: Step) -> bool:

@@ -30,19 +30,19 @@ from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# The share of the L1 cache for groups, in bytes.
 _L1_SHARE = 24 << 10
-"""The share of the L1 cache for groups, in bytes."""
+# The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there.
 _L1_SHARE_OF_TILE = 12 << 10
-"""The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
+# The number of neighbouring results of a row that the kernel computes in one tile.
 _MAX_OUTPUTS = 4
-"""The number of neighbouring results of a row that the kernel computes in one tile."""
+# The channels of the narrowest block.
 _MIN_WIDTH = 16
-"""The channels of the narrowest block."""
+# The largest number of input channels with several filters each, since each channel is an instruction of its own.
 _MAX_GROUPS = 64
-"""The largest number of input channels with several filters each, since each channel is an instruction of its own."""
 
+# The time for grouping the bytes of rows, relative to computing the rows.
 _GROUPING = 0.3
-"""The time for grouping the bytes of rows, relative to computing the rows."""
 
 
 @dataclass(frozen=True)

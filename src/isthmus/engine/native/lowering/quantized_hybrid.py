@@ -31,8 +31,8 @@ from isthmus.engine.native.target import Target
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# The size of what a quantized row is scaled by: its scale (f32) and the value that means 0 (i32).
 _SCALING_BYTES = 8
-"""The size of what a quantized row is scaled by: its scale (f32) and the value that means 0 (i32)."""
 
 
 @dataclass(frozen=True)

@@ -21,26 +21,25 @@ from isthmus.prepare.schedule import Step
 
 SINGLE_ROW = (1, 4)
 """The tile for products with a single row."""
+# Rows by vectors of results that a tile keeps in registers, by the target's number of lanes.
 _TILES = {
     16: (SINGLE_ROW, (8, 3), (7, 3), (14, 2)),
     8: (SINGLE_ROW, (5, 2), (10, 1)),
     4: (SINGLE_ROW, (5, 2)),
 }
-"""Rows by vectors of results that a tile keeps in registers, by the target's number of lanes."""
+# The same for targets that pack all matrices alike. A single row takes a whole tile, which large weights hide: reading
+# them takes longer.
 _UNIFORM_TILES = {16: ((8, 3), (7, 3)), 8: ((5, 2),), 4: ((5, 2),)}
-"""The same for targets that pack all matrices alike. A single row takes a whole tile, which large weights hide: reading
-them takes longer.
-"""
+# The same for panels of several groups.
 _GROUP_TILES = {16: ((14, 2), (10, 1)), 8: ((10, 1), (5, 2)), 4: ((5, 2),)}
-"""The same for panels of several groups."""
+# The cycles until a dot product can be added to; a tile with fewer products waits for them.
 _LATENCY = 5
-"""The cycles until a dot product can be added to; a tile with fewer products waits for them."""
+# A tile of a fused region with fewer image rows keeps short segments, to save memory.
 _FEW_ROWS = 3
-"""A tile of a fused region with fewer image rows keeps short segments, to save memory."""
+# The share of the L1 cache for the input rows under a segment, in bytes.
 _L1_SHARE = 16 << 10
-"""The share of the L1 cache for the input rows under a segment, in bytes."""
+# The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there.
 _L1_SHARE_OF_TILE = 8 << 10
-"""The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
 """The type of elements that each kind of dot product multiplies; of 16-bit ones the zero point is subtracted."""
 

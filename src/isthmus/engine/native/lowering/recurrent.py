@@ -30,10 +30,9 @@ from isthmus.prepare.geometry.recurrent import (
 )
 from isthmus.prepare.schedule import Step
 
+# The size of recurrent weights, in bytes, from which several threads gain more than they lose by synchronising at
+# every step.
 _WORTH_DIVIDING = 128 << 10
-"""The size of recurrent weights, in bytes, from which several threads gain more than they lose by synchronising at
-every step.
-"""
 
 
 @dataclass(frozen=True)

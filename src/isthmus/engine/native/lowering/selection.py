@@ -16,8 +16,8 @@ from isthmus.prepare.schedule import Step
 
 _INDEX_KINDS = {DataType.INT_32: "i32", DataType.UINT_32: "u32", DataType.INT_64: "i64"}
 _REDUCTIONS = {NONE: "none", ADD: "add", MUL: "mul", MAX: "max", MIN: "min"}
+# The kinds of elements for which kernels find extremes.
 _ORDERED = ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
-"""The kinds of elements for which kernels find extremes."""
 
 
 def _index_kind(tensor: Tensor) -> str:
@@ -94,8 +94,8 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     )  # fmt: skip
 
 
+# The kinds of elements that are only written, and of integers that are added or multiplied, by size in bytes.
 _BY_SIZE = {1: "u8", 2: "u16", 4: "i32", 8: "i64"}
-"""The kinds of elements that are only written, and of integers that are added or multiplied, by size in bytes."""
 
 
 def _refuses_scatter(step: Step) -> str | None:

@@ -21,14 +21,13 @@ from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.schedule import Step
 
 _HALF_BITS = 15
+# The fractional bits of LiteRT's 16-bit and 32-bit multipliers.
 _WORD_BITS = 31
-"""The fractional bits of LiteRT's 16-bit and 32-bit multipliers."""
+# The range of scales that matter for bytes: smaller ones make every value zero, larger ones put every value out of
+# range.
+#
+# The ratio of two scales may be anything up to infinity, but integers can only be shifted so far.
 _MIN_SCALE, _MAX_SCALE = 2.0**-40, 2.0**18
-"""The range of scales that matter for bytes: smaller ones make every value zero, larger ones put every value out of
-range.
-
-The ratio of two scales may be anything up to infinity, but integers can only be shifted so far.
-"""
 
 
 def conversion_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
@@ -47,8 +46,8 @@ def conversion_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
     return _rescaled_coarsely(x, output) if x.dtype is DataType.SFIXED_POINT_8 else _rescaled_in_float(x, output)
 
 
+# Functions with jumps. Chips compute the real of a stored value in single precision, where twenty times 0.05 is 1.
 _JUMPS = ("ElementWiseCeil", "ElementWiseFloor", "ElementWiseRound", "ElementWiseSign")
-"""Functions with jumps. Chips compute the real of a stored value in single precision, where twenty times 0.05 is 1."""
 
 
 def function_codes(step: Step, numerics: str) -> np.ndarray:
@@ -229,12 +228,11 @@ def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
     return _halve(product, -exponent) + quantization_of(output).zero_point
 
 
+# Functions that LiteRT computes in integers, besides those of `_clamp_table`. Others are computed in float and rounded
+# half away from zero.
 _LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
     "ReluMinMax": _rectified_between,
     "ElementWiseAbs": _absolute,
     "Prelu": _leaky,
     "HardSwish": _hard_swish,
 }
-"""Functions that LiteRT computes in integers, besides those of `_clamp_table`. Others are computed in float and rounded
-half away from zero.
-"""

@@ -49,12 +49,12 @@ from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.geometry.phases import Phase, phases
 from isthmus.prepare.schedule import Step
 
+# The most groups of a chunk. The sums of that many fit 32 bits whatever the weights are.
 _CHUNK = 64
-"""The most groups of a chunk. The sums of that many fit 32 bits whatever the weights are."""
+# The largest sum of magnitudes of weights whose products with 16-bit numbers fit 32 bits.
 _MAX_WEIGHTS = (1 << 16) - 1
-"""The largest sum of magnitudes of weights whose products with 16-bit numbers fit 32 bits."""
+# The most products in a sum; float64 holds such sums exactly.
 _MAX_DEPTH = 1 << 18
-"""The most products in a sum; float64 holds such sums exactly."""
 
 
 def _chunking(product: QuantizedProduct, x: Tensor, target: Target, threads: int) -> tuple[ProductBlocking, int]:

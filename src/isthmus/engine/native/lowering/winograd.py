@@ -22,19 +22,19 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import ConvWindow, window_of
 from isthmus.prepare.schedule import Step
 
+# The bytes of a thread's transformed squares that stay in the L2 cache from one instruction to the next.
 _L2_BYTES = 768 << 10
-"""The bytes of a thread's transformed squares that stay in the L2 cache from one instruction to the next."""
+# The largest size of transformed squares that do not stay there.
 _MAX_BYTES = 8 << 20
-"""The largest size of transformed squares that do not stay there."""
 _MEMORY_BYTES_PER_CYCLE = 4.0
+# The bytes that arrive in a cycle from memory, as weights do once, and from caches behind the L2 cache.
 _CACHE_BYTES_PER_CYCLE = 16.0
-"""The bytes that arrive in a cycle from memory, as weights do once, and from caches behind the L2 cache."""
+# The cycles of both transforms for a vector at one position: it is computed, stored, loaded and used.
 _TRANSFORM_CYCLES = 8.0
-"""The cycles of both transforms for a vector at one position: it is computed, stored, loaded and used."""
+# The weights of a pixel that are transformed at a time.
 _PIECE = 8192
-"""The weights of a pixel that are transformed at a time."""
+# The part of a convolution's time to which squares must reduce it.
 _WORTHWHILE = 0.9
-"""The part of a convolution's time to which squares must reduce it."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from isthmus.prepare.schedule import Step
 _Operand = TypeVar("_Operand", Tensor, None, Tensor | None)
 # Functions that compute a power with a constant exponent faster than `pow`.
 _POWERS = {2.0: "Square", 0.5: "ElementWiseSquareRoot", -0.5: "ElementWiseRsqrt", -1.0: "Reciprocal", 1.0: "Identity"}
+# Operations that change only how reals are stored, which loads and stores do anyway.
 _CONVERSIONS = ("Convert", "Quantize", "Dequantize")
-"""Operations that change only how reals are stored, which loads and stores do anyway."""
 
 
 def function_of(step: Step) -> str:

@@ -15,10 +15,10 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import window_of
 from isthmus.prepare.schedule import Step
 
+# Work-items of a work-group on a GPU, which share a row.
 _GROUP = 128
-"""Work-items of a work-group on a GPU, which share a row."""
+# The alignment in bytes of what follows the rounded operand in the work space.
 _ALIGNMENT = 128
-"""The alignment in bytes of what follows the rounded operand in the work space."""
 
 
 def _rows(step: Step) -> int:

@@ -17,8 +17,8 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.reduction import norm_span, refuses_norm_axes
 from isthmus.prepare.schedule import Step
 
+# Work-items of a work-group on a GPU, which share a set.
 _GROUP = 128
-"""Work-items of a work-group on a GPU, which share a set."""
 _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
     # For each pass: the initial s, how an element u updates s, and the final value (p0, p1). Then the result for u.
     "softmax": (

@@ -151,8 +151,8 @@ def _is_aligned(left: Left, right: Right, target: ResultTarget, tail: Epilogue, 
     return left.place.offset % (4 * left.storage.size) == 0 and left.depth % 4 == 0
 
 
+# The kinds of left operand and result that are read and written as vectors.
 _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
-"""The kinds of left operand and result that are read and written as vectors."""
 
 
 def declare_window(kernel: KernelSource, w: ConvWindow) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from isthmus.backends.gpu.compile.lowering.chains import Epilogue
     from isthmus.backends.gpu.compile.lowering.product import Left, ResultTarget, Right
 
+# Floats of padding between rows of local memory, to avoid bank conflicts.
 _PAD = 4
-"""Floats of padding between rows of local memory, to avoid bank conflicts."""
 
 
 def _rows(left: Left, rows: str, count: int) -> list[str]:

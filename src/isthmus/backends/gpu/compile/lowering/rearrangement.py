@@ -24,14 +24,14 @@ from isthmus.prepare.schedule import Step
 At = Callable[[Tensor], BufferRef]
 """A function that returns the location of a tensor."""
 _FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16)
+# The size of a movement in elements from which the time of a launch does not matter.
 _MAX_ELEMENTS = 1 << 22
-"""The size of a movement in elements from which the time of a launch does not matter."""
+# The largest number of entries of a table.
 _MAX_CHANNELS = 1 << 16
-"""The largest number of entries of a table."""
+# The largest number of tensors in a launch; arguments take memory.
 _MAX_TENSORS = 12
-"""The largest number of tensors in a launch; arguments take memory."""
+# Work-items of a work-group.
 _GROUP = 128
-"""Work-items of a work-group."""
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from isthmus.prepare.geometry import recurrent as geometry
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# Units of a vector on a CPU, to whole numbers of which gates are padded.
 _WIDTH = 8
-"""Units of a vector on a CPU, to whole numbers of which gates are padded."""
+# The shape of a work-group on a GPU: adjacent units, and work-items that share the sums of one.
 _LANES, _SLICES = 32, 8
-"""The shape of a work-group on a GPU: adjacent units, and work-items that share the sums of one."""
+# The alignment in bytes of parts of the work space.
 _ALIGNMENT = 128
-"""The alignment in bytes of parts of the work space."""
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ _INTEGER_START = {
     ("max", "u8"): "0", ("min", "u8"): "UCHAR_MAX", ("max", "i16"): "SHRT_MIN", ("min", "i16"): "SHRT_MAX",
     ("max", "u16"): "0", ("min", "u16"): "USHRT_MAX", ("max", "u64"): "0", ("min", "u64"): "ULONG_MAX",
 }  # fmt: skip
+# The shape of a work-group for columns on a GPU: adjacent columns, and work-items that share one.
 _LANES, _SLICES = 16, 16
-"""The shape of a work-group for columns on a GPU: adjacent columns, and work-items that share one."""
+# Work-items of a work-group on a GPU, which share a row.
 _ROW_GROUP = 128
-"""Work-items of a work-group on a GPU, which share a row."""
 
 
 def _start(function: str, storage: OperandStorage) -> str:

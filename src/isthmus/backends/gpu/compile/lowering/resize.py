@@ -14,8 +14,8 @@ from isthmus.prepare.geometry import resize as geometry
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# The alignment in bytes of the halves of the work space.
 _ALIGNMENT = 128
-"""The alignment in bytes of the halves of the work space."""
 
 
 def _emit(step: Step, e: KernelEmitter) -> None:

@@ -17,8 +17,9 @@ from isthmus.prepare.geometry.layout import dense_strides, operand
 from isthmus.prepare.geometry.movement import StridedCopy
 from isthmus.prepare.schedule import Step
 
+# The types that indices may have.
 _INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
-"""The types that indices may have."""
+# The function that limits an index to an axis, in OpenCL C; `from_end` lets negative ones count from the end.
 _BOUNDED = """
 int bounded(long index, int size, int from_end)
 {
@@ -26,7 +27,6 @@ int bounded(long index, int size, int from_end)
   return index < 0 ? 0 : (index >= size ? size - 1 : (int)index);
 }
 """
-"""The function that limits an index to an axis, in OpenCL C; `from_end` lets negative ones count from the end."""
 
 
 def _no_index(tensor: Tensor) -> str | None:

@@ -11,10 +11,10 @@ from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import collapse, dense_strides
 
+# Work-items of a work-group on a GPU.
 _GROUP = 128
-"""Work-items of a work-group on a GPU."""
+# Elements that a work-item on a CPU processes.
 _CPU_RUN = 2048
-"""Elements that a work-item on a CPU processes."""
 
 
 def broadcast_strides(dims: Sequence[int], of: Sequence[int]) -> list[int]:
