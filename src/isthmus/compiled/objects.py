@@ -21,12 +21,12 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.config import _OptLevel
 from numba.core.types.functions import BaseFunction
 
+# Numba's passes for what our functions do not contain: closures, context managers, exceptions, arrays, `literally`.
 _UNUSED_PASSES = frozenset(
     ("WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables",
      "FindLiterallyCalls", "LiteralUnroll", "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
      "NoPythonSupportedFeatureValidation", "AnnotateTypes", "DumpParforDiagnostics")
 )  # fmt: skip
-"""Numba's passes for what our functions do not contain: closures, context managers, exceptions, arrays, `literally`."""
 
 
 class _ShortPipeline(CompilerBase):  # type: ignore[misc]
@@ -51,8 +51,8 @@ OPTIONS: dict[str, Any] = {
 }
 """Numba's options for every function that is compiled here."""
 
+# The signature of each operator for operands that are numbers.
 _signatures: dict[Any, Any] = {}
-"""The signature of each operator for operands that are numbers."""
 _signature = BaseFunction.get_call_type
 
 

@@ -16,10 +16,10 @@ from numba.extending import intrinsic
 from isthmus.compiled import objects
 from isthmus.planning import machine, search
 
+# The functions that `search.advance` calls, each after those that it calls itself.
 _PARTS = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
-"""The functions that `search.advance` calls, each after those that it calls itself."""
+# The functions of other libraries that the object file may refer to.
 _MAY_CALL = frozenset(("memcpy", "memmove", "memset"))
-"""The functions of other libraries that the object file may refer to."""
 _WORD = ir.IntType(64)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from isthmus.graph import Tensor
 
+# How many elements of constants are looked at before all are.
 _SAMPLES = 64
-"""How many elements of constants are looked at before all are."""
 
 
 class Pool(IntEnum):

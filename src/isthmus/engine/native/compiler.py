@@ -13,6 +13,7 @@ from isthmus.compiled import objects
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target, by_name
 
+# The C functions that compiled code may call. Every process has them, so cached code needs nothing else.
 _ALLOWED_EXTERNALS = frozenset(
     ("memcpy", "memset", "memmove", "syscall", "sched_getcpu", "expf", "logf", "powf", "sinf", "cosf", "tanf", "erff",
      "asinf", "acosf", "atanf", "sinhf", "coshf", "asinhf", "acoshf", "atanhf", "exp2f", "fmodf", "roundf", "rintf",
@@ -21,7 +22,6 @@ _ALLOWED_EXTERNALS = frozenset(
      "__powidf2", "ldexpf", "ldexp", "fmaximumf", "fminimumf", "fmaxf", "fminf", "fmax", "fmin", "log1pf", "expm1f",
      "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf")
 )  # fmt: skip
-"""The C functions that compiled code may call. Every process has them, so cached code needs nothing else."""
 
 
 def _device_function(kernel: str, target: Target) -> Any:

@@ -23,14 +23,14 @@ from isthmus.compiled.instructions import (
     system_call,
 )
 
+# The only function of the C library that the compiled loop may call by name.
 _MAY_CALL = frozenset(("syscall",))
-"""The only function of the C library that the compiled loop may call by name."""
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
+# The largest number of operands of the OpenCL functions used here. Functions with fewer operands ignore the rest.
 _OPERANDS = 10
-"""The largest number of operands of the OpenCL functions used here. Functions with fewer operands ignore the rest."""
 _CLOCK_MONOTONIC = 1
+# Operations of Linux's futex call; 128 is its flag for a word that only this process uses.
 _FUTEX_WAIT, _FUTEX_WAKE = 0 | 128, 1 | 128
-"""Operations of Linux's futex call; 128 is its flag for a word that only this process uses."""
 
 
 def _pointer(builder: Any, address: Any) -> Any:

@@ -106,10 +106,10 @@ MOVED = 2
 _MEM_MAP_COUNT = 0x1104
 _EXECUTION_STATUS = 0x11D3
 _COMPLETE = 0
+# Pause instructions between two queries of an event on a device that computes on the host's processors.
 _PAUSES = 64
-"""Pause instructions between two queries of an event on a device that computes on the host's processors."""
+# The shift that gives the pause before the next check: a 32nd of the time waited so far.
 _PATIENCE = 5
-"""The shift that gives the pause before the next check: a 32nd of the time waited so far."""
 
 
 def enqueue(block, unused_b, unused_c, unused_d):

@@ -27,12 +27,12 @@ from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_ty
 from isthmus.engine.native.signatures.quantized_convolution import BLOCK_ROWS, BLOCK_VECTORS, CONVOLVE_BLOCKS
 from isthmus.engine.native.target import Target
 
+# The rows of a register.
 _HALF = BLOCK_ROWS // 2
-"""The rows of a register."""
+# The first registers of inputs and of weights; those before them hold sums.
 _INPUTS, _WEIGHTS = 4, 6
-"""The first registers of inputs and of weights; those before them hold sums."""
+# Offsets in the configuration of matrix registers: its format, the bytes of a row of each register, and its rows.
 _PALETTE, _WIDTHS, _HEIGHTS = 0, 16, 48
-"""Offsets in the configuration of matrix registers: its format, the bytes of a row of each register, and its rows."""
 
 
 def _amx(code: VectorCode, name: str, *arguments: Any) -> None:

@@ -8,8 +8,8 @@ from isthmus.engine.native.kernels.base import device, generated, load_i64, stor
 from isthmus.engine.native.kernels.executor import call_kernel
 from isthmus.engine.native.target import Target
 
+# CLOCK_MONOTONIC.
 _MONOTONIC = 1
-"""CLOCK_MONOTONIC."""
 _SECOND = 1_000_000_000
 
 

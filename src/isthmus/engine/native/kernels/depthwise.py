@@ -46,10 +46,9 @@ def _over_channels(
         )
 
 
+# Parameters of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first row, bytes
+# between outer and inner weights, bias, result, bytes between outputs, the first channel, channels, least, most.
 _PARAMETERS = "iiiiiiiiiiiiff"
-"""Parameters of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first row, bytes
-between outer and inner weights, bias, result, bytes between outputs, the first channel, channels, least, most.
-"""
 
 
 def _tile(name: str, target: Target, tile: int, kind: str, sums_of: Callable[..., list[Any]]) -> Callable:

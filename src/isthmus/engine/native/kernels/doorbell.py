@@ -50,8 +50,8 @@ from isthmus.errors import Code
 from isthmus.prepare.schedule import Pool
 
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
+# While spinning, the processor is looked up in one of 64 iterations, where these bits are 0.
 _CPU_CHECK_MASK = 63
-"""While spinning, the processor is looked up in one of 64 iterations, where these bits are 0."""
 _FIRST_IO = int(Pool.IO)
 _NO_GRAPH, _OUTSIDE, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
     int(Code.GRAPH_INVALID_HANDLE),

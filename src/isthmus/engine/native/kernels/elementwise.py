@@ -23,10 +23,10 @@ from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES, STEPS
 from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
+# Elements are distributed to threads in pieces of this size: whole cache lines for every kind.
 _UNIT = 64
-"""Elements are distributed to threads in pieces of this size: whole cache lines for every kind."""
+# The number of elements that are checked together before a slower method is used for all of them.
 _BLOCK = 512
-"""The number of elements that are checked together before a slower method is used for all of them."""
 
 
 @device

@@ -40,8 +40,8 @@ from isthmus.engine.native.kernels.atomics import architecture, pause_of
 from isthmus.engine.native.kernels.base import I64, device, generated, load_i64, store_i64
 from isthmus.engine.native.target import Target
 
+# How often a worker looks for work before it sleeps.
 _SPINS_BEFORE_SLEEP = 4_000
-"""How often a worker looks for work before it sleeps."""
 SPINS_BEFORE_YIELD = 400
 """How often a thread looks for another one's progress before it gives up the processor for a moment."""
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129

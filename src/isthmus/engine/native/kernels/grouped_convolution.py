@@ -18,8 +18,8 @@ from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_ty
 from isthmus.engine.native.signatures.grouped_convolution import CONVOLVE, ROWS
 from isthmus.engine.native.target import Target
 
+# The instruction that moves any lane to any other, by lanes.
 _PERMUTATIONS = {8: "llvm.x86.avx2.permps", 16: "llvm.x86.avx512.permvar.sf.512"}
-"""The instruction that moves any lane to any other, by lanes."""
 
 
 def _permuted(code: VectorCode, row: Any, order: Any) -> Any:

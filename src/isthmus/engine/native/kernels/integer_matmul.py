@@ -21,8 +21,8 @@ from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.integer_matmul import PRODUCT
 from isthmus.engine.native.target import Target
 
+# The number of columns whose sums are kept in cache while the rows of the right matrix are read.
 _BLOCK = 256
-"""The number of columns whose sums are kept in cache while the rows of the right matrix are read."""
 
 
 @generated

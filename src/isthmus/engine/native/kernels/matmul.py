@@ -30,8 +30,8 @@ from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.signatures.matmul import PACK, PACKED, VECTOR
 from isthmus.engine.native.target import Target
 
+# The number of sums per vector that `single_row` computes independently.
 _CHAINS = 4
-"""The number of sums per vector that `single_row` computes independently."""
 _INFINITY = np.float32(np.inf)
 
 

@@ -29,10 +29,10 @@ from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.movement import COPY, FILL, JOIN, PAD, REMAP, TRANSPOSE
 from isthmus.engine.native.target import Target
 
+# The approximate size of the pieces of a copy that are distributed to threads.
 _UNIT_BYTES = 1024
-"""The approximate size of the pieces of a copy that are distributed to threads."""
+# The approximate size of the pieces in which interleaving is distributed and done.
 _BLOCK_BYTES = 8192
-"""The approximate size of the pieces in which interleaving is distributed and done."""
 
 
 def mover(size: int) -> Callable:

@@ -15,8 +15,8 @@ from isthmus.engine.native.kernels.base import F32, I8, device
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.target import Target
 
+# The steps of the depth in a word.
 _STEPS = 8
-"""The steps of the depth in a word."""
 
 
 def _scale_of(code: VectorCode, scales: Any, zeros: Any, vector: int) -> tuple[Any, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 from isthmus.engine.native.kernels.base import I8, I16
 from isthmus.engine.native.kernels.vector import VectorCode, vector_type
 
+# Masks of the high and of the low four bits of each byte of a word.
 _HIGH, _LOW = -0x0F0F0F10, 0x0F0F0F0F
-"""Masks of the high and of the low four bits of each byte of a word."""
 
 
 @dataclass(frozen=True)

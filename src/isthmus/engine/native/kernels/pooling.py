@@ -29,10 +29,10 @@ from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target
 
+# The words of an axis, in the order of the signature: sizes of input and output, window, stride, padding.
 _INPUT, _OUTPUT, _WINDOW, _STRIDE, _BEFORE, _AFTER = range(6)
-"""The words of an axis, in the order of the signature: sizes of input and output, window, stride, padding."""
+# The number of output pixels in each piece that is distributed to threads.
 _PIXELS = 4
-"""The number of output pixels in each piece that is distributed to threads."""
 
 
 @device

@@ -22,8 +22,8 @@ from isthmus.engine.native.kernels.requantization import Requantizer, store_rows
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.target import Target
 
+# The instruction that multiplies pairs of 16-bit numbers and adds each pair, by lanes.
 _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-"""The instruction that multiplies pairs of 16-bit numbers and adds each pair, by lanes."""
 
 
 def accumulate(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:

@@ -14,8 +14,8 @@ from isthmus.engine.native.kernels.vector import VectorCode, outlined, type_suff
 from isthmus.engine.native.signatures.quantized_hybrid import QUANTIZE_ROWS
 from isthmus.engine.native.target import Target
 
+# The distances by which a vector is shifted and combined with itself to reduce it to one element, by lanes.
 _REDUCED = {4: (2, 1), 8: (4, 2, 1), 16: (8, 4, 2, 1)}
-"""The distances by which a vector is shifted and combined with itself to reduce it to one element, by lanes."""
 
 
 def _range(target: Target) -> Callable:

@@ -60,8 +60,8 @@ def wide_number(goal: str, ties: str = "") -> Any:
     return number
 
 
+# How sums are loaded and stored, and their type, by the size of an element.
 _SUMS = {1: (load_i32, store_i32, np.int32), 2: (load_i64, store_i64, np.int64)}
-"""How sums are loaded and stored, and their type, by the size of an element."""
 
 
 def _adder(kind: str) -> Any:

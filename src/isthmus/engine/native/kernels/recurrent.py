@@ -19,8 +19,8 @@ from isthmus.engine.native.target import Target
 
 f32 = np.float32
 _INFINITY = np.float32(np.inf)
+# The number of independent sums that keep the processor busy while it reads a panel.
 _SUMS_IN_FLIGHT = 8
-"""The number of independent sums that keep the processor busy while it reads a panel."""
 
 
 @device

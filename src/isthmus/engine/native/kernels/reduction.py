@@ -22,8 +22,8 @@ from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM, sums_in_float32
 from isthmus.engine.native.target import Target
 
+# The number of outputs that a thread accumulates together in `columns`.
 _BLOCK = 128
-"""The number of outputs that a thread accumulates together in `columns`."""
 
 _NUMPY: dict[str, Any] = {
     **dict.fromkeys(FLOATS, np.float32), "f64": np.float64, "i8": np.int8, "i16": np.int16, "i32": np.int32,

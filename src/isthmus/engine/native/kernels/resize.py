@@ -241,8 +241,8 @@ def crop_and_resize(target: Target, variant: str) -> Any:
     return execute
 
 
+# The most samples along an axis of a pixel whose region says how many there are.
 _MAX_SAMPLES = 1 << 12
-"""The most samples along an axis of a pixel whose region says how many there are."""
 
 
 @device

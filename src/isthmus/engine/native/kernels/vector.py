@@ -19,8 +19,8 @@ from isthmus.engine.native.kernels.base import F32, F64, I8, I16, I32, I64
 from isthmus.engine.native.target import Target
 
 _SUFFIX = {I8: "i8", I16: "i16", I32: "i32", I64: "i64", F32: "f32", F64: "f64"}
+# The types of a micro-kernel's parameters, for LLVM and for numba, by letter (see `outlined`).
 _KINDS = {"i": (I64, types.int64), "f": (F32, types.float32)}
-"""The types of a micro-kernel's parameters, for LLVM and for numba, by letter (see `outlined`)."""
 
 
 def vector_type(element: ir.Type, count: int) -> ir.VectorType:

@@ -26,8 +26,8 @@ from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_ty
 from isthmus.engine.native.signatures.quantized_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
 
+# The number of arguments of a tile.
 _ARGUMENTS = 15
-"""The number of arguments of a tile."""
 
 
 class _Panel:

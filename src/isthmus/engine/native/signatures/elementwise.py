@@ -28,8 +28,8 @@ FLOATS = ("f32", *HALVES)
 UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = ("i8", "i16", "i32", "i64", *UNSIGNED)
 
+# Functions whose kernels have shorter names.
 _SHORT = {"ElementWiseSquareRoot": "sqrt", "IsNan": "isnan", "IsNaN": "isnan", "IsInf": "isinf"}
-"""Functions whose kernels have shorter names."""
 
 
 def kernel_of(function: str) -> str:
@@ -53,8 +53,8 @@ def _kinds_of(function: Operation) -> Iterator[str]:
 
 KINDS_OF: dict[str, tuple[str, ...]] = {name: tuple(_kinds_of(function)) for name, function in FUNCTIONS.items()}
 """The kinds that each elementwise function accepts."""
+# Functions whose kernels have another form, at least in single precision.
 _OTHERWISE = ("ElementWiseSelect", "ReluMinMax", "ElementWiseSin", "ElementWiseCos")
-"""Functions whose kernels have another form, at least in single precision."""
 
 
 def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
@@ -74,10 +74,10 @@ UNARY_KINDS: dict[str, tuple[str, ...]] = {
 """The functions of one element, and the kinds that each accepts."""
 BINARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(2)
 """The functions of two elements, and the kinds that each accepts."""
+# The kernels whose results are booleans.
 _TO_BOOL = frozenset(
     kernel_of(name) for name, f in FUNCTIONS.items() if DataType.BOOL_8 in (f.output_types.get(0), f.input_types[0][0])
 )
-"""The kernels whose results are booleans."""
 
 
 def _functions(kinds: dict[str, tuple[str, ...]], to_bool: Collection[str]) -> dict[str, dict[str, int]]:
@@ -121,10 +121,10 @@ RESULT: tuple[Word, ...] = (*stored("out"), signed("least", _INT32), signed("mos
 """Zero point, flip and limits of results as signed numbers."""
 BYTE_STEPS, STEPS = "q8", "q16"
 """The kinds of fixed point of 8 and 16 bits, signed or not: kernels compute with steps above the zero point."""
+# Functions of two numbers of fixed point whose result is one.
 _STEPS_FUNCTIONS = (
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "squared_difference", "floor_div", "power", "prelu",
 )  # fmt: skip
-"""Functions of two numbers of fixed point whose result is one."""
 COMPARISONS = tuple(name for name, kinds in BINARY_KINDS.items() if name in _TO_BOOL and "f32" in kinds)
 """Functions of two numbers whose result is a boolean."""
 

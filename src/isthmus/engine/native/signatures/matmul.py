@@ -28,8 +28,8 @@ TILES = _in_all_forms(
     }
 )
 """The tiles (rows by vectors) that have kernels, with the form of elements and weights."""
+# The widths of panels, in vectors.
 _PANELS = {str(vectors): {"vectors": vectors, "item": 4, "nibbles": 0} for vectors in (1, 2, 3, 4)}
-"""The widths of panels, in vectors."""
 BLOCK = Number("block", 8, 1 << 40)
 """The steps of the depth with one scale of 4-bit weights, in whole words of eight steps."""
 PANEL_BYTES = {

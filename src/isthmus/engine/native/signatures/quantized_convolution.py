@@ -25,8 +25,9 @@ TILES = {
     for rows, vectors in ((1, 4), (8, 3), (7, 3), (14, 2), (5, 2), (10, 1))
 }
 """The tiles (rows by vectors of results) that have kernels."""
+# The tile of a single row for 8-bit weights that are widened to 16 bits in registers.
 _NARROW = {"1x4_narrow": TILES["1x4"] | {"word_groups": 2}}
-"""The tile of a single row for 8-bit weights that are widened to 16 bits in registers."""
+# Besides, those for 4-bit weights, with their form: groups in a word, and bytes of factors for each tap.
 _ALL_TILES = (
     TILES
     | _NARROW
@@ -37,7 +38,6 @@ _ALL_TILES = (
         for factors in (0, 1)
     }
 )
-"""Besides, those for 4-bit weights, with their form: groups in a word, and bytes of factors for each tap."""
 
 
 def _words(size: int, out_row: str = "out_width * out_pixel") -> tuple[Word, ...]:

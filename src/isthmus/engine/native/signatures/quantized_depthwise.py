@@ -11,8 +11,8 @@ from isthmus.engine.native.signatures.rounding import UP, with_ties
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write, signed
 
 _MAX = 1 << 31
+# The largest number of results of a row that a tile computes.
 _MAX_OUTPUTS = 4
-"""The largest number of results of a row that a tile computes."""
 
 
 def block_kinds(lanes: int) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag
 from isthmus.graph.ops.sampling import MAX_SAMPLES
 
+# The largest side of an image that is sampled at float positions.
 _EXACT = 1 << 24
-"""The largest side of an image that is sampled at float positions."""
 
 BILINEAR = Signature(
     "resize:bilinear",

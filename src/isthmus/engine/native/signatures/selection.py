@@ -42,6 +42,7 @@ _ELEMENT_WALK: tuple[Word, ...] = (
     Numbers("dims", "rank", 1),
     Numbers("strides", "rank"),
 )
+# Slices of `length` at tuples of indices.
 _TUPLES: tuple[Word, ...] = (
     Number("length", 1),
     flag("from_end"),
@@ -49,7 +50,6 @@ _TUPLES: tuple[Word, ...] = (
     Numbers("sizes", "depth", 1),
     Numbers("strides", "depth"),
 )
-"""Slices of `length` at tuples of indices."""
 
 GATHER = Signature(
     "selection:gather",

@@ -15,8 +15,8 @@ POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.5**0.5, 2.0**0.5)}
 The errors of F(4 x 4) with the points 1/sqrt(2) and sqrt(2) are a fifth of those with 1 and 2.
 """
 _SIZES = {str(size): {"m": size, "square": (size + 2) ** 2, "item": 4} for size in POINTS}
+# The side of a square of the result, and whether elements of inputs and results have 16 bits.
 _VARIANTS = _SIZES | {f"{size}_halves": {**parts, "item": 2} for size, parts in _SIZES.items()}
-"""The side of a square of the result, and whether elements of inputs and results have 16 bits."""
 _SQUARES = (
     # The squares of the result: in each image, so many downwards and across; those that are computed here.
     *Number.each("batches down across", 1),
