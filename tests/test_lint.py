@@ -16,15 +16,15 @@ ROOT = Path(__file__).parents[1]
 RULES = "N,ARG,SLF,PLR0913"
 """Rules of ruff that files from before them break: names, parameters without use, private members, many parameters."""
 MOST = {
-    "ARG001": 81,
-    "ARG002": 28,
+    "ARG001": 78,
+    "ARG002": 27,
     "ARG004": 2,
-    "ARG005": 48,
+    "ARG005": 46,
     "N802": 2,
     "N811": 1,
     "N816": 1,
     "N818": 28,
-    "PLR0913": 143,
+    "PLR0913": 137,
     "SLF001": 39,
 }
 """The greatest number of files that may break each rule. A number may only shrink."""

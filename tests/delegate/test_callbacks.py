@@ -31,6 +31,7 @@ from isthmus.delegate.partition import Partition
 from isthmus.delegate.runners import BoundRunner
 from isthmus.engine.native import callback
 from isthmus.qnn import htp
+from isthmus.system import shield
 
 VECTOR = np.float32([[1, 2, 3, 4]])
 
@@ -264,6 +265,22 @@ def test_a_tensor_that_lost_its_memory_is_told_from_python(make) -> None:
         setattr(tensor, field, before)
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
     del interpreter, partition
+
+
+@pytest.mark.parametrize("backend", ["HTP", "LPAI", "GPU"])
+def test_an_invocation_makes_no_shielded_call(backend, make, monkeypatch) -> None:
+    """Waiting for a helper thread would take longer than a small graph."""
+    if backend == "GPU":
+        pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+    calls, run_shielded = [], shield._run
+    monkeypatch.setattr(shield, "_run", lambda function, *rest: calls.append(function) or run_shielded(function, *rest))
+    interpreter = with_delegate(doubled(1, 4), make(backend))
+    run(interpreter, VECTOR)
+    assert calls, "nodes are taken over in shielded calls"
+    calls.clear()
+    interpreter.invoke()
+    assert calls == []
+    del interpreter
 
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
