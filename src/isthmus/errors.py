@@ -131,8 +131,8 @@ def code_of(problem: OSError, otherwise: Code) -> Code:
     return Code.COMMON_RESOURCE_UNAVAILABLE if problem.errno in (errno.EMFILE, errno.ENFILE) else otherwise
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return a hint with the known name nearest to a misspelt one; empty if none is near.
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """Return a hint with the name nearest to a misspelt one; empty if none is near.
 
     Examples
     --------
@@ -143,16 +143,16 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     >>> did_you_mean("SM8751", ["SM8975", "SM8750"])
     "Did you mean 'SM8750'?"
     """
-    found = nearest(name, known)
-    return f"Did you mean '{found}'?" if found else ""
+    nearest_name = nearest(name, names)
+    return f"Did you mean '{nearest_name}'?" if nearest_name else ""
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """Return the known name nearest to a misspelt one; empty if none is near."""
+def nearest(name: object, names: Iterable[str]) -> str:
+    """Return the name nearest to a misspelt one; empty if none is near."""
     # Imported on demand: few processes make a mistake.
     from difflib import SequenceMatcher, get_close_matches
 
-    wrong, by_lower = str(name).lower(), {each.lower(): each for each in known}
+    wrong, by_lower = str(name).lower(), {each.lower(): each for each in names}
     near = get_close_matches(wrong, by_lower, 5)
     matchers = {each: SequenceMatcher(None, each, wrong) for each in near}
     # Of names that are equally near, the one that begins alike.

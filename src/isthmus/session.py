@@ -214,11 +214,11 @@ class Session:
             self._source = replace(self._source, model=None)
 
     def __repr__(self) -> str:
-        def listed(views: Mapping[str, np.ndarray]) -> str:
+        def describe(views: Mapping[str, np.ndarray]) -> str:
             return ", ".join(f"'{name}' {view.dtype}{list(view.shape)}" for name, view in views.items())
 
         what, closed = f"'{self.path.name}' on {self.backend}", ", closed" * self._is_closed
-        return f"<Session {what}: {listed(self.inputs)} -> {listed(self.outputs)}{closed}>"
+        return f"<Session {what}: {describe(self.inputs)} -> {describe(self.outputs)}{closed}>"
 
     @property
     def graph(self) -> qnn.Graph:
@@ -250,7 +250,7 @@ class Session:
         model, shapes = self._dynamic, self._shapes
         if model is None or shapes is None:
             # A signal handler has closed the session since it was checked.
-            raise self._closed()
+            raise self._closed_error()
         self.outputs = MappingProxyType(model.run(shapes, profile, signal))
 
     def resize(self, shapes: Mapping[str, Iterable[int]]) -> None:
@@ -432,9 +432,9 @@ class Session:
     def _check(self) -> None:
         """Refuse if the session is closed."""
         if self._is_closed:
-            raise self._closed()
+            raise self._closed_error()
 
-    def _closed(self) -> QnnError:
+    def _closed_error(self) -> QnnError:
         """Return the error for a session that is closed."""
         return QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
 

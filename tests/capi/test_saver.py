@@ -171,9 +171,9 @@ def test_bytes_that_were_not_written_are_written_with_the_next_tensor(tmp_path: 
     program = SaverProgram(tmp_path / "a.c", tmp_path / "a.bin", "x")
     file, program._data = program._data, Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     with pytest.raises(OSError, match="No space"):
-        program.stored(b"bytes")
+        program.store(b"bytes")
     program._data = file
-    assert program.stored(b"bytes") == "stored(0, 5)"
+    assert program.store(b"bytes") == "stored(0, 5)"
     program.close()
     assert (tmp_path / "a.bin").read_bytes() == b"bytes"
 

@@ -204,7 +204,7 @@ def test_a_program_without_calls_is_a_program(tmp_path: Path, monkeypatch: pytes
 
 def test_equal_bytes_are_stored_once(tmp_path: Path) -> None:
     program = SaverProgram(tmp_path / "a.c", tmp_path / "a.bin", "a test")
-    stored = [program.stored(data) for data in (b"one", b"three", b"one", memoryview(b"three"), b"")]
+    stored = [program.store(data) for data in (b"one", b"three", b"one", memoryview(b"three"), b"")]
     assert stored == ["stored(0, 3)", "stored(3, 5)", "stored(0, 3)", "stored(3, 5)", "stored(8, 0)"]
     program.close()
     assert (tmp_path / "a.bin").read_bytes() == b"onethree"

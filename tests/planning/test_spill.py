@@ -55,14 +55,14 @@ def problems(draw, items=4, steps=6, sizes=6, capacity=14):
     return SpillProblem(tuple(found), draw(st.integers(1, capacity)), alignment, draw(st.integers(0, 2)))
 
 
-def least_traffic(problem: SpillProblem, is_refused=lambda kept: False) -> int:
+def least_traffic(problem: SpillProblem, is_refused=lambda stays: False) -> int:
     """Try every choice that is not refused, and place it by brute force."""
     best = None
     choices = [list(itertools.product((False, True), repeat=len(item.uses) - 1)) for item in problem.items]
-    for kept in itertools.product(*choices):
-        traffic = sum(traffic_of(item, gaps).total for item, gaps in zip(problem.items, kept, strict=True))
-        if (best is None or traffic < best) and not is_refused(kept):
-            layout = fast_layout(problem, kept)
+    for stays in itertools.product(*choices):
+        traffic = sum(traffic_of(item, gaps).total for item, gaps in zip(problem.items, stays, strict=True))
+        if (best is None or traffic < best) and not is_refused(stays):
+            layout = fast_layout(problem, stays)
             if not layout.buffers or brute.fits(layout, problem.capacity):
                 best = traffic
     assert best is not None
@@ -90,9 +90,9 @@ def test_a_search_that_may_keep_few_states_has_a_true_bound(problem, states) -> 
 def test_any_problem_gets_a_solution_that_can_be_executed(problem) -> None:
     solution = solve_spills(problem, 50)
     check_spills(problem, solution)
-    kept, offsets = largest_first(problem)
-    simple = sum(traffic_of(item, gaps).total for item, gaps in zip(problem.items, kept, strict=True))
-    check_spills(problem, replace(solution, kept=kept, offsets=offsets, traffic=_traffic(problem, kept)))
+    stays, offsets = largest_first(problem)
+    simple = sum(traffic_of(item, gaps).total for item, gaps in zip(problem.items, stays, strict=True))
+    check_spills(problem, replace(solution, stays=stays, offsets=offsets, traffic=_traffic(problem, stays)))
     assert solution.traffic.total <= simple == solution.largest_first
 
 
@@ -104,8 +104,8 @@ def test_a_larger_fast_memory_never_means_more_traffic(problem) -> None:
     assert solve_spills(replace(more, window=0)).traffic.total <= solve_spills(replace(problem, window=0)).traffic.total
 
 
-def _traffic(problem: SpillProblem, kept) -> SpillTraffic:
-    each = [traffic_of(item, gaps) for item, gaps in zip(problem.items, kept, strict=True)]
+def _traffic(problem: SpillProblem, stays) -> SpillTraffic:
+    each = [traffic_of(item, gaps) for item, gaps in zip(problem.items, stays, strict=True)]
     return SpillTraffic(sum(one.read for one in each), sum(one.written for one in each))
 
 
@@ -146,7 +146,7 @@ def test_the_largest_item_does_not_always_stay() -> None:
     solution = solve_spills(problem)
     assert solution.largest_first == 60
     assert solution.traffic == SpillTraffic(10, 10)
-    assert solution.kept == ((False,), (True,) * 4, (True,) * 4)
+    assert solution.stays == ((False,), (True,) * 4, (True,) * 4)
 
 
 def test_part_of_an_item_that_is_overwritten_is_not_moved() -> None:
@@ -163,23 +163,23 @@ def test_solutions_without_a_layout_are_passed_over_and_never_hidden(problem, is
     # Layouts of small problems hardly ever fail. So here none is found where the first two items both stay.
     placed = spill_search._layout
 
-    def refusing(problem, kept):
-        return (None, is_proved) if is_refused(kept) else placed(problem, kept)
+    def refusing(problem, stays):
+        return (None, is_proved) if is_refused(stays) else placed(problem, stays)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spill_search, "_layout", refusing)
         patch.setattr(spill_search, "MAX_PLACED", 10_000)
         solution = solve_spills(problem)
     check_spills(problem, solution)
-    assert not is_refused(solution.kept)
+    assert not is_refused(solution.stays)
     if is_proved:
         assert solution.traffic.total == solution.lower_bound == least_traffic(problem, is_refused)
     else:
         assert solution.lower_bound <= least_traffic(problem)
 
 
-def is_refused(kept) -> bool:
-    return len(kept) > 1 and any(kept[0]) and any(kept[1])
+def is_refused(stays) -> bool:
+    return len(stays) > 1 and any(stays[0]) and any(stays[1])
 
 
 def test_slow_memory_is_needed_from_the_first_spill_to_the_last_fill() -> None:
@@ -196,7 +196,7 @@ def test_a_layout_that_overlaps_or_a_wrong_figure_is_found() -> None:
         replace(solution, offsets=(0, 16)),
         replace(solution, traffic=SpillTraffic(1, 0)),
         replace(solution, lower_bound=1),
-        replace(solution, kept=((True,), (True, True))),
+        replace(solution, stays=((True,), (True, True))),
     ):
         with pytest.raises((PlanningError, ValueError)):
             check_spills(problem, wrong)

@@ -135,7 +135,7 @@ def test_blocks_follow_a_transposition() -> None:
     rng = np.random.default_rng(3)
     quantization = Quantization(tuple(rng.uniform(1, 2, 12).tolist()), (0,) * 12, 1, 4, 4)
     elements = rng.integers(-8, 8, (3, 14, 1)).astype(np.int8)
-    moved = quantization.transposed((1, 2, 0), elements.shape)
+    moved = quantization.transpose((1, 2, 0), elements.shape)
     assert moved.axis == 0
     np.testing.assert_array_equal(
         moved.dequantize(elements.transpose(1, 2, 0)), quantization.dequantize(elements).transpose(1, 2, 0)

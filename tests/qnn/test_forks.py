@@ -116,7 +116,7 @@ def refused(deed):
 
 def everything(backend, context, graph, allocated):
     assert not graph.alive
-    assert graph.inherited
+    assert graph.is_inherited
     refused(graph.execute)
     refused(graph.bind)
     refused(graph.execute_async)

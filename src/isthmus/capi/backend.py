@@ -15,7 +15,7 @@ from isthmus.cabi.objects import PROPERTY_GROUPS, BackendConfig, BackendOption, 
 from isthmus.cabi.tables import CORE_VERSION
 from isthmus.cabi.types import Version
 from isthmus.capi import options
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
@@ -26,7 +26,7 @@ from isthmus.version import build_id
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-handled("Qnn_BackendHandle_t", "backend", Code.BACKEND_INVALID_HANDLE)(qnn.Backend)
+handle_type("Qnn_BackendHandle_t", "backend", Code.BACKEND_INVALID_HANDLE)(qnn.Backend)
 
 # The capability keys that every backend supports. Other keys of a known group are not supported.
 _EVERYWHERE = {
@@ -51,8 +51,8 @@ def property_has_capability(server: LibraryServer, key: int) -> int:
     """Return whether the backend has a capability, or that there is no such capability."""
     if key in _EVERYWHERE or key in server.facet.capabilities:
         return PropertyAnswer.SUPPORTED
-    known = any(first <= key < first + _GROUP_SIZE for first in PROPERTY_GROUPS.values()) and key not in _UNKNOWN
-    return PropertyAnswer.NOT_SUPPORTED if known else PropertyAnswer.UNKNOWN_KEY
+    is_defined = any(first <= key < first + _GROUP_SIZE for first in PROPERTY_GROUPS.values()) and key not in _UNKNOWN
+    return PropertyAnswer.NOT_SUPPORTED if is_defined else PropertyAnswer.UNKNOWN_KEY
 
 
 @serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT, is_shielded=True)

@@ -18,7 +18,7 @@ from isthmus.cabi.types import Tensor, Version
 from isthmus.cabi.writer import write_tensor
 from isthmus.capi.context import MAX_BINARY_BYTES
 from isthmus.capi.device import platform
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.capi.values import tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry
@@ -43,7 +43,7 @@ def _version() -> int:
     return int(chosen or _LATEST)
 
 
-@handled("QnnSystemContext_Handle_t", "system context", is_system=True)
+@handle_type("QnnSystemContext_Handle_t", "system context", is_system=True)
 class ClientSystemContext:
     """A client's system context, with the descriptions of binaries that it has returned."""
 
@@ -101,7 +101,7 @@ class _DescribedBinary:
     # client finds a null pointer where it expects one.
 
     def __init__(self, info: qnn.BinaryInfo) -> None:
-        self._kept: list[Any] = []
+        self._references: list[Any] = []
         facet = registry.c_facet(info.backend) if info.backend in registry.names() else CFacet()
         blobs = facet.blobs(info) if facet.blobs is not None else None
         version = 1 if blobs is None else _version()
@@ -127,20 +127,20 @@ class _DescribedBinary:
                 fields.hwInfoBlob, fields.hwInfoBlobSize = self._bytes(blobs.hardware), len(blobs.hardware)
             if version > 1:
                 described = platform(facet, info.soc, info.arch)
-                self._kept.append(described)
+                self._references.append(described)
                 fields.platformInfo = ctypes.pointer(described)
         fields.numGraphs, fields.graphs = len(info.graphs), self._array(system.GraphInfo, graphs)
 
     def _array(self, kind: Any, items: list[Any]) -> Any:
         """Return a C array that lives as long as this object."""
         array = (kind * len(items))(*items)
-        self._kept.append((array, items))
+        self._references.append((array, items))
         return array
 
     def _bytes(self, content: bytes) -> int:
         """Return the address of bytes that live as long as this object."""
         held = ctypes.create_string_buffer(content, max(len(content), 1))
-        self._kept.append(held)
+        self._references.append(held)
         return ctypes.addressof(held)
 
     def _graph(self, info: GraphInfo, version: int) -> system.GraphInfo:
@@ -166,6 +166,6 @@ class _DescribedBinary:
             scales, offsets = np.array(quantization.scales, np.float32), np.array(quantization.offsets, np.int32)
             encoding = EncodingEntry(scales, offsets, quantization.axis, quantization.bits, int(quantization.encoding))
         entry = ComposedTensor(info.name, kind, info.dtype, info.dims, encoding)
-        described = write_tensor(entry, self._kept, version=1, number=number)
+        described = write_tensor(entry, self._references, version=1, number=number)
         described.v1.memType = TensorMemType(info.mem_type)
         return described

@@ -25,7 +25,7 @@ from isthmus.cabi.objects import (
 from isthmus.capi import options
 from isthmus.capi.data_callbacks import CallbackError, ClientBinary, DataCallbacks
 from isthmus.capi.device import ClientDevice
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.capi.records import ClientProfile
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
@@ -41,7 +41,7 @@ MAX_BINARY_BYTES = 1 << 40
 _MAX_NAMES = 1024
 
 
-@handled("Qnn_ContextHandle_t", "context", Code.CONTEXT_INVALID_HANDLE)
+@handle_type("Qnn_ContextHandle_t", "context", Code.CONTEXT_INVALID_HANDLE)
 @dataclass(eq=False)
 class ClientContext:
     """A client's context.

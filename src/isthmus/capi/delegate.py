@@ -248,11 +248,11 @@ def _from_texts(remaining: dict[str, str]) -> Options:
             types = backend_types()
             member = (types | {str(number): number for number in types.values()}).get(value.lower())
         if member is None:
-            known = ", ".join(f"{each.name.lower()} {int(each)}" for each in kind)
-            raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"option {key}", f"must be one of {known}, is '{value}'")
+            choices = ", ".join(f"{each.name.lower()} {int(each)}" for each in kind)
+            raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"option {key}", f"must be one of {choices}, is '{value}'")
         return member
 
-    def listed(key: str) -> list[Any]:
+    def items(key: str) -> list[Any]:
         """Return the parts of a list with commas, numbers as integers."""
         parts = [part.strip() for part in remaining.pop(key).split(",") if part.strip()]
         return [int(part) if part.isdecimal() else part for part in parts]
@@ -275,9 +275,9 @@ def _from_texts(remaining: dict[str, str]) -> Options:
         elif key in _TEXTS:
             setattr(options, key, remaining.pop(key) or None)
         elif key in _LISTS:
-            setattr(options.skip_options, key, listed(key))
+            setattr(options.skip_options, key, items(key))
     if remaining:
-        known = ", ".join(sorted((*members, *_TEXTS, *_LISTS)))
+        choices = ", ".join(sorted((*members, *_TEXTS, *_LISTS)))
         rule = f"there is no option named {', '.join(sorted(remaining))}"
-        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", rule, f"There are {known}.")
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", rule, f"There are {choices}.")
     return options

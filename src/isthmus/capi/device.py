@@ -11,7 +11,7 @@ from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi import objects
 from isthmus.cabi.client import checked, listed, read, write_number
 from isthmus.capi import options
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ids = itertools.count(1)
 
 
-@handled("Qnn_DeviceHandle_t", "device", Code.DEVICE_INVALID_HANDLE)
+@handle_type("Qnn_DeviceHandle_t", "device", Code.DEVICE_INVALID_HANDLE)
 class ClientDevice:
     """A client's device; it belongs to no backend until a context is created on it.
 
@@ -146,10 +146,10 @@ def _check_power_id(server: LibraryServer, number: int) -> None:
 def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
     """Log votes for clocks, voltages and polling, which have no effect on this machine."""
     _check_power_id(server, number)
-    known = {int(option): option.name for option in server.facet.power_options}
+    names = {int(option): option.name for option in server.facet.power_options}
     # Every kind of config starts with its option.
     for option in listed(configs, ctypes.c_uint32):
-        name = known.get(option.value)
+        name = names.get(option.value)
         if name is None:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "power config", f"there is no option {option.value}")
         server.log(LogLevel.VERBOSE, f"power option {name}: accepted, but without effect here")

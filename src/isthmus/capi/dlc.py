@@ -38,7 +38,7 @@ from isthmus.cabi.types import (
     ScaleOffset,
     Tensor,
 )
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
@@ -68,7 +68,7 @@ _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
 }
 
 
-@handled("QnnSystemDlc_Handle_t", "DLC", is_system=True)
+@handle_type("QnnSystemDlc_Handle_t", "DLC", is_system=True)
 @dataclass(eq=False)
 class Dlc:
     """A client's DLC.
@@ -95,7 +95,7 @@ class Dlc:
         return ctypes.addressof(self.texts.setdefault(value, copy))
 
 
-@handled("QnnSystemDlc_RecordHandle_t", "record", is_system=True)
+@handle_type("QnnSystemDlc_RecordHandle_t", "record", is_system=True)
 @dataclass(eq=False)
 class DlcRecord:
     """An entry of a DLC's archive; `view` is an array of the same bytes, whose address a client may read."""
@@ -140,76 +140,76 @@ def create_from_binary(
 
 
 @serves("systemDlcFree")
-def free(server: LibraryServer, known: Dlc) -> None:
+def free(server: LibraryServer, file: Dlc) -> None:
     """Free a DLC, its records and its descriptions: all that its handle owns."""
 
 
 @serves("systemDlcSave")
-def save(server: LibraryServer, known: Dlc, path: str) -> None:
+def save(server: LibraryServer, file: Dlc, path: str) -> None:
     """Write the DLC to a file: completely, or not at all."""
     target = Path(path)
     if not target.name:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC file", f"'{target}' is not a file name")
     try:
-        write_whole(target, known.data, 0o666)
+        write_whole(target, file.data, 0o666)
     except OSError as problem:
         rule = f"it cannot be written: {problem.strerror or problem}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"DLC file '{target}'", rule) from None
 
 
 @serves("systemDlcGetBinarySize")
-def get_binary_size(server: LibraryServer, known: Dlc, out: int) -> None:
+def get_binary_size(server: LibraryServer, file: Dlc, out: int) -> None:
     """Write the size of a DLC in bytes."""
-    write_number(out, len(known.data))
+    write_number(out, len(file.data))
 
 
 @serves("systemDlcGetBinary")
-def get_binary(server: LibraryServer, known: Dlc, target: int, nbytes: int, written: int) -> None:
+def get_binary(server: LibraryServer, file: Dlc, target: int, nbytes: int, written: int) -> None:
     """Copy a DLC's bytes into the client's buffer."""
     write_number(written, 0)
-    if nbytes < len(known.data):
-        rule = f"{nbytes} bytes are not enough for {len(known.data)}"
+    if nbytes < len(file.data):
+        rule = f"{nbytes} bytes are not enough for {len(file.data)}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "buffer for a DLC", rule)
-    write_bytes(target, known.data)
-    write_number(written, len(known.data))
+    write_bytes(target, file.data)
+    write_number(written, len(file.data))
 
 
 @serves("systemDlcGetOpMappings")
-def get_op_mappings(server: LibraryServer, known: Dlc, out: int, count: int) -> None:
+def get_op_mappings(server: LibraryServer, file: Dlc, out: int, count: int) -> None:
     """Write an empty list: mappings to the source model's operations are not read."""
-    write_handles(known, [], out, count)
+    write_handles(file, [], out, count)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def write_handles(known: Dlc, handles: list[int], out: int, count: int) -> None:
+def write_handles(file: Dlc, handles: list[int], out: int, count: int) -> None:
     """Write the address of a list of handles, which lives as long as the DLC, and their number; null if it is empty."""
-    array = known.keep((ctypes.c_uint64 * len(handles))(*handles)) if handles else None
+    array = file.keep((ctypes.c_uint64 * len(handles))(*handles)) if handles else None
     write_number(out, 0 if array is None else ctypes.addressof(array))
     write_number(count, len(handles), ctypes.c_uint32)
 
 
 @serves("systemDlcGetRecordByName")
-def get_record_by_name(server: LibraryServer, known: Dlc, name: str) -> DlcRecord:
+def get_record_by_name(server: LibraryServer, file: Dlc, name: str) -> DlcRecord:
     """Return an archive entry, given its name."""
-    if name not in known.records:
-        names = ", ".join(f"'{each}'" for each in known.records)
+    if name not in file.records:
+        names = ", ".join(f"'{each}'" for each in file.records)
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record '{name}'", f"the DLC has {names}")
-    return DlcRecord(known.records[name])
+    return DlcRecord(file.records[name])
 
 
 @serves("systemDlcGetRecordsByType")
-def get_records_by_type(server: LibraryServer, known: Dlc, kind: int, best: int, out: int, count: int) -> None:
+def get_records_by_type(server: LibraryServer, file: Dlc, kind: int, best: int, out: int, count: int) -> None:
     """Write handles of the entries of one kind, in order; `best` is ignored, since no entry is preferred here."""
-    write_handles(known, [], out, count)
+    write_handles(file, [], out, count)
     belongs = _RECORD_TYPES.get(kind)
     if belongs is None:
         kinds = ", ".join(map(str, _RECORD_TYPES))
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record type {kind}", f"must be one of {kinds}")
-    owner = server.handles.number_of(known)
-    found = [DlcRecord(data) for name, data in known.records.items() if belongs(name)]
-    write_handles(known, [server.handles.add(each, owner) for each in found], out, count)
+    owner = server.handles.number_of(file)
+    found = [DlcRecord(data) for name, data in file.records.items() if belongs(name)]
+    write_handles(file, [server.handles.add(each, owner) for each in found], out, count)
 
 
 @serves("systemDlcGetRecordDataSize")
@@ -235,7 +235,7 @@ def free_record(server: LibraryServer, record: DlcRecord) -> None:
 
 @serves("systemDlcComposeGraphs")
 def compose_graphs(
-    server: LibraryServer, known: Dlc, configs: int, config_count: int, backend: int, context: int, interface: int,
+    server: LibraryServer, file: Dlc, configs: int, config_count: int, backend: int, context: int, interface: int,
     version: int, out: int, count: int,
 ) -> int | None:  # fmt: skip
     """Compose all graphs with the client's function table; return 1002 on any error, and log the reason.
@@ -244,19 +244,19 @@ def compose_graphs(
     is 1004.
     """
     out, count = _behind_the_table(interface) or (out, count)
-    write_handles(known, [], out, count)
+    write_handles(file, [], out, count)
     if version not in (1, 2, 3):
         rule = f"there is no version {version} of them; there are 1, 2 and 3"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph information", rule)
     try:
-        graph_configs = _configs(configs, config_count, {graph.name for graph in known.graphs})
+        graph_configs = _configs(configs, config_count, {graph.name for graph in file.graphs})
         composer = Composer(_table(interface), backend, context)
-        known.keep(composer)
-        composed = [composer.compose(graph, graph_configs.get(graph.name)) for graph in known.graphs]
+        file.keep(composer)
+        composed = [composer.compose(graph, graph_configs.get(graph.name)) for graph in file.graphs]
     except (QnnError, BadPointer) as problem:
         if isinstance(problem, BadPointer):
             problem = QnnError(Code.COMMON_INVALID_ARGUMENT, "its arguments", str(problem))
-        server.failed("systemDlcComposeGraphs", problem)
+        server.record_failure("systemDlcComposeGraphs", problem)
         return int(Code.COMMON_MEM_ALLOC)
     write_number(out, _describe(composed, version))
     write_number(count, len(composed), ctypes.c_uint32)
@@ -377,13 +377,13 @@ def _client_tensors(tensors: tuple[Tensor, ...]) -> int:
         if fields.rank:
             dims = (ctypes.c_uint32 * fields.rank)(*tensor.v2.dimensions[: fields.rank])
             _put(fields, "dimensions", _client_copy(dims))
-        params, known = fields.quantizeParams, tensor.v2.quantizeParams
+        params, original = fields.quantizeParams, tensor.v2.quantizeParams
         if params.quantizationEncoding == QuantizationEncoding.AXIS_SCALE_OFFSET:
-            by_axis: AxisScaleOffset = known.axisScaleOffsetEncoding
+            by_axis: AxisScaleOffset = original.axisScaleOffsetEncoding
             pairs = (ScaleOffset * by_axis.numScaleOffsets)(*by_axis.scaleOffset[: by_axis.numScaleOffsets])
             _put(params.axisScaleOffsetEncoding, "scaleOffset", _client_copy(pairs))
         elif params.quantizationEncoding == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
-            encoding: BwAxisScaleOffset = known.bwAxisScaleOffsetEncoding
+            encoding: BwAxisScaleOffset = original.bwAxisScaleOffsetEncoding
             n = encoding.numElements
             _put(params.bwAxisScaleOffsetEncoding, "scales", _client_copy((ctypes.c_float * n)(*encoding.scales[:n])))
             _put(params.bwAxisScaleOffsetEncoding, "offsets", _client_copy((ctypes.c_int32 * n)(*encoding.offsets[:n])))

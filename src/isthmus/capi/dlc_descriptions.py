@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.cabi.client import write, write_number
 from isthmus.cabi.types import Definition, QuantizationEncoding
 from isthmus.capi.dlc import Dlc, write_handles
-from isthmus.capi.functions import HANDLE_TYPES, handled, serves
+from isthmus.capi.functions import HANDLE_TYPES, handle_type, serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.graph import TensorType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 
-@handled("QnnSystemDlc_GraphInfoHandle_t", "graph", is_system=True)
+@handle_type("QnnSystemDlc_GraphInfoHandle_t", "graph", is_system=True)
 @dataclass(eq=False)
 class GraphDescription:
     """A graph that is described without composing it, with the handles of its input and output tensors."""
@@ -30,7 +30,7 @@ class GraphDescription:
     outputs: list[int]
 
 
-@handled("QnnSystemDlc_TensorInfoHandle_t", "tensor", is_system=True)
+@handle_type("QnnSystemDlc_TensorInfoHandle_t", "tensor", is_system=True)
 @dataclass(eq=False)
 class TensorDescription:
     """An input or output of a described graph.
@@ -44,7 +44,7 @@ class TensorDescription:
     quantization: int
 
 
-@handled("QnnSystemDlc_QuantParamsHandle_t", "quantization", is_system=True)
+@handle_type("QnnSystemDlc_QuantParamsHandle_t", "quantization", is_system=True)
 @dataclass(eq=False)
 class QuantDescription:
     """The encoding of a described tensor; None if it has none."""
@@ -53,22 +53,22 @@ class QuantDescription:
 
 
 @serves("systemDlcGetComposableGraphInfoHandles")
-def get_composable_graph_info_handles(server: LibraryServer, known: Dlc, out: int, count: int) -> None:
+def get_composable_graph_info_handles(server: LibraryServer, file: Dlc, out: int, count: int) -> None:
     """Write handles of the graphs that can be composed; names are the source model's, as in QNN's own library."""
-    write_handles(known, [], out, count)
-    owner = server.handles.number_of(known)
-    numbers = [server.handles.add(_describe(server, owner, known, graph), owner) for graph in known.file_graphs]
-    write_handles(known, numbers, out, count)
+    write_handles(file, [], out, count)
+    owner = server.handles.number_of(file)
+    numbers = [server.handles.add(_describe(server, owner, file, graph), owner) for graph in file.file_graphs]
+    write_handles(file, numbers, out, count)
 
 
-def _describe(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
+def _describe(server: LibraryServer, handle: int, file: Dlc, graph: GraphEntry) -> GraphDescription:
     """Create handles for the inputs and outputs of a graph, owned by the DLC's handle, and describe the graph."""
     sides: dict[int, list[int]] = {TensorType.APP_WRITE: [], TensorType.APP_READ: []}
     for number, entry in enumerate(graph.tensors, 1):
         if entry.type in sides:
             encoding = server.handles.add(QuantDescription(entry.encoding), handle)
-            sides[entry.type].append(server.handles.add(TensorDescription(known, entry, number, encoding), handle))
-    return GraphDescription(known, graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
+            sides[entry.type].append(server.handles.add(TensorDescription(file, entry, number, encoding), handle))
+    return GraphDescription(file, graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
 
 
 def _answers(name: str, ask: Callable[[Any], Any], form: Any) -> None:

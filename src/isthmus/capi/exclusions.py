@@ -89,7 +89,7 @@ def word(feature: str) -> str:
 # -- contexts ----------------------------------------------------------------------------------------------------------
 
 
-def _created(*features: Feature) -> Callable[[Validation, tuple[int, ...]], None]:
+def _creation_rule(*features: Feature) -> Callable[[Validation, tuple[int, ...]], None]:
     """Return a rule for calls that create a context with these features; the configs are their third argument."""
 
     def rule(seen: Validation, values: tuple[int, ...]) -> None:
@@ -236,7 +236,7 @@ def _execute(seen: Validation, values: tuple[int, ...]) -> None:
     places = [(str(name), features[name] or handle) for name in seen.facet().alone if name in features]
     places += [(Feature.SWITCHING.value, handle)] if Feature.SWITCHING in features else []
     for place in places:
-        seen.unused(*place)
+        seen.check_unused(*place)
         seen.use(*place)
 
 
@@ -277,9 +277,9 @@ def of_memory(seen: Validation, descriptor: Any) -> Mapping[str, int]:
 
 def note(seen: Validation, kind: str, handle: int) -> None:
     """Add what a call that has succeeded turns on to an object."""
-    known = seen.objects.get((kind, handle))
-    if known is not None:
-        known.features |= seen.current.features
+    entry = seen.objects.get((kind, handle))
+    if entry is not None:
+        entry.features |= seen.current.features
 
 
 def _mem_register(seen: Validation, values: tuple[int, ...]) -> None:
@@ -303,10 +303,10 @@ def _mem_register(seen: Validation, values: tuple[int, ...]) -> None:
 
 # The rules by the names of functions in QNN's table.
 _RULES: dict[str, Callable[[Any, tuple[int, ...]], None]] = {
-    "contextCreate": _created(Feature.COMPOSED),
-    "contextCreateFromBinary": _created(Feature.SINGLE),
-    "contextCreateFromBinaryWithSignal": _created(Feature.SINGLE),
-    "contextCreateFromBinaryWithCallback": _created(Feature.SINGLE, Feature.CALLBACKS),
+    "contextCreate": _creation_rule(Feature.COMPOSED),
+    "contextCreateFromBinary": _creation_rule(Feature.SINGLE),
+    "contextCreateFromBinaryWithSignal": _creation_rule(Feature.SINGLE),
+    "contextCreateFromBinaryWithCallback": _creation_rule(Feature.SINGLE, Feature.CALLBACKS),
     "contextCreateFromBinaryListAsync": _list,
     "contextSetConfig": _set_config,
     "deviceCreate": _device,

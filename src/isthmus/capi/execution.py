@@ -47,18 +47,18 @@ def _tensors(
         if tensor.version not in (1, 2):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its version {tensor.version} is neither 1 nor 2")
         fields = tensor.v1
-        known = io.get(fields.id)
-        if known is None:
+        io_tensor = io.get(fields.id)
+        if io_tensor is None:
             rule = f"the graph has no input or output of the id {fields.id}"
             hint = "Use the description that tensorCreateGraphTensor or the binary's information has filled in."
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
-        name = known.name
+        name = io_tensor.name
         what = f"{kind} '{name}' of {graph.handle.what}"
-        for difference in differences(fields, known.dtype, known.dims, any_batch):
+        for difference in differences(fields, io_tensor.dtype, io_tensor.dims, any_batch):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"it {difference}")
         described = stated_dims(fields)
         if described is not None:
-            multiples.append(multiple_of(described, known.dims))
+            multiples.append(multiple_of(described, io_tensor.dims))
         if fields.memType == TensorMemType.MEMHANDLE:
             number = fields.memHandle
             if not number:
@@ -69,7 +69,7 @@ def _tensors(
             # Without client memory, a tensor uses the memory that the backend planned for it, if any.
             if data and multiples and multiples[-1] > 1 and described is not None:
                 memory = window(data, what, nbytes=nbytes, writable=kind == "output", code=Code.GRAPH_INVALID_TENSOR)
-                tensors.append(qnn.ClientTensor(name, _array(what, memory, known.dtype, described)))
+                tensors.append(qnn.ClientTensor(name, _array(what, memory, io_tensor.dtype, described)))
             else:
                 tensors.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
         else:
@@ -87,18 +87,21 @@ def _array(what: str, memory: Window, dtype: DataType, dims: tuple[int, ...]) ->
 
 def read_tensors(
     server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int,
-    known_inputs: Sequence[IoTensor], known_outputs: Sequence[IoTensor],
+    input_tensors: Sequence[IoTensor], output_tensors: Sequence[IoTensor],
 ) -> tuple[list[qnn.ClientTensor], list[qnn.ClientTensor]]:  # fmt: skip
     """Read the client's tensors of an execution: for inputs and for outputs. None of the graph's may be missing."""
     io = graph.io_tensors()
-    for kind, count, known in (("input", input_count, known_inputs), ("output", output_count, known_outputs)):
-        if known and not count:
+    for kind, count, tensors in (("input", input_count, input_tensors), ("output", output_count, output_tensors)):
+        if tensors and not count:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has {kind}s, and none is given")
     given_inputs, of_inputs = _tensors(server, graph, inputs, input_count, "input", io)
     given_outputs, of_outputs = _tensors(server, graph, outputs, output_count, "output", io)
     check_multiples(graph.handle.what, of_inputs, of_outputs)
-    for kind, given, known in (("input", given_inputs, known_inputs), ("output", given_outputs, known_outputs)):
-        for missing in {each.name for each in known} - {each.name for each in given}:
+    for kind, client_tensors, tensors in (
+        ("input", given_inputs, input_tensors),
+        ("output", given_outputs, output_tensors),
+    ):
+        for missing in {each.name for each in tensors} - {each.name for each in client_tensors}:
             rule = "it is not given"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{missing}' of {graph.handle.what}", rule)
     return given_inputs, given_outputs
@@ -110,9 +113,9 @@ def _bind_tensors(
     """Return the client's tensors for all inputs and for all outputs, with their memory bound, which checks it."""
     check_finalized(graph.handle)
     info = graph.handle.info
-    given = read_tensors(server, graph, inputs, input_count, outputs, output_count, info.inputs, info.outputs)
-    graph.handle.bound(*given)
-    return given
+    tensors = read_tensors(server, graph, inputs, input_count, outputs, output_count, info.inputs, info.outputs)
+    graph.handle.binding_of(*tensors)
+    return tensors
 
 
 @serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT)
@@ -130,7 +133,7 @@ def graph_execute(
     graph.handle.execute(given_inputs, given_outputs, signal=signal)
     if signal is not None or audit_log.active:
         return None
-    return _repetition(server, graph, graph.handle.bound(given_inputs, given_outputs))
+    return _repetition(server, graph, graph.handle.binding_of(given_inputs, given_outputs))
 
 
 def _repetition(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
@@ -193,8 +196,8 @@ def _planned_memory(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[
     ):  # fmt: skip
         for index in range(min(count, MAX_TENSORS)):
             address = checked(pointer(tensors, kind)) + index * ctypes.sizeof(Tensor)
-            known = io.get(read(address, Tensor).v1.id)
-            name = "" if known is None else known.name
+            io_tensor = io.get(read(address, Tensor).v1.id)
+            name = "" if io_tensor is None else io_tensor.name
             if name not in views:
                 rule = "the back end has no memory of its own for it"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{name}' of {graph.handle.what}", rule)
@@ -210,12 +213,12 @@ def graph_execute_async(
     given_inputs, given_outputs = _bind_tensors(server, graph, inputs, input_count, outputs, output_count)
     client_profile = profile or ClientProfile.of(server, graph.profile)
 
-    def ended(execution: qnn.Execution) -> None:
+    def finish(execution: qnn.Execution) -> None:
         """Record the profile, and call the client's callback with the error code."""
         problem = None if execution.cancelled() else execution.exception()
         error = 0
         if isinstance(problem, QnnError):
-            error = server.failed("graphExecuteAsync", problem)
+            error = server.record_failure("graphExecuteAsync", problem)
         elif problem is not None:
             error = int(Code.COMMON_GENERAL)
         elif execution.cancelled():
@@ -229,11 +232,11 @@ def graph_execute_async(
                 server.notify(notify, parameter, error)
 
     if client_profile is None:
-        graph.handle.execute_async(given_inputs, given_outputs, ended, signal=signal)
+        graph.handle.execute_async(given_inputs, given_outputs, finish, signal=signal)
         return
     events = client_profile.begin()
     try:
-        graph.handle.execute_async(given_inputs, given_outputs, ended, events, signal)
+        graph.handle.execute_async(given_inputs, given_outputs, finish, events, signal)
     except BaseException:
         client_profile.end(events, failed=True)
         raise

@@ -26,7 +26,7 @@ def allocate_buffer(server: LibraryServer, handle: int, size: int) -> int:
     try:
         buffer = allocate(what, size)
     except QnnError as problem:
-        owner.failed("QnnLpaiNetRunExtensions_allocateBuffer", problem)
+        owner.record_failure("QnnLpaiNetRunExtensions_allocateBuffer", problem)
         return 0
     _buffers[buffer.address] = buffer
     return buffer.address

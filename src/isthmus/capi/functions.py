@@ -75,7 +75,7 @@ class UnknownSystemHandle(Exception):
     """The error of an unknown handle for which `SYSTEM_INVALID_HANDLE` is returned; its cause is the `QnnError`."""
 
 
-def handled(type: str, noun: str, *more: Any, **named: Any) -> Callable[[_Class], _Class]:
+def handle_type(type: str, noun: str, *more: Any, **named: Any) -> Callable[[_Class], _Class]:
     """Register a class: handles of a C type refer to its objects. Other arguments are those of `HandleType`."""
 
     def enter(kind: _Class) -> _Class:

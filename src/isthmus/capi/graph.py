@@ -16,7 +16,7 @@ from isthmus.cabi.objects import GraphConfig, GraphOption
 from isthmus.cabi.tensors import check_dense
 from isthmus.capi import options
 from isthmus.capi.context import ClientContext
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.capi.records import ClientProfile
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
@@ -33,7 +33,7 @@ IoTensor = Tensor | TensorInfo
 _ID_OFFSET = types.Tensor.v1.offset + types.TensorV1.id.offset
 
 
-@handled("Qnn_GraphHandle_t", "graph", Code.GRAPH_INVALID_HANDLE)
+@handle_type("Qnn_GraphHandle_t", "graph", Code.GRAPH_INVALID_HANDLE)
 @dataclass(eq=False)
 class ClientGraph:
     """A client's graph.

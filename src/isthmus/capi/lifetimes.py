@@ -32,7 +32,7 @@ _Buffer: Any = type_named("QnnContext_Buffer_t")
 
 
 @dataclass
-class Kept:
+class ClientMemory:
     """A client's memory that must stay as it is until a context is freed.
 
     - `what`: Its name in messages.
@@ -80,7 +80,7 @@ class LentBuffer:
         """Return what has happened to it; with `whole`, whether it is still mapped is asked too."""
         if _file_of(self.fd) != self.file:
             return "was closed"
-        return "was unmapped" if whole and self.places - _mapped(self.file, self.places) else ""
+        return "was unmapped" if whole and self.places - _mappings(self.file, self.places) else ""
 
 
 # -- memory that must stay ---------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class LentBuffer:
 def keep_binary(context: Object, values: tuple[int, ...]) -> None:
     """Remember the binary that a new context was made from, if it must stay until the context is freed."""
     if Feature.PERSISTENT in context.features:
-        context.kept["binary"] = Kept("its persistent binary", values[3], values[4])
+        context.persistent["binary"] = ClientMemory("its persistent binary", values[3], values[4])
 
 
 def keep_section(seen: Validation, values: tuple[int, ...]) -> None:
@@ -98,10 +98,12 @@ def keep_section(seen: Validation, values: tuple[int, ...]) -> None:
     if context is None or Feature.PERSISTENT not in context.features:
         return
     buffer, place = read(values[3], _Buffer).v1, ("section", *values[1:3])
-    context.kept.pop(place, None)
+    context.persistent.pop(place, None)
     if buffer.memType == _RAW:
         content = buffer.binaryBuf
-        context.kept[place] = Kept("the binary section that was applied", content.data or 0, content.dataSize)
+        context.persistent[place] = ClientMemory(
+            "the binary section that was applied", content.data or 0, content.dataSize
+        )
 
 
 def keep_buffers(seen: Validation, values: tuple[int, ...]) -> None:
@@ -113,8 +115,8 @@ def keep_buffers(seen: Validation, values: tuple[int, ...]) -> None:
         file = _file_of(fd)
         if context is not None and file is not None and exclusions.of_memory(seen, descriptor):
             # Before its first registration only the client has mapped it; later, the library may have.
-            known = [each for other in seen.living("context") for each in other.buffers.values() if each.file == file]
-            places = known[0].places if known else seen.current.mapped.get(file, set())
+            alike = [each for other in seen.living("context") for each in other.buffers.values() if each.file == file]
+            places = alike[0].places if alike else seen.current.mapped.get(file, set())
             context.buffers[read(values[3], ctypes.c_uint64, index).value] = LentBuffer(fd, file, places)
 
 
@@ -124,7 +126,7 @@ def note_mapped(seen: Validation, values: tuple[int, ...]) -> None:
         descriptor = read(values[1], MemDescriptor, index)
         file = _file_of(_fd_of(seen, descriptor)) if exclusions.of_memory(seen, descriptor) else None
         if file is not None:
-            seen.current.mapped[file] = _mapped(file, set())
+            seen.current.mapped[file] = _mappings(file, set())
 
 
 def _check_kept(seen: Validation, values: tuple[int, ...]) -> None:
@@ -137,10 +139,10 @@ def _check_kept(seen: Validation, values: tuple[int, ...]) -> None:
     if context is None or context.freed_by:
         return
     whole = name in ("contextFree", "contextFinalize")
-    for kept in context.kept.values():
-        fault = kept.fault(whole)
+    for memory in context.persistent.values():
+        fault = memory.fault(whole)
         if fault:
-            seen.mistake(f"{context.what}: {kept.what} {fault}; it must stay as it was until contextFree")
+            seen.mistake(f"{context.what}: {memory.what} {fault}; it must stay as it was until contextFree")
     for buffer in context.buffers.values():
         fault = buffer.fault(whole)
         if fault:
@@ -199,7 +201,7 @@ def _file_of(fd: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _mapped(file: tuple[int, int], unknown: set[int]) -> set[int]:
+def _mappings(file: tuple[int, int], unknown: set[int]) -> set[int]:
     """Return where this process has mapped a file; `unknown` if the system does not say."""
     try:
         with open("/proc/self/maps") as lines:

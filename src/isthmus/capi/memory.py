@@ -95,7 +95,7 @@ def rpcmem_alloc(server: LibraryServer, heap: int, flags: int, size: int) -> int
     try:
         buffer = rpcmem.alloc2(heap, flags, size)
     except QnnError as problem:
-        server.failed("rpcmem_alloc", problem)
+        server.record_failure("rpcmem_alloc", problem)
         return 0
     _buffers[buffer.address] = buffer
     return buffer.address

@@ -119,7 +119,9 @@ def message_of(error: int) -> str:
 def not_offered(server: LibraryServer, name: int) -> int:
     """Log that no library here has a function, and return the code."""
     function = text(name) or ""
-    return server.failed(function, QnnError(Code.COMMON_NOT_SUPPORTED, "function", "no library here implements it"))
+    return server.record_failure(
+        function, QnnError(Code.COMMON_NOT_SUPPORTED, "function", "no library here implements it")
+    )
 
 
 @serves("errorGetMessage", Code.ERROR_INVALID_ARGUMENT)

@@ -22,7 +22,7 @@ from isthmus.cabi.objects import (
     SignalOption,
 )
 from isthmus.capi import options
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 from isthmus.qnn.profile import OPERATION
@@ -30,7 +30,7 @@ from isthmus.qnn.profile import OPERATION
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-handled("Qnn_SignalHandle_t", "signal")(qnn.Signal)
+handle_type("Qnn_SignalHandle_t", "signal")(qnn.Signal)
 
 # QNN_DATATYPE_UINT_64.
 _UINT64 = 0x0164
@@ -48,7 +48,7 @@ def free(server: LibraryServer, thing: Any) -> None:
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
-@handled("Qnn_LogHandle_t", "log", Code.LOG_INVALID_ARGUMENT, null=Code.LOG_INVALID_HANDLE)
+@handle_type("Qnn_LogHandle_t", "log", Code.LOG_INVALID_ARGUMENT, null=Code.LOG_INVALID_HANDLE)
 class ClientLog(Log):
     """A client's log: its callback, or Python's logging if it has none. Times are nanoseconds since it was created."""
 
@@ -79,14 +79,14 @@ def log_set_log_level(server: LibraryServer, log: ClientLog, level: int) -> None
 
 def _check_level(level: int) -> None:
     if level not in list(LogLevel):
-        known = ", ".join(f"{each.name} {int(each)}" for each in LogLevel)
-        raise QnnError(Code.LOG_INVALID_ARGUMENT, f"log level {level}", f"must be one of {known}")
+        levels = ", ".join(f"{each.name} {int(each)}" for each in LogLevel)
+        raise QnnError(Code.LOG_INVALID_ARGUMENT, f"log level {level}", f"must be one of {levels}")
 
 
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
-@handled("QnnProfile_EventId_t", "event")
+@handle_type("QnnProfile_EventId_t", "event")
 @dataclass(eq=False)
 class ClientEvent:
     """One measurement, for the client.
@@ -109,7 +109,7 @@ _TYPES = {"finalize": EventType.FINALIZE, "execute": EventType.EXECUTE}
 _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 
 
-@handled("Qnn_ProfileHandle_t", "profile", Code.PROFILE_INVALID_HANDLE)
+@handle_type("Qnn_ProfileHandle_t", "profile", Code.PROFILE_INVALID_HANDLE)
 class ClientProfile:
     """A client's profile. It contains the events of the latest call that it was passed to.
 
@@ -124,7 +124,7 @@ class ClientProfile:
         self.handle = qnn.Profile(backend, level)
         self.most = 1 << 20
         # The handles of its events and their sub-events.
-        self._kept: list[int] = []
+        self._logged_objects: list[int] = []
 
     @staticmethod
     def of(server: LibraryServer, number: int) -> ClientProfile | None:
@@ -185,9 +185,9 @@ class ClientProfile:
 
     def _set(self, events: list[ClientEvent]) -> None:
         """Free the handles of the earlier events, and create handles for these."""
-        for number in self._kept:
+        for number in self._logged_objects:
             self._server.handles.remove(number)
-        self._kept = []
+        self._logged_objects = []
         self.events = self._handles_of(events[: self.most])
 
     def _handles_of(self, events: list[ClientEvent]) -> Any:
@@ -196,7 +196,7 @@ class ClientProfile:
         for event in events:
             numbers.append(self._server.handles.add(event, owner))
             event.data = self._handles_of(event.inner)
-        self._kept += numbers
+        self._logged_objects += numbers
         return (ctypes.c_uint64 * len(numbers))(*numbers)
 
     events: Any = (ctypes.c_uint64 * 0)()

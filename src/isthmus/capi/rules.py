@@ -280,9 +280,9 @@ def _mem_deregister(seen: Validation, values: Values) -> None:
         if number in handles:
             seen.mistake(f"memory handle {number:#x}: it is given twice")
         handles.add(number)
-        memory = seen.known("memory handle", number)
+        memory = seen.find("memory handle", number)
         if memory is not None:
-            seen.unused("memory handle", number)
+            seen.check_unused("memory handle", number)
             lifetimes.check_deregistered(seen, memory)
 
 
@@ -424,14 +424,14 @@ def _add_node(seen: Validation, values: Values) -> None:
         return
     node = node_at(values[1], lambda number: graph.tensors[number].contents() if number in graph.tensors else None)
     for info in _present([*node.inputs, *node.outputs]):
-        known = graph.tensors.get(info.id)
+        created = graph.tensors.get(info.id)
         what = f"node '{node.name}' ({node.op}): {info.what}"
-        if known is None:
+        if created is None:
             seen.mistake(f"{what} has the id {info.id}, and the graph none of that id")
-        elif (known.name, known.dims, known.dtype) != (info.name, info.dims, info.dtype):
+        elif (created.name, created.dims, created.dtype) != (info.name, info.dims, info.dtype):
             seen.mistake(
-                f"{what} is {info.dtype.name}{list(info.dims)}, and was created as '{known.name}' "
-                f"{known.dtype.name}{list(known.dims)}"
+                f"{what} is {info.dtype.name}{list(info.dims)}, and was created as '{created.name}' "
+                f"{created.dtype.name}{list(created.dims)}"
             )
     for info in _present(node.outputs):
         _check_written(seen, graph, node, info)
@@ -440,11 +440,11 @@ def _add_node(seen: Validation, values: Values) -> None:
 def _check_written(seen: Validation, graph: Object, node: ClientNode, info: ClientTensorInfo) -> None:
     """Check that an output is written by no other node or the client, and is not a constant."""
     what = f"node '{node.name}' ({node.op}): {info.what}"
-    known = graph.tensors.get(info.id)
+    created = graph.tensors.get(info.id)
     if info.id in graph.writers:
         seen.mistake(f"{what} is written by node '{graph.writers[info.id]}' already")
-    elif known is not None and known.type in (TensorType.APP_WRITE, TensorType.STATIC):
-        seen.mistake(f"{what} is {known.type.name}, and no node may write it")
+    elif created is not None and created.type in (TensorType.APP_WRITE, TensorType.STATIC):
+        seen.mistake(f"{what} is {created.type.name}, and no node may write it")
 
 
 @_after("graphAddNode")
@@ -522,19 +522,19 @@ def _check_operand(
     #   exactly an input's.
     tensor = read(address, Tensor, index)
     fields = tensor.v1
-    known = graph.tensors.get(fields.id)
-    if graph.complete and (known is None or known.type is not tensor_type):
+    created = graph.tensors.get(fields.id)
+    if graph.complete and (created is None or created.type is not tensor_type):
         seen.mistake(f"{kind} {index}: {graph.what} has no {kind} of the id {fields.id}")
         return int(fields.id)
-    info = known or tensor_at(address, index)
+    info = created or tensor_at(address, index)
     what = f"{kind} '{info.name}'"
-    for difference in () if known is None else differences(fields, known.dtype, known.dims, any_batch=True):
+    for difference in () if created is None else differences(fields, created.dtype, created.dims, any_batch=True):
         seen.mistake(f"{what} {difference}")
     # HTP takes a multiple of the batch.
     needed = info.dtype.itemsize * math.prod(info.dims) * max(multiple_of(stated_dims(fields) or (), info.dims), 1)
     if fields.memType == TensorMemType.MEMHANDLE:
         handle = fields.memHandle or 0
-        memory = seen.known("memory handle", handle)
+        memory = seen.find("memory handle", handle)
         seen.use("memory handle", handle)
         # Of a graph from a callback the context is not known.
         if memory is not None and graph.owner and memory.owner != graph.owner:
@@ -549,7 +549,9 @@ def _check_operand(
             seen.mistake(f"{what}: its buffer is null")
         elif nbytes < needed:
             # Of a graph from a binary only the client's own description is known, which may be the mistake.
-            stated = "" if known is not None else f" for {info.dtype.name}{list(info.dims)}, as this call describes it"
+            stated = (
+                "" if created is not None else f" for {info.dtype.name}{list(info.dims)}, as this call describes it"
+            )
             seen.mistake(f"{what}: its buffer has {counted(nbytes, 'byte')}, {needed} are needed{stated}")
         for first, last, other in places if kind == "output" and data else ():
             same = (first, last) == (data, data + needed) and other.startswith("input")

@@ -265,9 +265,9 @@ def graph_execute(
     composed = composing.recordings[graph]
     if not composed.is_final:
         raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{composed.name}'", "it is not finalized")
-    known = graph.handle.driver.graph.inputs, graph.handle.driver.graph.outputs
-    given = read_tensors(server, graph, inputs, input_count, outputs, output_count, *known)
-    read_buffers, written_buffers = map(partial(_buffers, graph), ("input", "output"), given, known)
+    signature = graph.handle.driver.graph.inputs, graph.handle.driver.graph.outputs
+    tensors = read_tensors(server, graph, inputs, input_count, outputs, output_count, *signature)
+    read_buffers, written_buffers = map(partial(_buffers, graph), ("input", "output"), tensors, signature)
     lines = []
     with _recording(server) as program:
         for side, buffers in (("inputs", read_buffers), ("outputs", written_buffers)):
@@ -275,7 +275,7 @@ def graph_execute(
             for index, (info, address) in enumerate(buffers):
                 held = f"calloc(1, {max(info.nbytes, 1)})"
                 if side == "inputs":
-                    held = program.stored(read_large(address, info.nbytes) if info.nbytes else b"")
+                    held = program.store(read_large(address, info.nbytes) if info.nbytes else b"")
                 lines += [
                     f"{side}[{index}] = {composed.variables[info.name]};",
                     f"{side}[{index}].v1.clientBuf.data = {held};",
@@ -286,12 +286,12 @@ def graph_execute(
 
 
 def _buffers(
-    graph: ClientGraph, kind: str, given: Sequence[ClientTensor], known: Sequence[GraphTensor]
+    graph: ClientGraph, kind: str, tensors: Sequence[ClientTensor], signature: Sequence[GraphTensor]
 ) -> list[tuple[TensorInfo, int]]:
     """Return the graph's inputs or outputs, with the addresses of the client's memory, which is large enough."""
-    infos, what = [TensorInfo.of(tensor) for tensor in known], graph.handle.what
+    infos, what = [TensorInfo.of(tensor) for tensor in signature], graph.handle.what
     buffers = []
-    for info, client in zip(infos, match_tensors(what, kind, given, infos), strict=True):
+    for info, client in zip(infos, match_tensors(what, kind, tensors, infos), strict=True):
         memory = None if client is None else client.memory(info, graph.handle.context, writable=kind == "output")
         buffers.append((info, require_memory(what, info, memory, "Saver").window.address))
     return buffers

@@ -69,7 +69,7 @@ class SaverProgram:
         finally:
             self._data.close()
 
-    def stored(self, data: bytes | memoryview) -> str:
+    def store(self, data: bytes | memoryview) -> str:
         """Store bytes of a tensor; return the expression that reads them."""
         key = hashlib.sha256(data).digest()
         with self._lock:
@@ -97,7 +97,7 @@ class SaverProgram:
         if tensor.encoding is not None:
             lines += _encoding(variable, tensor.encoding)
         if tensor.data is not None:
-            lines.append(f"{at}.clientBuf.data = {self.stored(tensor.data)};")
+            lines.append(f"{at}.clientBuf.data = {self.store(tensor.data)};")
             lines.append(f"{at}.clientBuf.dataSize = {len(tensor.data)};")
         return lines
 

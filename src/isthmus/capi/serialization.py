@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.cabi.client import checked, listed_all, pointer, read, text
 from isthmus.cabi.objects import EventType, EventUnit
 from isthmus.cabi.system import ProfileData, ProfileEvent, SerializationConfig, SerializationTarget
-from isthmus.capi.functions import handled, serves
+from isthmus.capi.functions import handle_type, serves
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MAX_DEPTH = 8
 """Maximum levels of sub-events below an event."""
 
 
-@handled("QnnSystemProfile_SerializationTargetHandle_t", "profile target")
+@handle_type("QnnSystemProfile_SerializationTargetHandle_t", "profile target")
 class ProfileFile:
     """A file that profiles are written to; its first line is the header, each further line a profiled call."""
 

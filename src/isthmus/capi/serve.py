@@ -161,10 +161,10 @@ class LibraryServer:
         if isinstance(problem, BadPointer):
             problem = QnnError(function.invalid, "its arguments", str(problem))
         if isinstance(problem, UnknownSystemHandle) and isinstance(problem.__cause__, QnnError):
-            self.failed(function.name, problem.__cause__)
+            self.record_failure(function.name, problem.__cause__)
             return SYSTEM_INVALID_HANDLE
         if isinstance(problem, QnnError):
-            return self.failed(function.name, problem, function.expected)
+            return self.record_failure(function.name, problem, function.expected)
         if isinstance(problem, MemoryError):
             return int(Code.COMMON_MEM_ALLOC)
         if isinstance(problem, KeyboardInterrupt):
@@ -174,7 +174,7 @@ class LibraryServer:
         log_message(logging.ERROR, f"{function.name} failed:\n{text}")
         return int(Code.COMMON_GENERAL)
 
-    def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
+    def record_failure(self, function: str, problem: QnnError, expected: bool = False) -> int:
         """Record an error, so that the client can query its reason, log it, and return its code.
 
         - `expected`: As for `Function`: a client without a log is not told of such an error.
@@ -259,13 +259,13 @@ class LibraryServer:
                 try:
                     end()
                 except QnnError as problem:
-                    self.failed("leave", problem)
+                    self.record_failure("leave", problem)
                 self.endings.pop(address, None)
             for number, backend in self.handles.of_kind(qnn.Backend):
                 self.handles.remove(number)
                 try:
                     backend.free()
                 except QnnError as problem:
-                    self.failed("backendFree", problem)
+                    self.record_failure("backendFree", problem)
         for check in _checks:
             check.exit()

@@ -64,7 +64,7 @@ class Object:
     - `features`: What its configs have turned on (`exclusions`).
     - `device`: The handle of a context's device; 0 for none.
     - `batches`: The smallest first dimension that a graph's inputs have had, by their ids.
-    - `kept`, `buffers`: The client's memory that must stay until a context is freed (`lifetimes`).
+    - `persistent`, `buffers`: The client's memory that must stay until a context is freed (`lifetimes`).
     - `nbytes`: The size of a memory handle's memory, or the size that a context reported for its binary; 0 if unknown.
     """
 
@@ -83,7 +83,7 @@ class Object:
     features: dict[str, int] = field(default_factory=dict)
     device: int = 0
     batches: dict[int, int] = field(default_factory=dict)
-    kept: dict[Hashable, lifetimes.Kept] = field(default_factory=dict)
+    persistent: dict[Hashable, lifetimes.ClientMemory] = field(default_factory=dict)
     buffers: dict[int, lifetimes.LentBuffer] = field(default_factory=dict)
 
     @property
@@ -275,7 +275,7 @@ class Validation:
         for index, kind, optional in HANDLES.get(name, ()):
             number = values[index]
             if number or not optional:
-                self.known(kind, number)
+                self.find(kind, number)
 
     def _check_configs(self, values: tuple[int, ...]) -> None:
         """Read the list of configs, if the call has one: an invalid pointer in it raises an error."""
@@ -291,7 +291,7 @@ class Validation:
         if name != "signalTrigger":
             alone += [(kind, values[index]) for index, kind, _ in HANDLES.get(name, ()) if kind == "signal"]
         for kind, number in dict.fromkeys(alone):
-            self.unused(kind, number)
+            self.check_unused(kind, number)
 
     def use(self, kind: str, number: int) -> None:
         """Record that the call uses an object besides its handle arguments."""
@@ -305,29 +305,29 @@ class Validation:
         """Return all calls in progress."""
         return [begun for stack in self._stacks.values() for begun in stack]
 
-    def unused(self, kind: str, number: int) -> None:
+    def check_unused(self, kind: str, number: int) -> None:
         """Check that no call in progress, in any thread, uses an object."""
         for other in self.users(kind, number):
             self.mistake(f"{kind} {number:#x}: {other.label} uses it now")
 
     # -- handles -------------------------------------------------------------------------------------------------------
 
-    def known(self, kind: str, number: int) -> Object | None:
+    def find(self, kind: str, number: int) -> Object | None:
         """Return the object of a handle; report a mistake if there is none or it was freed."""
-        known = self.objects.get((kind, number))
+        entry = self.objects.get((kind, number))
         # An object from a callback is recorded when the client first uses it.
-        if known is None and number and self.adopted is not None and kind in ("context", "graph"):
-            known = self.objects[kind, number] = Object(
+        if entry is None and number and self.adopted is not None and kind in ("context", "graph"):
+            entry = self.objects[kind, number] = Object(
                 kind, number, "a callback", finalized=kind == "graph", complete=False, features=dict(self.adopted)
             )
-        if known is None:
+        if entry is None:
             others = [each.kind for each in self.objects.values() if each.handle == number and not each.freed_by]
             more = f"; a {others[0]} has that number" if others else ""
             self.mistake(f"{kind} {number:#x}: no call has made it{more}")
-        elif known.freed_by:
-            self.mistake(f"{known.what}: it was freed by {known.freed_by}")
+        elif entry.freed_by:
+            self.mistake(f"{entry.what}: it was freed by {entry.freed_by}")
         else:
-            return known
+            return entry
         return None
 
     def _create(self, name: str, kind: str, address: int, owner: int) -> None:
@@ -341,9 +341,9 @@ class Validation:
             graph = self.graph(owner)
             owner = graph.owner if graph is not None else 0
         if number:
-            known = self.objects.get((kind, number))
+            entry = self.objects.get((kind, number))
             # A graph may be retrieved more than once.
-            if known is None or known.freed_by:
+            if entry is None or entry.freed_by:
                 retrieved = name == "graphRetrieve"
                 self.objects[kind, number] = Object(
                     kind, number, self._stack[-1].label, owner, finalized=retrieved, complete=not retrieved,
@@ -352,10 +352,10 @@ class Validation:
 
     def end(self, kind: str, number: int) -> None:
         """Record that an object has ended, and everything it owns."""
-        known = self.objects.get((kind, number))
-        if known is None or known.freed_by:
+        entry = self.objects.get((kind, number))
+        if entry is None or entry.freed_by:
             return
-        known.freed_by = self._stack[-1].label
+        entry.freed_by = self._stack[-1].label
         for each in list(self.objects.values()):
             if each.owner == number and each.owners_kind == kind and not each.freed_by:
                 self.end(each.kind, each.handle)

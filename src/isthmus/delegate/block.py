@@ -91,7 +91,7 @@ class NodeBlock:
     def __init__(self, answering: Answering) -> None:
         self._words = np.zeros(callback.BLOCK_BYTES // 8, np.int64)
         # What the words refer to, and so must live as long.
-        self._kept: tuple[object, ...] = ()
+        self._references: tuple[object, ...] = ()
         self.is_answered = False
         """Whether the interpreter's free call was answered."""
         for offset, value in (
@@ -146,7 +146,7 @@ class NodeBlock:
             (callback.COPY_COUNT, len(copies)),
         ):
             self._set(offset, value)
-        self._kept = (call.keeps, rows, copies)
+        self._references = (call.keeps, rows, copies)
         self._set(callback.READY, 1)
 
     def stop(self) -> None:

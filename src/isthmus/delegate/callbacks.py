@@ -97,10 +97,10 @@ def _answer(function: Callable[[int, int], int]) -> Callable[[int, int, int], No
 @shielded
 def _prepare(context: int, delegate: int) -> int:
     """Let a delegate take over nodes of a subgraph, and return LiteRT's status."""
-    known = delegates.get(delegate)
-    if known is None:
+    owner = delegates.get(delegate)
+    if owner is None:
         raise RuntimeError("the delegate has been deleted, or is not one of isthmus")
-    return ANSWERED + known._prepare(context)
+    return ANSWERED + owner._prepare(context)
 
 
 @shielded
@@ -128,11 +128,11 @@ def _free(context: int, block: int, answer: int) -> None:
     """End the partition of a node that LiteRT frees."""
     result = ctypes.c_int64.from_address(answer)
     # One that was given up before needs no further end.
-    known = partitions.get(block)
-    if known is None:
+    entry = partitions.get(block)
+    if entry is None:
         result.value = ANSWERED
         return
-    delegate, partition = known
+    delegate, partition = entry
     delegate._give_up(partition)
     partition.block.release()
     # The block is written to until it is answered, so its entry must keep it until then. No signal handler runs within

@@ -20,7 +20,7 @@ from isthmus.delegate import custom_memory, library
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.interpreter import set_custom_allocation
-from isthmus.delegate.options import BackendType, Options, checked
+from isthmus.delegate.options import BackendType, Options, check_options
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph.random_arrays import random_array
 from isthmus.log import LogLevel, to_standard_error
@@ -121,7 +121,7 @@ class _Interpreters:
             if name in (ORDINARY, SHARED):
                 options = Options(self._backend)
                 if name == SHARED:
-                    checked(options).check_shares("shared tensors")
+                    check_options(options).check_shares("shared tensors")
                 delegate = QnnDelegate(options, _print_problems)
             interpreter = self._interpreter(name == KERNELS, delegate)
             self._variants.append((variant, interpreter, delegate))
@@ -149,8 +149,8 @@ class _Interpreters:
         inputs = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
         for name, shape in self._shapes.items():
             if name not in inputs:
-                known = ", ".join(f"'{each}'" for each in inputs)
-                rule = f"the model has no such input; it has {known}"
+                names = ", ".join(f"'{each}'" for each in inputs)
+                rule = f"the model has no such input; it has {names}"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input '{name}'", rule, did_you_mean(name, inputs))
             interpreter.resize_tensor_input(inputs[name], shape)
         interpreter.allocate_tensors()

@@ -104,17 +104,17 @@ def free(memory: Any) -> None:
     address = memory.address if isinstance(memory, CustomMemory) else memory
     what = f"custom memory at {address:#x}" if is_int(address) else f"custom memory {memory!r}"
     with _lock:
-        known = _memories.get(int(address)) if is_int(address) else None
-        if known is None or (isinstance(memory, CustomMemory) and known is not memory):
+        owned = _memories.get(int(address)) if is_int(address) else None
+        if owned is None or (isinstance(memory, CustomMemory) and owned is not memory):
             hint = "Free each once, by what alloc_custom_mem has answered."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is not allocated", hint)
-        if known.is_freed:
+        if owned.is_freed:
             rule, hint = "it has been freed", "It ends with the interpreter that has a tensor there."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
-        _freed.add(known)
+        _freed.add(owned)
     end_freed()
     # Last, so that a client that is interrupted before can free it again.
-    known.is_freed = True
+    owned.is_freed = True
 
 
 def end_freed() -> None:
@@ -169,9 +169,9 @@ def settle(interpreter: Any, entry: Use, in_use: bool) -> None:
     """Record that a tensor now uses this memory and no other, or that it does not use it."""
     with _lock:
         place = entry.context, entry.tensor
-        before = (known for known in _uses.get(interpreter, ()) if known is not entry)
+        before = (use for use in _uses.get(interpreter, ()) if use is not entry)
         if in_use:
-            _uses[interpreter] = (*(known for known in before if (known.context, known.tensor) != place), entry)
+            _uses[interpreter] = (*(use for use in before if (use.context, use.tensor) != place), entry)
         else:
             _uses[interpreter] = tuple(before)
     end_freed()

@@ -14,7 +14,7 @@ from isthmus.backends.seam.driver import GraphStats
 from isthmus.delegate import callbacks, custom_memory, foreign, probe, structures, view
 from isthmus.delegate.block import NodeBlock, functions
 from isthmus.delegate.custom_memory import CustomMemory
-from isthmus.delegate.options import DelegateLogLevel, DelegateSettings, Options, Profiling, checked
+from isthmus.delegate.options import DelegateLogLevel, DelegateSettings, Options, Profiling, check_options
 from isthmus.delegate.partition import Partition, PartitionEnvironment, check_memory
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.delegate.survey import NodeSet, Survey, settle, survey
@@ -102,7 +102,7 @@ class QnnDelegate:
     """
 
     def __init__(self, options: Options | None = None, log: Callable[[LogLevel, str], object] | None = None) -> None:
-        settings = checked(Options() if options is None else options)
+        settings = check_options(Options() if options is None else options)
         probe.check()
         callbacks.sweep()
         self.settings: DelegateSettings = settings
@@ -259,8 +259,8 @@ class QnnDelegate:
         nodes, part = taking.nodes, _part(params)
         number = next((n for n, each in enumerate(taking.parts) if each.nodes == part.nodes), len(taking.partitions))
         constants = {index for index in part.inputs if nodes.is_constant(index)}
-        known = frozenset(taking.survey.known()) & frozenset(part.inputs) - constants
-        partition = Partition(self._environment, nodes, part, number, known, NodeBlock(callbacks.NODE))
+        computed = frozenset(taking.survey.constant_contents()) & frozenset(part.inputs) - constants
+        partition = Partition(self._environment, nodes, part, number, computed, NodeBlock(callbacks.NODE))
         callbacks.partitions[partition.block.address] = self, partition
         self._state.partitions.append(partition)
         taking.partitions.append(partition)
@@ -302,7 +302,7 @@ class QnnDelegate:
 
     def _check_own(self) -> None:
         """Refuse to be used in a forked process."""
-        if self._state.backend.inherited:
+        if self._state.backend.is_inherited:
             rule, hint = "it belongs to the process that this one was forked from", "Create one in the forked process."
             raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "delegate", rule, hint)
 

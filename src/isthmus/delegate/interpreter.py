@@ -43,7 +43,7 @@ class _Finder:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.found = 0
+        self.context = 0
         self._thunk = structures.DelegatePrepare(self._prepare)
         address = ctypes.cast(self._thunk, ctypes.c_void_p).value
         self.structure = structures.Delegate(prepare=address, flags=structures.ALLOW_DYNAMIC_TENSORS)
@@ -53,10 +53,10 @@ class _Finder:
     def _prepare(self, context: int, delegate: int) -> int:
         """Remember the context of subgraph 0, and take over nothing. LiteRT calls it for every subgraph."""
         first = ctypes.c_void_p()
-        known = structures.Context.from_address(context)
-        if known.acquire_subgraph_context(context, 0, ctypes.byref(first)) == structures.OK:
-            known.release_subgraph_context(context, 0)
-            self.found = first.value or 0
+        layout = structures.Context.from_address(context)
+        if layout.acquire_subgraph_context(context, 0, ctypes.byref(first)) == structures.OK:
+            layout.release_subgraph_context(context, 0)
+            self.context = first.value or 0
         return structures.OK
 
 
@@ -72,17 +72,17 @@ _contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 def _context(interpreter: Any) -> int:
     """Return the context of an interpreter's first subgraph."""
     with _finder.lock:
-        known = _contexts.get(library.native(interpreter))
-        if known is None:
-            _finder.found = 0
+        context = _contexts.get(library.native(interpreter))
+        if context is None:
+            _finder.context = 0
             try:
                 library.native(interpreter).ModifyGraphWithDelegate(ctypes.addressof(_finder.structure))
             except RuntimeError as problem:
                 raise QnnError(Code.COMMON_GENERAL, "interpreter", f"LiteRT refuses: {problem}") from None
-            if not _finder.found:
+            if not _finder.context:
                 raise QnnError(Code.COMMON_GENERAL, "interpreter", "LiteRT does not show its first subgraph")
-            known = _contexts[library.native(interpreter)] = _finder.found
-        return known
+            context = _contexts[library.native(interpreter)] = _finder.context
+        return context
 
 
 def set_custom_allocation(
@@ -199,11 +199,11 @@ def _check_allocation(what: str, allocation: Any) -> tuple[CustomMemory, int, in
 
 def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
     """Return the structure of a client's tensor number; refuse a number that does not exist."""
-    known = structures.Context.from_address(context)
-    if not is_int(index) or not 0 <= index < known.tensors_size:
-        rule = f"there is no tensor {index!r}, the interpreter has {known.tensors_size}"
+    subgraph = structures.Context.from_address(context)
+    if not is_int(index) or not 0 <= index < subgraph.tensors_size:
+        rule = f"there is no tensor {index!r}, the interpreter has {subgraph.tensors_size}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
-    tensor: structures.Tensor = known.tensors[int(index)]
+    tensor: structures.Tensor = subgraph.tensors[int(index)]
     return tensor
 
 

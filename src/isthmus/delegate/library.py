@@ -54,8 +54,8 @@ def check_version(found: str) -> None:
     numbers = re.match(r"(\d+)\.(\d+)\b", found)
     layout = structures.LAYOUTS.get((int(numbers[1]), int(numbers[2]))) if numbers else None
     if layout is None or not layout.fits():
-        known = ", ".join(f"{major}.{minor}" for major, minor in structures.LAYOUTS)
-        rule = f"its C structures are not known; known are those of {known}, on machines of 64 bits"
+        versions = ", ".join(f"{major}.{minor}" for major, minor in structures.LAYOUTS)
+        rule = f"its C structures are not known; known are those of {versions}, on machines of 64 bits"
         hint = f"Install {PACKAGE} of one of these versions."
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"LiteRT {found}", rule, hint)
 

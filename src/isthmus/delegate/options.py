@@ -171,7 +171,7 @@ BACKEND_OPTIONS: dict[str, type[Any]] = {
 """The options specific to one backend, by name."""
 
 
-def checked(options: Any) -> DelegateSettings:
+def check_options(options: Any) -> DelegateSettings:
     """Check options; an error names the option at fault."""
     if not isinstance(options, Options):
         raise _refusal("options", f"must be Options, are a {type(options).__name__}")
@@ -188,15 +188,15 @@ def checked(options: Any) -> DelegateSettings:
         _member(options.profiling, Profiling, "option profiling"),
         _PRIORITIES[priority],
         _cache(options),
-        frozenset(_code(given) for given in _several(skip.skip_delegate_ops, "skip_delegate_ops")),
-        frozenset(_node(given) for given in _several(skip.skip_delegate_node_ids, "skip_delegate_node_ids")),
+        frozenset(_code(item) for item in _several(skip.skip_delegate_ops, "skip_delegate_ops")),
+        frozenset(_node(item) for item in _several(skip.skip_delegate_node_ids, "skip_delegate_node_ids")),
         tuple(_without_effect(entry, own, priority, options.skel_library_dir)),
     )
 
 
-def _own(given: Any, kind: type[Any], name: str) -> Any:
+def _own(options: Any, kind: type[Any], name: str) -> Any:
     """Check the options of one backend; convert numbers to members of the enumerations of their defaults."""
-    values, defaults = vars(_part(given, kind, name)), vars(kind())
+    values, defaults = vars(_part(options, kind, name)), vars(kind())
     return kind(**{mode: _member(values[mode], type(each), f"option {name}.{mode}") for mode, each in defaults.items()})
 
 
@@ -204,14 +204,14 @@ def _without_effect(
     entry: BackendEntry, own: Mapping[str, Any], priority: GraphPriority, skel: object
 ) -> Iterator[str]:
     """Describe each option that was set but has no effect on this backend; a default counts as not set."""
-    for name, given in own.items():
+    for name, options in own.items():
         owner = name.removesuffix("_options")
-        for mode, default in vars(type(given)()).items():
+        for mode, default in vars(type(options)()).items():
             reason: str | None = f"it is for the {owner.upper()} backend, this delegate's is '{entry.name}'"
             if owner == entry.name:
                 reason = entry.delegate.without_effect.get(mode)
-            if getattr(given, mode) is not default and reason is not None:
-                yield f"Option {name}.{mode} = {getattr(given, mode).name} has no effect: {reason}"
+            if getattr(options, mode) is not default and reason is not None:
+                yield f"Option {name}.{mode} = {getattr(options, mode).name} has no effect: {reason}"
     if priority and not entry.delegate.priority:
         yield f"Option graph_priority = {priority.name} has no effect: '{entry.name}' executes in the order of asking"
     if skel is not None:
@@ -234,11 +234,11 @@ def _backend(options: Options) -> BackendEntry:
     entry = next((each for each in entries if each.delegate.number == kind), None)
     if entry is None:
         kind = _member(kind, BackendType, "option backend_type")
-        known = ", ".join(name.upper() for name in backend_types())
+        names = ", ".join(name.upper() for name in backend_types())
         if kind is BackendType.UNDEFINED:
-            hint = f"Set backend_type to one of {known}."
+            hint = f"Set backend_type to one of {names}."
             raise _refusal("option backend_type", "it is mandatory but not set", hint)
-        rule = f"not available here; available are {known}"
+        rule = f"not available here; available are {names}"
         raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", rule)
     if options.library_path is not None:
         library = _text(options.library_path, "library_path")
@@ -267,44 +267,44 @@ def _cache(options: Options) -> tuple[Path, str] | None:
 _TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
-def _code(given: Any) -> str:
+def _code(operator: Any) -> str:
     """Return the name of an operator to skip, given by number or name."""
-    if isinstance(given, str) and given in OPERATORS:
-        return given
-    if is_int(given) and 0 <= given < len(OPERATORS):
-        return OPERATORS[int(given)]
-    raise _refusal("option skip_delegate_ops", f"{given!r} is not an operator of TFLite")
+    if isinstance(operator, str) and operator in OPERATORS:
+        return operator
+    if is_int(operator) and 0 <= operator < len(OPERATORS):
+        return OPERATORS[int(operator)]
+    raise _refusal("option skip_delegate_ops", f"{operator!r} is not an operator of TFLite")
 
 
-def _node(given: Any) -> int:
+def _node(node: Any) -> int:
     """Return the number of a node to skip."""
-    if not is_int(given) or given < 0:
-        raise _refusal("option skip_delegate_node_ids", f"{given!r} is not the number of a node")
-    return int(given)
+    if not is_int(node) or node < 0:
+        raise _refusal("option skip_delegate_node_ids", f"{node!r} is not the number of a node")
+    return int(node)
 
 
-def _several(given: Any, name: str) -> list[Any]:
+def _several(value: Any, name: str) -> list[Any]:
     """Return the items of an option that is a list."""
-    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
-        raise _refusal(f"option {name}", f"must be a list, is {given!r}")
-    return list(given)
+    if isinstance(value, (str, bytes, bytearray)) or not isinstance(value, Iterable):
+        raise _refusal(f"option {name}", f"must be a list, is {value!r}")
+    return list(value)
 
 
-def _part(given: Any, kind: type[Any], name: str) -> Any:
+def _part(value: Any, kind: type[Any], name: str) -> Any:
     """Return options inside the options, after checking that they are of the right class."""
-    if not isinstance(given, kind):
-        known = ", ".join(each.name for each in fields(kind))
-        raise _refusal(f"option {name}", f"must be {kind.__name__} ({known}), is {given!r}")
-    _check_names(given, f"option {name}.")
-    return given
+    if not isinstance(value, kind):
+        names = ", ".join(each.name for each in fields(kind))
+        raise _refusal(f"option {name}", f"must be {kind.__name__} ({names}), is {value!r}")
+    _check_names(value, f"option {name}.")
+    return value
 
 
-def _check_names(given: Any, prefix: str) -> None:
+def _check_names(options: Any, prefix: str) -> None:
     """Refuse attributes that are no options: names that were misspelt when they were set."""
-    known = [each.name for each in fields(given)]
-    for name in vars(given):
-        if name not in known:
-            hint = did_you_mean(name, known) or f"Options are {', '.join(known)}."
+    names = [each.name for each in fields(options)]
+    for name in vars(options):
+        if name not in names:
+            hint = did_you_mean(name, names) or f"Options are {', '.join(names)}."
             raise _refusal(f"{prefix}{name}", "there is no such option", hint)
 
 

@@ -98,12 +98,12 @@ _SCALARS: dict[str, Any] = {"i32": ctypes.c_int32, "f32": ctypes.c_float, "bool"
 
 def options(code: str, address: int | None) -> dict[str, Any]:
     """Read the options of an operator from the structure at an address; return the file's defaults if there is none."""
-    known = OPTIONS.get(code)
-    if known is None:
+    options = OPTIONS.get(code)
+    if options is None:
         return {}
     fields = PARAMETERS.get(code)
     if not address or fields is None:
-        return {name: option.default for name, option in known.fields.items()}
+        return {name: option.default for name, option in options.fields.items()}
     return {name: _read(address, field) for name, field in fields.items()}
 
 

@@ -71,7 +71,7 @@ class Partition:
         # that only its own nodes use.
         read = [index for index in part.inputs if index >= 0 and not nodes.is_constant(index)]
         self._read = [index for index in read if index not in constant_inputs]
-        self._kept = [index for index in self._read if nodes.tensor(index).is_variable]
+        self._variables = [index for index in self._read if nodes.tensor(index).is_variable]
         written = {index for operator in self._operators for index in operator.outputs}
         self._inner = sorted(written.difference(part.outputs))
         # Inner tensors in custom memory, by number and address, that were warned about.
@@ -171,7 +171,7 @@ class Partition:
         """Set the shapes of results that the interpreter does not know."""
         context = self.nodes.structure
         for info, slot in zip(ready.infos, ready.places, strict=True):
-            if slot.kept or slot.tensor not in self.part.outputs or self.nodes.dims(slot.tensor) == info.dims:
+            if slot.is_variable or slot.tensor not in self.part.outputs or self.nodes.dims(slot.tensor) == info.dims:
                 continue
             tensor = ctypes.addressof(context.tensors[slot.tensor])
             if context.resize_tensor(self.nodes.context, tensor, structures.given_array(info.dims)) != structures.OK:
@@ -182,7 +182,7 @@ class Partition:
 
     def _create_graph(self, shared: frozenset[int]) -> None:
         """Create the graph for the current shapes, from the model cache if it is there, and its runner."""
-        main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._kept)
+        main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._variables)
         model = NodesModel(self.name, main, self._constant_values())
         path = self._cache_path(model, shared)
         try:
@@ -196,7 +196,7 @@ class Partition:
         """Return the contents of `constant_inputs` at the current shapes."""
         if not self._constant_inputs:
             return {}
-        values = survey(self.nodes).known()
+        values = survey(self.nodes).constant_contents()
         missing = sorted(self._constant_inputs - values.keys())
         if missing:
             rule = f"tensor {missing[0]} no longer follows from constants and shapes alone"
@@ -270,18 +270,18 @@ class Partition:
         """Return the interpreter's tensor of each input, then of each output; refuse a graph that does not fit."""
         # After the partition's own results, a graph has an output for the new value of each variable that it changes.
         inputs, outputs = graph.input_tensors, graph.output_tensors
-        kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}
+        variables = {tflite.next_value(self.nodes.names[index]): index for index in self._variables}
         results = len(self.part.outputs)
-        if len(inputs) != len(self._read) or not 0 <= len(outputs) - results <= len(kept):
+        if len(inputs) != len(self._read) or not 0 <= len(outputs) - results <= len(variables):
             raise self._misfit()
         slots = [TensorSlot(index) for index in (*self._read, *self.part.outputs)]
         for info in outputs[results:]:
-            if info.name not in kept:
+            if info.name not in variables:
                 raise self._misfit()
-            slots.append(TensorSlot(kept[info.name], True))
+            slots.append(TensorSlot(variables[info.name], True))
         # The interpreter knows the shapes of inputs and variables, but perhaps not those of results.
-        known: Sequence[TensorInfo] = (*inputs, *outputs[results:])
-        for info, slot in zip(known, (*slots[: len(inputs)], *slots[len(inputs) + results :]), strict=True):
+        fixed: Sequence[TensorInfo] = (*inputs, *outputs[results:])
+        for info, slot in zip(fixed, (*slots[: len(inputs)], *slots[len(inputs) + results :]), strict=True):
             if info.dims != self.nodes.dims(slot.tensor):
                 raise self._misfit()
         return tuple(slots)

@@ -106,7 +106,7 @@ class ProbeTrial:
     def _guard(self, check: Any, otherwise: Any) -> Any:
         """Return a function that records an exception as doubt and then returns `otherwise`: none may enter C."""
 
-        def guarded(*arguments: Any) -> Any:
+        def call_guarded(*arguments: Any) -> Any:
             try:
                 return check(*arguments)
             except _Doubt as doubt:
@@ -115,7 +115,7 @@ class ProbeTrial:
                 self.doubt = f"{type(problem).__name__}: {problem}"
             return otherwise
 
-        return guarded
+        return call_guarded
 
     # -- checks --------------------------------------------------------------------------------------------------------
 

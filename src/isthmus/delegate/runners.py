@@ -29,11 +29,11 @@ from isthmus.system.shield import shielded
 class TensorSlot:
     """The interpreter's tensor for an input or output of a graph.
 
-    `kept` marks the new value of a variable, which replaces the old one only after the graph has run.
+    `is_variable` marks the new value of a variable, which replaces the old one only after the graph has run.
     """
 
     tensor: int
-    kept: bool = False
+    is_variable: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class NodeRunner(ABC):
         self._next = {
             index: np.zeros(info.nbytes, np.uint8)
             for index, (slot, info) in enumerate(zip(ready.places, ready.infos, strict=True))
-            if slot.kept
+            if slot.is_variable
         }
 
     @property
@@ -130,7 +130,7 @@ class NativeRunner(NodeRunner):
         self._block.point(
             self._call,
             [
-                BlockOperand(slot.tensor, info.nbytes, self._next[index].ctypes.data if slot.kept else 0)
+                BlockOperand(slot.tensor, info.nbytes, self._next[index].ctypes.data if slot.is_variable else 0)
                 for index, (slot, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True))
             ],
         )
@@ -169,10 +169,10 @@ class BoundRunner(NodeRunner):
         # Returns the backend's description of a part of shared memory, for its registration.
         describe = context.backend.entry.delegate.shared_memory
         for index, (slot, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True)):
-            memory = None if slot.kept else shared.get(slot.tensor)
+            memory = None if slot.is_variable else shared.get(slot.tensor)
             address = (nodes.tensor(slot.tensor).data or 0) if memory is not None else 0
-            known = self._handles.get(index)
-            if known is not None and known[0] != address:
+            entry = self._handles.get(index)
+            if entry is not None and entry[0] != address:
                 self._unbind()
                 handle = self._handles.pop(index)[1]
                 if all(other is not handle for _, other, _ in self._handles.values()):

@@ -63,7 +63,7 @@ class Survey:
         """The nodes that may go to the backend."""
         return [operator.index for operator in self.nodes.operators if operator.index not in self.reasons]
 
-    def known(self) -> dict[int, np.ndarray]:
+    def constant_contents(self) -> dict[int, np.ndarray]:
         """Return the contents of tensors that nodes compute from constants and shapes alone."""
         return {
             index: value.data

@@ -291,13 +291,13 @@ class NodesSubgraph(Subgraph):
 class NodesModel(TfliteModel):
     """A model made of some nodes of an interpreter, at its tensors' current shapes.
 
-    - `known`: Contents of tensors that other nodes compute from constants and shapes alone.
+    - `computed`: Contents of tensors that other nodes compute from constants and shapes alone.
     """
 
-    def __init__(self, name: str, main: NodesSubgraph, known: Mapping[int, np.ndarray] | None = None) -> None:
+    def __init__(self, name: str, main: NodesSubgraph, computed: Mapping[int, np.ndarray] | None = None) -> None:
         self.name = name
         self._main = main
-        self._known = dict(known or {})
+        self._computed = dict(computed or {})
         self._called = {index: NodesSubgraph(nodes, nodes.operators) for index, nodes in main.nodes.called.items()}
         tensors = main.nodes.structure.tensors
         read = {index for operator in main.operators() for index in operator.inputs if index >= 0}
@@ -315,8 +315,8 @@ class NodesModel(TfliteModel):
 
     def contents(self, subgraph: Subgraph, entry: TfliteTensor) -> np.ndarray | None:
         assert isinstance(subgraph, NodesSubgraph)
-        if subgraph is self._main and entry.index in self._known:
-            return self._known[entry.index]
+        if subgraph is self._main and entry.index in self._computed:
+            return self._computed[entry.index]
         return subgraph.nodes.contents(entry)
 
 

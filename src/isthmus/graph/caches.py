@@ -44,10 +44,10 @@ def caches_of(graphs: Sequence[GraphInfo]) -> list[list[GraphCache]]:
     for graph in graphs:
         for name, first, second in _pairs(graph):
             axes.setdefault(name, set()).update(_differing(first, second))
-    return [list(_found(graph, axes)) for graph in graphs]
+    return [list(_caches_of(graph, axes)) for graph in graphs]
 
 
-def _found(graph: GraphInfo, axes: dict[str, set[int]]) -> Iterator[GraphCache]:
+def _caches_of(graph: GraphInfo, axes: dict[str, set[int]]) -> Iterator[GraphCache]:
     """Yield a graph's caches; `axes` has the axes along which those of the set vary, by name."""
     named = _by_name(graph.tensors)
     for name, varying in axes.items():
@@ -56,8 +56,8 @@ def _found(graph: GraphInfo, axes: dict[str, set[int]]) -> Iterator[GraphCache]:
             continue
         # Two axes would be two different caches of one name in the set.
         [axis] = varying if len(varying) == 1 else [len(tensors[0].dims)]
-        known = all(axis < len(each.dims) for each in tensors)
-        tokens = sum(each.dims[axis] for each in tensors) if known else None
+        has_axis = all(axis < len(each.dims) for each in tensors)
+        tokens = sum(each.dims[axis] for each in tensors) if has_axis else None
         yield GraphCache(name, 8 * tensors[0].dtype.itemsize, sum(each.nbytes for each in tensors), tokens)
 
 
@@ -76,11 +76,11 @@ def _pairs(graph: GraphInfo) -> Iterator[tuple[str, TensorInfo, TensorInfo]]:
 
 def _by_name(tensors: Iterable[TensorInfo]) -> dict[str, list[TensorInfo]]:
     """Return the tensors whose names have a word for a cache, by what an input and an output have in common."""
-    found: dict[str, list[TensorInfo]] = {}
+    by_name: dict[str, list[TensorInfo]] = {}
     for tensor in tensors:
         if _CACHES & set(_words(tensor.name)):
-            found.setdefault(_common_name(tensor.name), []).append(tensor)
-    return found
+            by_name.setdefault(_common_name(tensor.name), []).append(tensor)
+    return by_name
 
 
 def _differing(first: TensorInfo, second: TensorInfo) -> set[int]:

@@ -204,7 +204,7 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties, as_chip:
     total: Any = PRODUCTS[call.op](values, call.params, [output])
     # The real number that 1 in the sum stands for, for each output channel.
     unit = np.float32(x.quantization.scale) * scales
-    bias = call.given(2)
+    bias = call.optional(2)
     if bias is not None:
         units = arrays[2] if bias.dtype is DataType.INT_32 else _bias_units(bias, arrays[2], unit)
         total = total + (np.trunc(np.float32(units)) if as_chip else units)

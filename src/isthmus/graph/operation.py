@@ -90,13 +90,13 @@ class Call:
         """Refuse the node with an error that names it."""
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{self.node}' ({self.op})", rule)
 
-    def given(self, index: int) -> Tensor | None:
+    def optional(self, index: int) -> Tensor | None:
         """Return input `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def tensor(self, index: int) -> Tensor:
         """Return input `index`, which must be present."""
-        tensor = self.given(index)
+        tensor = self.optional(index)
         if tensor is None:
             self.refuse(f"in[{index}] is missing")
         return tensor
@@ -151,7 +151,7 @@ class Call:
 
     def check_dims(self, index: int, *dims: int) -> None:
         """Check that input `index`, if it is present, has these dimensions."""
-        tensor = self.given(index)
+        tensor = self.optional(index)
         if tensor is not None and tensor.dims != dims:
             self.refuse(f"in[{index}] {tensor.describe()} must have dimensions {list(dims)}")
 
@@ -256,7 +256,7 @@ class Operation:
         for index in range(self.inputs[0]):
             call.tensor(index)
         for index, allowed in self.input_types.items():
-            tensor = call.given(index)
+            tensor = call.optional(index)
             if tensor is not None and tensor.dtype not in allowed:
                 call.refuse(
                     f"in[{index}] {tensor.describe()} has an unsupported data type; it takes {names_of(allowed)}"

@@ -169,7 +169,7 @@ class Quantization:
         array = array.reshape(self.grid(dims))
         return array.repeat(self.block, self.axis).take(range(dims[self.axis]), self.axis) if self.block else array
 
-    def transposed(self, order: Sequence[int], dims: Sequence[int]) -> Quantization:
+    def transpose(self, order: Sequence[int], dims: Sequence[int]) -> Quantization:
         """Return the quantization of a tensor with these dimensions after its axes are put in another order."""
         if self.axis is None:
             return self
@@ -177,12 +177,12 @@ class Quantization:
         if not self.block:
             return moved
 
-        def rearranged(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        def rearrange(values: tuple[Any, ...]) -> tuple[Any, ...]:
             return tuple(np.array(values).reshape(self.grid(dims)).transpose(order).reshape(-1).tolist())
 
         return replace(
-            moved, scales=rearranged(self.scales), offsets=rearranged(self.offsets),
-            factors=rearranged(self.factors) if self.factors else (),
+            moved, scales=rearrange(self.scales), offsets=rearrange(self.offsets),
+            factors=rearrange(self.factors) if self.factors else (),
         )  # fmt: skip
 
     def dequantize(self, stored: np.ndarray) -> np.ndarray:

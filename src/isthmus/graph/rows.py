@@ -160,7 +160,7 @@ def row_map(call: Call, axis: int) -> RowMap | None:
 
 def mean_map(call: Call, axis: int) -> RowMap | None:
     """Map a mean over all pixels along an axis of its operand; return None if the call is not such a mean."""
-    source = call.given(0)
+    source = call.optional(0)
     if source is None or not _dynamic(source) or source.rank != 4 or source.dims[0] != 1 or axis not in (1, 2):
         return None
     if call.op == "ReduceMean":

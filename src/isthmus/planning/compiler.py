@@ -17,7 +17,7 @@ from isthmus.compiled import objects
 from isthmus.planning import machine, search
 
 # The functions that `search.advance` calls, each after those that it calls itself.
-_PARTS = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
+_PARTS = ("lift", "undo", "note", "reach_of_skipped", "sort_by_reach", "fits", "give_turns")
 # The functions of other libraries that the object file may refer to.
 _MAY_CALL = frozenset(("memcpy", "memmove", "memset"))
 _WORD = ir.IntType(64)

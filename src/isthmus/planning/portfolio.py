@@ -52,7 +52,7 @@ class SearchBudget:
     loaded: bool = False
     loading: float = 0.0
 
-    def reached(self) -> str | None:
+    def reached_limit(self) -> str | None:
         """Return which limit has been reached, if any."""
         if self.nodes <= 0:
             return "node limit"
@@ -124,14 +124,14 @@ def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int
     total = Answer()
     for turn, share in plan:
         work = share * len(task)
-        if limits.loaded or work > limits.interpreted_work or limits.reached():
+        if limits.loaded or work > limits.interpreted_work or limits.reached_limit():
             break
         limits.interpreted_work -= work
         total = _join(total, _Race(task, capacity, [(turn, share)], limits, advance).run(1), limits)
         if total.refuted or total.offsets is not None:
             return total
     rest = plan[total.turns :]
-    if rest and not limits.reached():
+    if rest and not limits.reached_limit():
         code = limits.load()
         if code is not None:
             total = _join(total, _Race(task, capacity, rest, limits, code).run(limits.threads), limits)
@@ -211,14 +211,14 @@ class _Race:
 
     def _attempt(self, place: int) -> None:
         """Run one attempt, a slice at a time, until it has a result, loses, or reaches a limit."""
-        if place >= self.winner or self.limits.reached():
+        if place >= self.winner or self.limits.reached_limit():
             return
         turn, share = self.plan[place]
         compiled = self.code is not advance
         # The attempt before it in its chain knows which buffers were hard to place.
         blame = self.task.blame.get(turn - LANES, [])
         search = Attempt(self.task, self.capacity, turn, share, blame, machine=compiled)
-        while place < self.winner and search.nodes < share and not self.limits.reached():
+        while place < self.winner and search.nodes < share and not self.limits.reached_limit():
             nodes = MACHINE_SLICE if compiled else INTERPRETED_SLICE
             result = search.run(self.code, max(1, nodes * SMALL // max(len(self.task), SMALL)))
             self.nodes[place] = search.nodes

@@ -177,7 +177,7 @@ def note(s: State, top: int, kind: int, x: int, a: int, b: int) -> int:
     return top + ENTRY
 
 
-def raised(s: State, x: int, lowest: int) -> int:
+def reach_of_skipped(s: State, x: int, lowest: int) -> int:
     """Return the reach of a skipped buffer: the lowest offset that it can have if it may not be on its floor.
 
     Then some conflicting buffer y, not placed yet, is in its way, and it is above y. The result is `FAR` if there is no
@@ -378,7 +378,7 @@ def advance(s: State, nodes: int) -> int:
             top = undo(s, top, frames[frame + CHOICE_MARK])
             changed_from = left[c]
             changed_to = right[c]
-            at = raised(s, c, floor[c])
+            at = reach_of_skipped(s, c, floor[c])
             if at > limit[c]:
                 alive = False
             else:
@@ -394,7 +394,7 @@ def advance(s: State, nodes: int) -> int:
             for i in range(first, after):
                 x = order[i]
                 if reach[x] > floor[x]:
-                    at = raised(s, x, lowest)
+                    at = reach_of_skipped(s, x, lowest)
                     if at > limit[x]:
                         alive = False
                         break

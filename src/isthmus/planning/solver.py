@@ -200,7 +200,7 @@ class _Planner:
             # A tighter goal leaves the search fewer ways to go wrong, which sometimes helps.
             if self.bound < capacity and self._try(self.bound, ATTEMPTS // 4, effort):
                 return "proof"
-            reached = self.limits.reached()
+            reached = self.limits.reached_limit()
             if reached:
                 return reached
         raise AssertionError
@@ -224,7 +224,7 @@ class _Planner:
                     open_below = goal + 1
                 if self.is_finished():
                     return "proof"
-                reached = self.limits.reached()
+                reached = self.limits.reached_limit()
                 if reached:
                     return reached
                 goal = (open_below + int(self.peak) - 1) // 2
@@ -254,7 +254,7 @@ class _Planner:
                 return False
             if hard.peak <= capacity:
                 continue
-            if self.limits.reached():
+            if self.limits.reached_limit():
                 return None
             nodes = FIRST_NODES * len(hard.task) << effort
             result = answer(hard.task, capacity, hard.turns, attempts, nodes, self.limits)

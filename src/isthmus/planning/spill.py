@@ -69,7 +69,7 @@ class SpillUse:
     writes: Ranges = ()
 
     @property
-    def touched(self) -> int:
+    def touched_bytes(self) -> int:
         """The number of bytes that the step reads or writes."""
         return amount(union((*self.reads, *self.writes)))
 
@@ -112,7 +112,7 @@ class SpillItem:
                     )
 
     @cached_property
-    def written(self) -> tuple[Ranges, ...]:
+    def ranges_written(self) -> tuple[Ranges, ...]:
         """For each use, the bytes that have a value before it."""
         found: list[Ranges] = [((0, self.size),) if self.before else ()]
         for use in self.uses[:-1]:
@@ -120,7 +120,7 @@ class SpillItem:
         return tuple(found)
 
     @cached_property
-    def needed(self) -> tuple[Ranges, ...]:
+    def ranges_needed(self) -> tuple[Ranges, ...]:
         """For each use, the bytes whose value after it matters."""
         found: list[Ranges] = [((0, self.size),) if self.after else ()]
         for use in reversed(self.uses[1:]):
@@ -170,12 +170,12 @@ def visits_from(item: SpillItem, first: int, last: int) -> list[Visit]:
     last_fill = -1
     for number in range(first, last + 1):
         use = item.uses[number]
-        more = without(common(use.reads, item.written[number]), there)
+        more = without(common(use.reads, item.ranges_written[number]), there)
         if more:
             filled, last_fill = union((*filled, *more)), number
         there = union((*there, *use.reads, *use.writes))
         dirty = union((*dirty, *use.writes))
-        found.append(Visit(first, number, filled, common(dirty, item.needed[number]), last_fill))
+        found.append(Visit(first, number, filled, common(dirty, item.ranges_needed[number]), last_fill))
     return found
 
 
@@ -235,7 +235,7 @@ class SpillProblem:
                 count[use.step] += 1
         share = [self.capacity // max(each, 1) // self.alignment * self.alignment for each in count]
         return tuple(
-            tuple(min(self._align(use.touched), self._align(self.window), share[use.step]) for use in item.uses)
+            tuple(min(self._align(use.touched_bytes), self._align(self.window), share[use.step]) for use in item.uses)
             for item in self.items
         )
 
@@ -243,44 +243,44 @@ class SpillProblem:
         return -(-nbytes // self.alignment) * self.alignment
 
 
-Kept = tuple[bool, ...]
+Stays = tuple[bool, ...]
 """For each gap between two uses of an item, whether it stays."""
 
 
-def visits_of(item: SpillItem, kept: Kept) -> list[Visit]:
+def visits_of(item: SpillItem, stays: Stays) -> list[Visit]:
     """List the visits of an item that stays in these gaps."""
-    if len(kept) != len(item.uses) - 1:
-        raise PlanningError(f"item {item.id!r} has {len(item.uses) - 1} gaps, not {len(kept)}")
-    ends = [number for number in range(len(item.uses)) if number == len(kept) or not kept[number]]
+    if len(stays) != len(item.uses) - 1:
+        raise PlanningError(f"item {item.id!r} has {len(item.uses) - 1} gaps, not {len(stays)}")
+    ends = [number for number in range(len(item.uses)) if number == len(stays) or not stays[number]]
     firsts = [0, *(end + 1 for end in ends[:-1])]
     return [visits_from(item, first, last)[-1] for first, last in zip(firsts, ends, strict=True)]
 
 
-def traffic_of(item: SpillItem, kept: Kept) -> SpillTraffic:
+def traffic_of(item: SpillItem, stays: Stays) -> SpillTraffic:
     """Return the bytes that an item moves if it stays in these gaps.
 
     >>> use = SpillUse(0, writes=((0, 8),)), SpillUse(2, ((0, 8),)), SpillUse(5, ((0, 8),))
     >>> traffic_of(SpillItem("x", 8, use), (True, False)), traffic_of(SpillItem("x", 8, use), (False, False))
     (SpillTraffic(read=8, written=8), SpillTraffic(read=16, written=8))
     """
-    traffic = [visit.traffic for visit in visits_of(item, kept)]
+    traffic = [visit.traffic for visit in visits_of(item, stays)]
     return SpillTraffic(sum(each.read for each in traffic), sum(each.written for each in traffic))
 
 
-def fast_layout(problem: SpillProblem, kept: Sequence[Kept]) -> Problem:
+def fast_layout(problem: SpillProblem, stays: Sequence[Stays]) -> Problem:
     """Return the rectangles to place in the fast memory: stays, and the windows of other uses."""
     buffers = []
     for number, item in enumerate(problem.items):
-        for visit in visits_of(item, kept[number]):
-            stays = visit.first < visit.last
-            size = problem.rooms[number] if stays else problem.windows[number][visit.first]
+        for visit in visits_of(item, stays[number]):
+            is_stay = visit.first < visit.last
+            size = problem.rooms[number] if is_stay else problem.windows[number][visit.first]
             if size:
                 start, end = item.uses[visit.first].step, item.uses[visit.last].step + 1
                 buffers.append(PlannerBuffer(f"{number} from {start}", start, end, size, problem.alignment))
     return Problem(tuple(buffers), problem.capacity)
 
 
-def slow_layout(problem: SpillProblem, kept: Sequence[Kept], alignment: int = 1) -> Problem:
+def slow_layout(problem: SpillProblem, stays: Sequence[Stays], alignment: int = 1) -> Problem:
     """Return the rectangles of items that need slow memory only because they do not stay.
 
     Each lives from the visit that first moves it to the slow memory to the last one that moves it back. Items that are
@@ -288,7 +288,7 @@ def slow_layout(problem: SpillProblem, kept: Sequence[Kept], alignment: int = 1)
     """
     buffers = []
     for number, item in enumerate(problem.items):
-        visits = [] if item.before or item.after else visits_of(item, kept[number])
+        visits = [] if item.before or item.after else visits_of(item, stays[number])
         out = [item.uses[visit.last].step for visit in visits if visit.spilled]
         back = [item.uses[visit.last_fill].step for visit in visits if visit.filled]
         if out:
@@ -304,7 +304,7 @@ class SpillSolution:
     ----------
     status
         ``OPTIMAL``: no choice of stays that can be placed has less traffic. ``FEASIBLE``: not proved.
-    kept
+    stays
         For each item, the gaps in which it stays.
     offsets
         Where everything in `fast_layout` is in the fast memory.
@@ -319,7 +319,7 @@ class SpillSolution:
     """
 
     status: Status
-    kept: tuple[Kept, ...]
+    stays: tuple[Stays, ...]
     offsets: tuple[int, ...]
     traffic: SpillTraffic
     lower_bound: int

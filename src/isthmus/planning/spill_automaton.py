@@ -52,8 +52,8 @@ class Automaton:
             following: dict[tuple[Ranges, Ranges], int] = {((), ()): 0}
             nodes = []
             for there, dirty in arriving:
-                fill = amount(without(common(use.reads, item.written[number]), there))
-                needed = item.needed[number]
+                fill = amount(without(common(use.reads, item.ranges_written[number]), there))
+                needed = item.ranges_needed[number]
                 there = common(union((*there, *use.reads, *use.writes)), needed)
                 dirty = common(union((*dirty, *use.writes)), needed)
                 stays = following.setdefault((there, dirty), len(following)) if self.may_stay[number] else -1

@@ -31,14 +31,14 @@ def check_spills(problem: SpillProblem, solution: SpillSolution) -> SpillTraffic
     """
     read = written = 0
     buffers = []
-    for number, (item, kept) in enumerate(zip(problem.items, solution.kept, strict=True)):
-        if len(kept) != len(item.uses) - 1:
-            raise PlanningError(f"item {item.id!r} has {len(item.uses) - 1} gaps, not {len(kept)}", number)
-        more = _walk(item, kept)
+    for number, (item, stays) in enumerate(zip(problem.items, solution.stays, strict=True)):
+        if len(stays) != len(item.uses) - 1:
+            raise PlanningError(f"item {item.id!r} has {len(item.uses) - 1} gaps, not {len(stays)}", number)
+        more = _walk(item, stays)
         read, written = read + more.read, written + more.written
         begin = 0
         for use in range(len(item.uses)):
-            if use < len(kept) and kept[use]:
+            if use < len(stays) and stays[use]:
                 continue
             size = problem.rooms[number] if use > begin else problem.windows[number][use]
             if size:
@@ -54,7 +54,7 @@ def check_spills(problem: SpillProblem, solution: SpillSolution) -> SpillTraffic
     return found
 
 
-def _walk(item: SpillItem, kept: tuple[bool, ...]) -> SpillTraffic:
+def _walk(item: SpillItem, stays: tuple[bool, ...]) -> SpillTraffic:
     """Move the bytes of an item as its gaps say, and count them. Bytes that all uses treat alike move together."""
     borders = {0, item.size, *(end for use in item.uses for part in (*use.reads, *use.writes) for end in part)}
     ordered = sorted(borders)
@@ -75,7 +75,7 @@ def _walk(item: SpillItem, kept: tuple[bool, ...]) -> SpillTraffic:
             if writes[use]:
                 now += 1
                 fast = now
-            if use == len(kept) or not kept[use]:
+            if use == len(stays) or not stays[use]:
                 if fast > slow and _is_needed(item, use, reads, writes):
                     written, slow = written + high - low, now
                 fast = -1

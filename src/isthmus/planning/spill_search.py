@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from isthmus.planning.problem import Status
 from isthmus.planning.solver import solve
-from isthmus.planning.spill import Kept, SpillProblem, SpillSolution, SpillTraffic, fast_layout, traffic_of
+from isthmus.planning.spill import SpillProblem, SpillSolution, SpillTraffic, Stays, fast_layout, traffic_of
 from isthmus.planning.spill_automaton import SCALE, Automaton, automata_of
 
 ROUNDS = 120
@@ -75,14 +75,14 @@ class _Search:
         self.examined = 0
         self.capacity = [problem.capacity] * problem.steps
         self.fixed = 0
-        self._kept = [self._keeping(each, None) for each in self.automata]
-        for each, kept in zip(self.automata, self._kept, strict=True):
+        self._stays = [self._keeping(each, None) for each in self.automata]
+        for each, stays in zip(self.automata, self._stays, strict=True):
             if not each.is_free:
-                self.fixed += traffic_of(problem.items[each.number], kept).total
+                self.fixed += traffic_of(problem.items[each.number], stays).total
                 for use, step in enumerate(each.steps):
-                    stays, stayed = use < len(kept) and kept[use], use > 0 and kept[use - 1]
-                    for t in range(step, each.steps[use + 1] if stays else step + 1):
-                        self.capacity[t] -= each.room if stays or stayed else each.windows[use]
+                    goes_on, came = use < len(stays) and stays[use], use > 0 and stays[use - 1]
+                    for t in range(step, each.steps[use + 1] if goes_on else step + 1):
+                        self.capacity[t] -= each.room if goes_on or came else each.windows[use]
         self._used: list[dict[int, int]] = [{} for _ in range(problem.steps)]
         for n, each in enumerate(self.free):
             for use, step in enumerate(each.steps):
@@ -95,7 +95,7 @@ class _Search:
         self.unit = math.gcd(*(value for pair in amounts for value in pair)) or 1
         self._set_prices([0] * problem.steps)
 
-    def _keeping(self, automaton: Automaton, states: dict[tuple[int, int], int] | None) -> Kept:
+    def _keeping(self, automaton: Automaton, states: dict[tuple[int, int], int] | None) -> Stays:
         """Return the gaps in which an item stays: by its states after its uses, or wherever it must."""
         gaps = range(len(automaton.steps) - 1)
         if states is None:
@@ -179,16 +179,16 @@ class _Search:
         idle = [place for place, n in enumerate(alive) if n not in used]
         places = {n: place for place, n in enumerate(alive)}
         price, capacity = self.prices[step], self.capacity[step]
-        known: dict[State, tuple[list[tuple[int, int, State]], int | None]] = {}
+        choices_after: dict[State, tuple[list[tuple[int, int, State]], int | None]] = {}
         left_out: list[int] = []
         found: _Layer = {}
         for state, reached in layer.items():
             room = capacity - sum(self.free[alive[place]].room for place in idle if state[place])
             arriving = tuple(state[places[n]] if n in places else 0 for n in used)
-            if arriving not in known:
-                known[arriving] = self._choices(used, arriving)
-            kept = {alive[place]: state[place] for place in idle}
-            choices, beyond = known[arriving]
+            if arriving not in choices_after:
+                choices_after[arriving] = self._choices(used, arriving)
+            unchanged = {alive[place]: state[place] for place in idle}
+            choices, beyond = choices_after[arriving]
             if beyond is not None and reached.cost + beyond <= limit:
                 left_out.append(reached.cost + beyond)
             for cost, taken, leaving in choices:
@@ -197,7 +197,7 @@ class _Search:
                 total = reached.cost + cost + price * (room - taken)
                 if total > limit:
                     continue
-                chosen = kept | dict(zip(used, leaving, strict=True))
+                chosen = unchanged | dict(zip(used, leaving, strict=True))
                 after = tuple(chosen[n] for n in following)
                 entry = found.setdefault(after, _Reached(total))
                 entry.cost = min(entry.cost, total)
@@ -224,7 +224,7 @@ class _Search:
                 del partial[MAX_CHOICES:]
         return partial, left_out
 
-    def solutions(self, layers: Sequence[_Layer]) -> Iterator[tuple[int, tuple[Kept, ...]]]:
+    def solutions(self, layers: Sequence[_Layer]) -> Iterator[tuple[int, tuple[Stays, ...]]]:
         """Yield the solutions that the states hold, in the order of their traffic."""
         # A best-first search from the end. What is before a state costs what the state says, so nothing is tried twice.
         end = len(layers) - 1
@@ -235,7 +235,7 @@ class _Search:
         while heap:
             total, _, step, state, behind, chain = heapq.heappop(heap)
             if step == 0:
-                yield total // SCALE, self._kept_in(chain)
+                yield total // SCALE, self._stays_in(chain)
                 continue
             for cost, before in layers[step][state].ways:
                 number -= 1
@@ -243,20 +243,20 @@ class _Search:
                 entry = (layers[step - 1][before].cost + rest, number, step - 1, before, rest, (state, chain))
                 heapq.heappush(heap, entry)
 
-    def _kept_in(self, chain: _Chain) -> tuple[Kept, ...]:
+    def _stays_in(self, chain: _Chain) -> tuple[Stays, ...]:
         """Return the gaps in which items stay, from the states after all steps."""
         states: list[State] = []
         while chain is not None:
             state, chain = chain
             states.append(state)
-        kept = list(self._kept)
+        stays = list(self._stays)
         for n, each in enumerate(self.free):
             gaps = each.steps[:-1]
-            kept[each.number] = tuple(states[step][self._alive[step].index(n)] > 0 for step in gaps)
-        return tuple(kept)
+            stays[each.number] = tuple(states[step][self._alive[step].index(n)] > 0 for step in gaps)
+        return tuple(stays)
 
 
-def largest_first(problem: SpillProblem) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
+def largest_first(problem: SpillProblem) -> tuple[tuple[Stays, ...], tuple[int, ...]]:
     """Return the simple rule's choice and its layout: the largest items that fit stay from their first use to the last.
 
     Items are taken by size, the largest first. If their sizes fit at each step but they cannot be placed, the last one
@@ -271,7 +271,7 @@ def largest_first(problem: SpillProblem) -> tuple[tuple[Kept, ...], tuple[int, .
     >>> largest_first(SpillProblem(tuple(items), capacity=16, window=0))[0]
     ((True,), (True,), (True,))
     """
-    items, kept = problem.items, [(False,) * (len(item.uses) - 1) for item in problem.items]
+    items, stays = problem.items, [(False,) * (len(item.uses) - 1) for item in problem.items]
     load = [0] * problem.steps
     for item, windows in zip(items, problem.windows, strict=True):
         for use, window in zip(item.uses, windows, strict=True):
@@ -284,21 +284,21 @@ def largest_first(problem: SpillProblem) -> tuple[tuple[Kept, ...], tuple[int, .
         for use, window in zip(item.uses, problem.windows[number], strict=True):
             more[use.step - first] -= window
         after = [a + b for a, b in zip(load[first : last + 1], more, strict=True)]
-        if kept[number] and max(after) <= problem.capacity:
+        if stays[number] and max(after) <= problem.capacity:
             load[first : last + 1] = after
-            kept[number] = (True,) * len(kept[number])
+            stays[number] = (True,) * len(stays[number])
             taken.append(number)
     while True:
-        offsets, _ = _layout(problem, kept)
+        offsets, _ = _layout(problem, stays)
         if offsets is not None:
-            return tuple(kept), offsets
+            return tuple(stays), offsets
         last = taken.pop()
-        kept[last] = (False,) * len(kept[last])
+        stays[last] = (False,) * len(stays[last])
 
 
-def _layout(problem: SpillProblem, kept: Sequence[Kept]) -> tuple[tuple[int, ...] | None, bool]:
+def _layout(problem: SpillProblem, stays: Sequence[Stays]) -> tuple[tuple[int, ...] | None, bool]:
     """Return a layout of the fast memory, and whether there is proof that there is none."""
-    solution = solve(fast_layout(problem, kept), timeout=PATIENCE, node_limit=NODES)
+    solution = solve(fast_layout(problem, stays), timeout=PATIENCE, node_limit=NODES)
     return solution.offsets, solution.status is Status.INFEASIBLE
 
 
@@ -327,11 +327,11 @@ def solve_spills(problem: SpillProblem, states: int = MAX_STATES) -> SpillSoluti
     ...     return SpillItem(name, size, (SpillUse(first, (), whole), *(SpillUse(step, whole) for step in others)))
     >>> items = [made_and_read("x", 6, 0, 1, 5), made_and_read("y", 8, 1, 2), made_and_read("z", 8, 2, 5)]
     >>> solution = solve_spills(SpillProblem(tuple(items), capacity=16, window=0))
-    >>> solution.status.value, solution.kept, solution.traffic
+    >>> solution.status.value, solution.stays, solution.traffic
     ('optimal', ((True, False), (True,), (True,)), SpillTraffic(read=6, written=6))
     """
-    kept, offsets = largest_first(problem)
-    simple = best = _total(problem, kept)
+    stays, offsets = largest_first(problem)
+    simple = best = _total(problem, stays)
     states = min(states, max(FEW_STATES, MAX_EXAMINED // max(problem.steps, 1)))
     bound = examined = 0
     for keeps_what_fits in (True, False):
@@ -340,8 +340,8 @@ def solve_spills(problem: SpillProblem, states: int = MAX_STATES) -> SpillSoluti
         for most in (min(FEW_STATES, states), states):
             layers, dropped = search.run(best, most)
             found = _first_placed(search, layers)
-            if found.kept is not None and found.offsets is not None:
-                kept, offsets, best = found.kept, found.offsets, found.traffic
+            if found.stays is not None and found.offsets is not None:
+                stays, offsets, best = found.stays, found.offsets, found.traffic
             left = None if dropped is None else search.floor(dropped)
             # What does not stay although it fits may be easier to place, and was not examined in the first round.
             missed = found.refused if keeps_what_fits else None
@@ -352,9 +352,9 @@ def solve_spills(problem: SpillProblem, states: int = MAX_STATES) -> SpillSoluti
         if bound == best or found.refused is None:
             break
     status = Status.OPTIMAL if bound == best else Status.FEASIBLE
-    traffic = [traffic_of(item, gaps) for item, gaps in zip(problem.items, kept, strict=True)]
+    traffic = [traffic_of(item, gaps) for item, gaps in zip(problem.items, stays, strict=True)]
     total = SpillTraffic(sum(each.read for each in traffic), sum(each.written for each in traffic))
-    return SpillSolution(status, kept, offsets, total, bound, simple, examined)
+    return SpillSolution(status, stays, offsets, total, bound, simple, examined)
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ class _Placed:
     - `refused`: the least traffic of a solution that was not placed; None if there is none.
     """
 
-    kept: tuple[Kept, ...] | None = None
+    stays: tuple[Stays, ...] | None = None
     offsets: tuple[int, ...] | None = None
     traffic: int = 0
     unproved: int | None = None
@@ -376,19 +376,19 @@ class _Placed:
 def _first_placed(search: _Search, layers: Sequence[_Layer]) -> _Placed:
     """Place the solutions in the order of their traffic until one can be placed."""
     unproved = refused = None
-    for number, (traffic, kept) in enumerate(search.solutions(layers) if layers else ()):
+    for number, (traffic, stays) in enumerate(search.solutions(layers) if layers else ()):
         if number == MAX_PLACED:
             unproved = traffic if unproved is None else unproved
             break
-        offsets, is_proved = _layout(search.problem, kept)
+        offsets, is_proved = _layout(search.problem, stays)
         if offsets is not None:
-            return _Placed(kept, offsets, traffic, unproved, refused)
+            return _Placed(stays, offsets, traffic, unproved, refused)
         refused = traffic if refused is None else refused
         if not is_proved and unproved is None:
             unproved = traffic
     return _Placed(unproved=unproved, refused=refused)
 
 
-def _total(problem: SpillProblem, kept: Sequence[Kept]) -> int:
+def _total(problem: SpillProblem, stays: Sequence[Stays]) -> int:
     """Return the traffic of a choice."""
-    return sum(traffic_of(item, gaps).total for item, gaps in zip(problem.items, kept, strict=True))
+    return sum(traffic_of(item, gaps).total for item, gaps in zip(problem.items, stays, strict=True))

@@ -108,7 +108,7 @@ def spill_fill_of(schedule: Schedule, vtcm: int) -> SpillFill:
     solution = solve_spills(problem)
     tensors = _tensors(blocks, problem, solution)
     intermediate = [each for each in tensors if each.kind == "intermediate"]
-    slow = _peak(slow_layout(problem, solution.kept, alignment))
+    slow = _peak(slow_layout(problem, solution.stays, alignment))
     all_kept = fast_layout(problem, [(True,) * (len(item.uses) - 1) for item in items])
     return SpillFill(
         vtcm=vtcm,
@@ -134,8 +134,8 @@ def _peak(problem: Problem) -> int:
 def _tensors(blocks: _Blocks, problem: SpillProblem, solution: SpillSolution) -> list[SpilledTensor]:
     """List the blocks that move more than they would if they stayed."""
     found = []
-    for block, item, kept in zip(blocks.found, problem.items, solution.kept, strict=True):
-        moved, least = traffic_of(item, kept), traffic_of(item, (True,) * len(kept))
+    for block, item, stays in zip(blocks.found, problem.items, solution.stays, strict=True):
+        moved, least = traffic_of(item, stays), traffic_of(item, (True,) * len(stays))
         if moved != least:
             spilled, filled = moved.written - least.written, moved.read - least.read
             steps = sorted(block.steps)

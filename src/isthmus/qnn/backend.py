@@ -88,8 +88,8 @@ class Backend(Handle):
         self.name = self.entry.name
         self.log = log if isinstance(log, Log) else Log(log)
         if library is not None:
-            given = {self.entry.name: {"library": os.fspath(library)}}
-            config = [*(config if isinstance(config, (list, tuple)) else [config] if config else []), given]
+            own = {self.entry.name: {"library": os.fspath(library)}}
+            config = [*(config if isinstance(config, (list, tuple)) else [config] if config else []), own]
         self.driver = self.entry.driver(self.entry.read_config(config, self.log), self.log)
         super().__init__(f"backend '{self.name}'")
 
@@ -300,8 +300,8 @@ class Backend(Handle):
         """
         from isthmus.qnn.context import Context
 
-        for given, noun in ((binaries, "binaries"), (() if providers is None else providers, "providers")):
-            if not isinstance(given, Sequence) or isinstance(given, (str, bytes, bytearray, memoryview)):
+        for items, noun in ((binaries, "binaries"), (() if providers is None else providers, "providers")):
+            if not isinstance(items, Sequence) or isinstance(items, (str, bytes, bytearray, memoryview)):
                 raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", f"its {noun} are not a list")
         if not binaries or (providers is not None and len(providers) != len(binaries)):
             rule = "it is empty, or there is not one provider for each binary"

@@ -52,12 +52,12 @@ def multiple_in(graph: str, inputs: Sequence[TensorInfo], tensors: Sequence[Sequ
     """Return the multiple that a client's arrays and memory handles have."""
     infos = {info.name: info for info in inputs}
     # What is no tensor is refused where its memory is looked at.
-    known = [[each for each in kind if isinstance(each, ClientTensor)] for kind in tensors]
-    kinds = [[_stated(each, infos[each.name]) for each in kind if each.name in infos] for kind in known]
+    valid = [[each for each in kind if isinstance(each, ClientTensor)] for kind in tensors]
+    kinds = [[_stated_multiple(each, infos[each.name]) for each in kind if each.name in infos] for kind in valid]
     return check_multiples(graph, *([each for each in kind if each] for kind in kinds))
 
 
-def _stated(tensor: ClientTensor, info: TensorInfo) -> int:
+def _stated_multiple(tensor: ClientTensor, info: TensorInfo) -> int:
     """Return the multiple that a tensor's memory has; 0 if it states none, or if its shape is wrong."""
     if isinstance(tensor.mem_handle, MemHandle):
         return multiple_of(tensor.mem_handle.descriptor.dims, info.dims)

@@ -193,9 +193,9 @@ def run_watched(
     profile.add(*(ProfilingEvent(OPERATION + each.name, each.microseconds, "us") for each in timings.operations))
     if profile.level is ProfileLevel.DETAILED:
         # The clocks of this module and of the spans are the same one on Linux.
-        known = [time for span in (*timings.phases, *timings.spans) for time in (span.begin, span.end)] or [begin, end]
+        times = [time for span in (*timings.phases, *timings.spans) for time in (span.begin, span.end)] or [begin, end]
         thread = threading.current_thread().name
-        profile.add_spans(ExecutionSpans(graph.graph.name, min(known), max(known), thread, timings))
+        profile.add_spans(ExecutionSpans(graph.graph.name, min(times), max(times), thread, timings))
 
 
 def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[ProfilingEvent]:
@@ -246,18 +246,18 @@ class Bindings:
 
     def find(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
         """Return the binding of exactly these objects, or of other arrays at the same addresses, if cached."""
-        known = self._look_up(inputs, outputs)
-        if known is None:
+        cached = self._look_up(inputs, outputs)
+        if cached is None:
             return None
-        if known is not self._last:
-            self._use(known)
-        return known.binding
+        if cached is not self._last:
+            self._use(cached)
+        return cached.binding
 
     def _look_up(self, inputs: _Tensors, outputs: _Tensors) -> _CachedBinding | None:
         """Look in `_recent`, then in `_by_place`; without the lock, since each is read in one atomic operation."""
-        for known_inputs, known_outputs, known in self._recent:
-            if known_inputs == inputs and known_outputs == outputs:
-                return known
+        for recent_inputs, recent_outputs, cached in self._recent:
+            if recent_inputs == inputs and recent_outputs == outputs:
+                return cached
         # A binding keeps the objects it was created from, so no other object can be at these addresses. The client is
         # responsible for what is at a bare address.
         return self._by_place.get(_places(inputs, outputs))
@@ -266,28 +266,28 @@ class Bindings:
         """Return the binding of these memories for a multiple of the batch, creating it if there is none."""
         key = (multiple, *(None if memory is None else _memory_key(memory) for memory in memories))
         with self._lock:
-            known = self._by_memory.get(key)
-            if known is None:
-                known = self._by_memory[key] = _CachedBinding(self._bind(memories, multiple), memories)
-            self._use(known)
-            self._recent = ((inputs, outputs, known), *self._recent[: _RECENT - 1])
+            cached = self._by_memory.get(key)
+            if cached is None:
+                cached = self._by_memory[key] = _CachedBinding(self._bind(memories, multiple), memories)
+            self._use(cached)
+            self._recent = ((inputs, outputs, cached), *self._recent[: _RECENT - 1])
             places = _places(inputs, outputs)
             if places is not None:
                 if len(self._by_place) >= _MAX_PLACES:
                     # The same memory may be described in many ways, as arrays of different shapes.
                     self._by_place = {}
-                self._by_place[places] = known
+                self._by_place[places] = cached
             while len(self._by_memory) > REMEMBERED or (
                 len(self._by_memory) > 1 and self._kept_bytes() > REMEMBERED_BYTES
             ):
                 oldest = min(self._by_memory, key=lambda each: self._by_memory[each].used)
                 self._evict(self._by_memory.pop(oldest))
-        return known.binding
+        return cached.binding
 
-    def _use(self, known: _CachedBinding) -> None:
+    def _use(self, cached: _CachedBinding) -> None:
         """Mark it as the last used."""
-        known.used = next(self._clock)
-        self._last = known
+        cached.used = next(self._clock)
+        self._last = cached
 
     def clear(self) -> None:
         """Release all memory, after the graph has ended."""
@@ -298,12 +298,12 @@ class Bindings:
 
     def _kept_bytes(self) -> int:
         """Return how many bytes all bindings but the last used keep alive."""
-        return sum(known.kept_bytes() for known in self._by_memory.values() if known is not self._last)
+        return sum(cached.kept_bytes() for cached in self._by_memory.values() if cached is not self._last)
 
     def _evict(self, evicted: _CachedBinding) -> None:
         """Close a binding that is no longer in `_by_memory`, and remove it from `_recent` and `_by_place`."""
         self._recent = tuple(entry for entry in self._recent if entry[2] is not evicted)
-        self._by_place = {places: known for places, known in self._by_place.items() if known is not evicted}
+        self._by_place = {places: cached for places, cached in self._by_place.items() if cached is not evicted}
         evicted.binding.close()
 
 

@@ -143,7 +143,7 @@ class Context(Handle):
                     if provider is not None:
                         self._take(self._restore_provided(binary, deferred))
                     elif deferred:
-                        self._deferred = self._enabled(self.driver.defer(binary))
+                        self._deferred = self._enabled_names(self.driver.defer(binary))
                     else:
                         self._take(self.driver.restore(binary))
                 except QnnError as problem:
@@ -189,18 +189,18 @@ class Context(Handle):
             self._provided.append(buffer)
         return self.driver.restore_provided(self._provided)
 
-    def _enabled(self, names: Iterable[str]) -> tuple[str, ...]:
+    def _enabled_names(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the graphs of its binary that are enabled; refuse names that the binary does not have."""
-        known, enabled = tuple(names), self.driver.enabled
-        missing = sorted({*(enabled or ())} - {*known})
+        every, enabled = tuple(names), self.driver.enabled
+        missing = sorted({*(enabled or ())} - {*every})
         if missing:
             rule = f"it has no graph {', '.join(missing)}"
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", rule)
-        return tuple(name for name in known if enabled is None or name in enabled)
+        return tuple(name for name in every if enabled is None or name in enabled)
 
     def _take(self, drivers: Sequence[GraphDriver]) -> None:
         """Create handles for the graphs of its binary that are enabled."""
-        enabled = self._enabled(driver.graph.name for driver in drivers)
+        enabled = self._enabled_names(driver.graph.name for driver in drivers)
         for driver in drivers:
             if driver.graph.name in enabled:
                 self._open(driver)
@@ -388,8 +388,8 @@ class Context(Handle):
         self._check_loaded(Code.GRAPH_NOT_FINALIZED)
         graphs = self.graphs
         if not isinstance(name, str) or name not in graphs:
-            known = ", ".join(f"'{known}'" for known in graphs) or "none"
-            rule, hint = f"the context has {known}", did_you_mean(name, graphs)
+            existing = ", ".join(f"'{each}'" for each in graphs) or "none"
+            rule, hint = f"the context has {existing}", did_you_mean(name, graphs)
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", rule, hint)
         return graphs[name]
 

@@ -173,9 +173,9 @@ class QnnGraph(Handle):
 
     def _general(self, option: Any) -> Any:
         """Convert a number that is none of the backend's own options to a `GraphConfig` if it is one."""
-        own = [int(known) for kind in (self.driver.properties, self.driver.configs) for known in kind or ()]
+        own = [int(config) for kind in (self.driver.properties, self.driver.configs) for config in kind or ()]
         if is_int(option) and not isinstance(option, IntEnum) and option not in own:
-            return next((known for known in GraphConfig if known == option), option)
+            return next((config for config in GraphConfig if config == option), option)
         return option
 
     def _set(self, option: Any, value: Any) -> Change:
@@ -288,7 +288,7 @@ class QnnGraph(Handle):
             self._check()
             raise
 
-    def bound(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> DriverBinding:
+    def binding_of(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> DriverBinding:
         """Return the binding that `execute` uses for this memory, creating it with all checks if needed.
 
         It is closed when it is evicted from the cache; `execute` then creates another.
@@ -426,14 +426,14 @@ class QnnGraph(Handle):
             return submit(self._what, lambda: execute(profile, None), notify)
         reserved = signal.reserve()
 
-        def ended(execution: Execution) -> None:
+        def finish(execution: Execution) -> None:
             # A cancelled execution has never used its reservation.
             reserved.end()
             if notify is not None:
                 notify(execution)
 
         try:
-            return submit(self._what, lambda: execute(profile, reserved), ended)
+            return submit(self._what, lambda: execute(profile, reserved), finish)
         except BaseException:
             reserved.end()
             raise

@@ -79,7 +79,7 @@ class Handle:
         return not self._ended and not self._inherited
 
     @property
-    def inherited(self) -> bool:
+    def is_inherited(self) -> bool:
         """Whether it belongs to the process that this one was forked from."""
         return self._inherited
 

@@ -74,7 +74,7 @@ class GraphMemory:
     @shielded
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Existing views stay readable."""
-        if self.binding.graph.inherited:
+        if self.binding.graph.is_inherited:
             # In a forked child: the parent's graph holds the memory.
             return
         self.binding.close()

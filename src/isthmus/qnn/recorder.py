@@ -58,11 +58,11 @@ class Recording:
             """Return the names of the node's inputs or outputs; an optional input that is left out has none."""
             operands = []
             for tensor in _list(tensors, count, f"tensors of node '{name}'"):
-                known = self.tensors.get(tensor.v1.id)
-                if known is None and tensor.v1.type != TensorKind.NULL:
+                recorded = self.tensors.get(tensor.v1.id)
+                if recorded is None and tensor.v1.type != TensorKind.NULL:
                     rule = f"its tensor {tensor.v1.id} was not created in graph '{self.name}'"
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"node '{name}'", rule)
-                operands.append("" if known is None else known.name)
+                operands.append("" if recorded is None else recorded.name)
             return tuple(operands)
 
         params = _list(node.params, node.numOfParams, f"parameters of node '{name}'")
@@ -85,10 +85,10 @@ class Recording:
         node = config.v1
         operands = ((node.inputTensors, node.numOfInputs), (node.outputTensors, node.numOfOutputs))
         for tensor in (each for tensors, count in operands for each in _list(tensors, count, "its tensors")):
-            known = self.tensors.get(tensor.v1.id)
-            if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
+            recorded = self.tensors.get(tensor.v1.id)
+            if recorded is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
                 # A client may announce registered memory when it creates a tensor, or later with a node.
-                self.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
+                self.tensors[tensor.v1.id] = replace(recorded, mem_type=int(TensorMemType.MEMHANDLE))
         self.nodes.append(described)
 
     def _param(self, node: str, param: Param) -> tuple[str, Scalar | ComposedTensor]:

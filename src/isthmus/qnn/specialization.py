@@ -135,7 +135,7 @@ class DynamicModel:
         # The context for selecting rows if the backend cannot, and its backend.
         self._host: Context | None = None
         self._host_backend: Backend | None = None
-        self._known: OrderedDict[Hashable, Specialization] = OrderedDict()
+        self._specializations: OrderedDict[Hashable, Specialization] = OrderedDict()
         self._serial = 0
         self._buffers: list[Buffer] = []
         self._memories: dict[str, TensorMemory] = {}
@@ -354,10 +354,10 @@ class DynamicModel:
 
     def _specialization(self, key: Hashable, shapes: Shapes, progress: StageProgress) -> Specialization:
         """Return the next stage for these shapes and the values known so far (`progress`); prepare it if it is new."""
-        known = self._known.get(key)
-        if known is not None:
-            self._known.move_to_end(key)
-            return known
+        ready = self._specializations.get(key)
+        if ready is not None:
+            self._specializations.move_to_end(key)
+            return ready
         return self._specialize(key, shapes, progress)
 
     @shielded
@@ -372,19 +372,19 @@ class DynamicModel:
         except Exception:
             new.close()
             raise
-        self._known[key] = new
+        self._specializations[key] = new
         self._evict()
         return new
 
     def _evict(self) -> None:
         """Release graphs, the least recently used first, until few enough are left."""
         most = max(MAX_COPIES * self.info.memory.constant_bytes, KEPT_BYTES)
-        while len(self._known) > 1:
-            graphs = [graph for each in self._known.values() for graph in each.graphs]
+        while len(self._specializations) > 1:
+            graphs = [graph for each in self._specializations.values() for graph in each.graphs]
             held = self._owned_constants + sum(graph.info.memory.constant_bytes for graph in graphs)
             if len(graphs) <= MAX_GRAPHS and held <= most:
                 return
-            oldest = self._known.popitem(last=False)[1]
+            oldest = self._specializations.popitem(last=False)[1]
             for graph in oldest.graphs:
                 # Staging memory that the graph reserved is free again.
                 self._released += replace(graph.stats, staging_prepare_bytes=0, staging_execute_bytes=0)
@@ -436,20 +436,20 @@ class DynamicModel:
 
     def stats(self, others: GraphStats) -> GraphStats:
         """Return the totals of all graphs, also of those that are no longer kept, added to `others`."""
-        graphs = (graph for each in self._known.values() for graph in each.graphs)
+        graphs = (graph for each in self._specializations.values() for graph in each.graphs)
         return sum((graph.stats for graph in graphs), others + self._released)
 
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Existing views stay readable."""
-        if self._context.inherited:
+        if self._context.is_inherited:
             # In a forked child: the parent's graphs hold the memory.
             return
         if self._host_backend is not None:
             self._host_backend.free()
-        for each in self._known.values():
+        for each in self._specializations.values():
             for buffer in each.pools:
                 buffer.close()
-        self._known.clear()
+        self._specializations.clear()
         for memory in self._own_memories:
             if memory.registration is not None:
                 memory.registration.close()

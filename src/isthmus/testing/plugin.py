@@ -75,12 +75,12 @@ def _limits(item: pytest.Item) -> MarkerOptions:
     def refuse(rule: str, hint: str = "") -> None:
         pytest.fail(f"marker '{MARKER}': {rule}{f'. {hint}' if hint else ''}", pytrace=False)
 
-    given: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for mark in reversed(list(item.iter_markers(MARKER))):
         if mark.args:
             refuse(f"it takes keywords only, not {mark.args[0]!r}", f"Keywords are {', '.join(_TYPES)}.")
-        given.update(mark.kwargs)
-    for name, value in given.items():
+        keywords.update(mark.kwargs)
+    for name, value in keywords.items():
         if name not in _TYPES:
             refuse(f"it has no keyword '{name}'", did_you_mean(name, _TYPES) or f"Keywords are {', '.join(_TYPES)}.")
         # True is an integer too.
@@ -88,7 +88,7 @@ def _limits(item: pytest.Item) -> MarkerOptions:
             refuse(f"{name}={value!r} must be of type {_TYPES[name][0].__name__}")
         if name == "max_copied" and value is not None and value < 0:
             refuse(f"max_copied={value} is less than 0")
-    options, problem = MarkerOptions(**given), ""
+    options, problem = MarkerOptions(**keywords), ""
     try:
         parse(options.fault)
         registry.entry(options.backend)

@@ -352,4 +352,4 @@ def _without_leading_ones(dims: Sequence[int]) -> tuple[int, ...]:
 
 def _move_axis(tensor: Tensor, order: Perm) -> Quantization | None:
     """Return the quantization of a tensor after a transposition to `order`."""
-    return None if tensor.quantization is None else tensor.quantization.transposed(order, tensor.dims)
+    return None if tensor.quantization is None else tensor.quantization.transpose(order, tensor.dims)

@@ -56,10 +56,10 @@ class OnnxValue:
         stored = self.perm[axis]
         return tuple(self.rank - 1 if p == stored else p - (p > stored) for p in self.perm)
 
-    def by_stored_axis(self, given: Mapping[int, _Item], default: Sequence[_Item]) -> list[_Item]:
-        """Return an item for each axis as it is stored: those given by the axes of ONNX's view, or the default."""
+    def by_stored_axis(self, by_axis: Mapping[int, _Item], default: Sequence[_Item]) -> list[_Item]:
+        """Return an item for each axis as it is stored: those by the axes of ONNX's view, or the default."""
         items = list(default)
-        for axis, item in given.items():
+        for axis, item in by_axis.items():
             items[self.perm[axis]] = item
         return items
 

@@ -54,11 +54,11 @@ def _matmul_nbits(node: OnnxNode) -> OnnxValue:
 
 def _zero_points(node: OnnxNode, bits: int, columns: int, blocks: int) -> np.ndarray:
     """Return the zero point of each block: given as packed integers or as floats; if absent, the middle."""
-    given = node.optional(3)
-    if given is None:
+    zero_points = node.optional(3)
+    if zero_points is None:
         return np.full((columns, blocks), 1 << (bits - 1), np.int64)
     array = node.array(3)
-    if given.tensor.dtype.is_float:
+    if zero_points.tensor.dtype.is_float:
         if array.size != columns * blocks or (array != np.rint(array)).any() or (np.abs(array) > 255).any():
             node.unsupported("zero points that are not integers")
         return array.reshape(columns, blocks).astype(np.int64)

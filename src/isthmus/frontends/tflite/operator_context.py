@@ -305,7 +305,7 @@ class OperatorContext:
             self.refuse(f"'{tensor.name}' must have rank {len(perm)}, has rank {tensor.rank}")
         quantization = tensor.quantization
         if quantization is not None and quantization.axis is not None:
-            quantization = quantization.transposed(perm, tensor.dims)
+            quantization = quantization.transpose(perm, tensor.dims)
         data = tensor.data
         if data is None or not tensor.is_static:
             return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)

@@ -21,7 +21,7 @@ def _rotary_embedding(call: Call) -> list[Dims]:
         call.refuse(f"rotary_embedding_dim {rotated} must be even and at most {size}")
     angles = call.dims(1)
     call.check_dims(2, *angles)
-    positions = call.given(3)
+    positions = call.optional(3)
     if positions is not None:
         call.check_rank(1, 2)
         call.check_dims(3, batch, length)
@@ -40,32 +40,36 @@ def _group_query_attention(call: Call) -> list[Dims]:
     call.check_rank(QUERY, 3)
     heads, groups = call.number("num_heads", least=1), call.number("kv_num_heads", least=1)
     batch, length, width = call.dims(QUERY)
-    packed = call.given(KEY) is None
+    packed = call.optional(KEY) is None
     count = heads + 2 * groups if packed else heads
     if heads % groups or width % count or not width or not length:
         call.refuse(f"in[0] {list(call.dims(QUERY))} must have {count} heads, {heads} a multiple of {groups}")
     size = width // count
-    if packed != (call.given(VALUE) is None):
+    if packed != (call.optional(VALUE) is None):
         call.refuse("keys and values must both be given, or both be part of in[0]")
     call.check_dims(KEY, batch, length, groups * size)
     call.check_dims(VALUE, batch, length, groups * size)
     room = length
-    past = call.given(PAST_KEY)
+    past = call.optional(PAST_KEY)
     if past is not None:
         call.check_rank(PAST_KEY, 4)
         present = call.declared[1].dims if call.declared is not None and len(call.declared) > 1 else past.dims
         room = present[2] if len(present) == 4 else 0
         call.check_dims(PAST_KEY, batch, groups, past.dims[2], size)
         call.check_dims(PAST_VALUE, batch, groups, past.dims[2], size)
-        if call.given(LAST_POSITIONS) is None or call.given(PAST_VALUE) is None or room < max(past.dims[2], length):
+        if (
+            call.optional(LAST_POSITIONS) is None
+            or call.optional(PAST_VALUE) is None
+            or room < max(past.dims[2], length)
+        ):
             call.refuse("a cache needs keys, values, the last positions, and room for the new keys")
-    last = call.given(LAST_POSITIONS)
+    last = call.optional(LAST_POSITIONS)
     if last is not None and last.elements != batch:
         call.refuse(f"in[{LAST_POSITIONS}] {last.describe()} must have one position for each batch")
     if call.number("do_rotary", below=2):
         call.check_rank(COSINES, 2)
         call.check_dims(SINES, *call.dims(COSINES))
-        if call.given(SINES) is None or not 1 <= 2 * call.dims(COSINES)[1] <= size:
+        if call.optional(SINES) is None or not 1 <= 2 * call.dims(COSINES)[1] <= size:
             call.refuse("do_rotary needs tables of cosines and sines [positions, pairs]")
     return [(batch, length, heads * size), *[(batch, groups, room, size)] * 2]
 

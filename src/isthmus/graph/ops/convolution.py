@@ -183,7 +183,7 @@ def _matmul_integer(call: Call) -> list[Dims]:
     """Check a product of integers; zero points are one number, or one per row of in[0] or column of in[1]."""
     dims = _matmul(call)
     for index, channels in ((2, dims[0][-2]), (3, dims[0][-1])):
-        tensor = call.given(index)
+        tensor = call.optional(index)
         if tensor is not None and tensor.dims not in ((), (1,), (channels,)):
             call.refuse(f"zero point in[{index}] {tensor.describe()} must be one number or {channels}")
     return dims

@@ -89,7 +89,7 @@ def _multiplex(call: Call) -> list[Dims]:
 
 
 def _logit(call: Call) -> list[Dims]:
-    epsilon = call.given(1)
+    epsilon = call.optional(1)
     if epsilon is not None and epsilon.elements != 1:
         call.refuse(f"in[1] {epsilon.describe()} must be one number, the distance kept from 0 and 1")
     return [call.dims(0)]

@@ -20,11 +20,11 @@ def _random_like(call: Call) -> list[Dims]:
     if shape.dims[0] != len(out) or (shape.data is not None and tuple(map(int, shape.data)) != out):
         call.refuse(f"out[0] {list(out)} must have the dimensions that in[0] {shape.describe()} lists")
     for index in (1, 2):
-        number = call.given(index)
+        number = call.optional(index)
         if number is not None and number.elements != 1:
             call.refuse(f"in[{index}] {number.describe()} must be one number")
     if call.params["random_stream"] is None:
-        call.params["random_stream"] = crc32(call.node.encode()) if call.given(1) is None else 0
+        call.params["random_stream"] = crc32(call.node.encode()) if call.optional(1) is None else 0
     return [out]
 
 

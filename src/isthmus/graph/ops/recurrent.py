@@ -32,7 +32,7 @@ def _lstm(call: Call) -> list[Dims]:
     *steps, batch, features = call.dims(0)
     units, hidden = call.dims(1)[0], call.dims(4)[1]
     for index in range(12, 16):
-        if call.given(index) is not None:
+        if call.optional(index) is not None:
             call.refuse(f"in[{index}], layer normalisation inside the cell, is not supported")
     for indices, dims in (
         ((1, 2, 3, 16), (units, features)),
@@ -45,19 +45,19 @@ def _lstm(call: Call) -> list[Dims]:
     ):
         for index in indices:
             call.check_dims(index, *dims)
-    if call.given(22) is None and hidden != units:
+    if call.optional(22) is None and hidden != units:
         call.refuse(f"without projection weights in[22] the recurrent weights must be [{units},{units}]")
-    if call.given(23) is not None and call.given(22) is None:
+    if call.optional(23) is not None and call.optional(22) is None:
         call.refuse("a projection bias in[23] needs projection weights in[22]")
     _together(call, 16, 17, 21)
-    if call.given(18) is not None and call.given(16) is None:
+    if call.optional(18) is not None and call.optional(16) is None:
         call.refuse("in[18] needs the weights of the input gate, in[16] and in[17]")
     return [(*steps, batch, hidden), (batch, units), (batch, hidden)]
 
 
 def _together(call: Call, *indices: int) -> None:
     """Refuse a call with some but not all of these optional inputs."""
-    present = [i for i in indices if call.given(i) is not None]
+    present = [i for i in indices if call.optional(i) is not None]
     if present and len(present) != len(indices):
         call.refuse(f"in{list(indices)} must be given together, only in{present} are")
 

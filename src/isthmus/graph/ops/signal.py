@@ -18,7 +18,7 @@ def _buffer(call: Call) -> list[Dims]:
     call.number("mode", below=3)
     if not 1 <= dims[axis] <= size:
         call.refuse(f"in[0] has {dims[axis]} frames, the buffer has room for {size}")
-    reset = call.given(1)
+    reset = call.optional(1)
     if reset is not None and reset.elements != 1:
         call.refuse(f"in[1] {reset.describe()} must be one boolean")
     return [(*dims[:axis], size, *dims[axis + 1 :])]
@@ -29,7 +29,7 @@ def _stft(call: Call) -> list[Dims]:
     # The result is [batch, frames, frequencies, 2].
     call.check_rank(0, 3)
     batch, samples, parts = call.dims(0)
-    window = call.given(1)
+    window = call.optional(1)
     if call.params["frame_length"] is None and window is not None:
         call.params["frame_length"] = window.elements
     if call.params["frame_length"] is None:

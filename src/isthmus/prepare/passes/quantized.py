@@ -100,7 +100,7 @@ def _move_scales(stored: Tensor, step: Step) -> Quantization | None:
     """Return the quantization of a tensor with several scales after a Transpose; None after another movement."""
     if step.op != "Transpose" or stored.quantization is None:
         return None
-    return stored.quantization.transposed(permutation(step), stored.dims)
+    return stored.quantization.transpose(permutation(step), stored.dims)
 
 
 def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bool:
