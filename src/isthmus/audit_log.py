@@ -61,24 +61,14 @@ LEAKS = frozenset(kind for kind, _ in _UNFREED.values())
 class AuditEvent:
     """One event.
 
-    Parameters
-    ----------
-    seconds
-        When it happened, on the monotonic clock.
-    action, what, nbytes
-        What was done, to which object, and the bytes concerned.
-    tensor
-        The tensor that the memory is for, as soon as that is known.
-    owner
-        "client", or "backend" for memory that a backend manages itself.
-    reason, remedy
-        Why it was necessary, and how to avoid it; of copies.
-    where
-        The line of the client's program; empty if it is not known.
-    duration
-        How long it took, in seconds, if that was measured; it ended then.
-    kind
-        The kind of memory ("host", "rpcmem" …); of allocations.
+    - `seconds`: When it happened, on the monotonic clock.
+    - `action`, `what`, `nbytes`: What was done, to which object, and the bytes concerned.
+    - `tensor`: The tensor that the memory is for, as soon as that is known.
+    - `owner`: "client", or "backend" for memory that a backend manages itself.
+    - `reason`, `remedy`: Why it was necessary, and how to avoid it; of copies.
+    - `where`: The line of the client's program; empty if it is not known.
+    - `duration`: How long it took, in seconds, if that was measured; it ended then.
+    - `kind`: The kind of memory ("host", "rpcmem" …); of allocations.
     """
 
     seconds: float
@@ -98,14 +88,9 @@ class AuditEvent:
 class Mistake:
     """A mistake of the client.
 
-    Parameters
-    ----------
-    kind
-        Its name: "registered twice", "never freed" …
-    what, rule, remedy
-        The object, the rule it broke, and what to do, as in a `QnnError`.
-    tensor, where
-        As in an `AuditEvent`. For memory that was never freed, the line that allocated it.
+    - `kind`: Its name: "registered twice", "never freed" …
+    - `what`, `rule`, `remedy`: The object, the rule it broke, and what to do, as in a `QnnError`.
+    - `tensor`, `where`: As in an `AuditEvent`. For memory that was never freed, the line that allocated it.
     """
 
     kind: str
@@ -176,16 +161,10 @@ class _Begun:
 class AuditLog:
     """The record of an audit.
 
-    Attributes
-    ----------
-    kinds
-        The kinds of memory whose allocations are recorded; empty for all.
-    events
-        Every allocation, registration, copy, execution and free, in order.
-    mistakes
-        The mistakes so far. What was never freed is added when the audit ends.
-    tell
-        Called with each mistake when it is made, in the thread that makes it; not with those that the end adds.
+    - `kinds`: The kinds of memory whose allocations are recorded; empty for all.
+    - `events`: Every allocation, registration, copy, execution and free, in order.
+    - `mistakes`: The mistakes so far. What was never freed is added when the audit ends.
+    - `tell`: Called with each mistake when it is made, in the thread that makes it; not with those that the end adds.
     """
 
     kinds: frozenset[str] = frozenset()

@@ -68,8 +68,6 @@ def name_of(code: Code) -> str:
 def function_name(entry: str) -> str:
     """Return the name of the C function behind an entry of a table.
 
-    Examples
-    --------
     >>> function_name("memDeRegister"), function_name("systemDlcCreateFromFile")
     ('QnnMem_deRegister', 'QnnSystemDlc_createFromFile')
     """
@@ -82,8 +80,6 @@ def function_name(entry: str) -> str:
 def _read(text: str) -> Functions:
     """Parse declarations, in order.
 
-    Examples
-    --------
     >>> _read("logFree(Qnn_LogHandle_t logger~) reserved72")
     {'logFree': (Parameter(type='Qnn_LogHandle_t', name='logger', mark='~'),), 'reserved72': None}
     """

@@ -122,8 +122,6 @@ def ctypes_fields(members: str, plain_pointers: bool = False) -> tuple[list[tupl
 
     With `plain_pointers`, a pointer is an address, whatever it points to.
 
-    Examples
-    --------
     >>> ctypes_fields("uint32_t option; union { bool flag; void *config; };")[0][0]
     ('option', <class 'ctypes.c_uint'>)
     """

@@ -121,10 +121,8 @@ LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
 def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
     """Return a callable function of a table.
 
-    Raises
-    ------
-    QnnError
-        COMMON_INVALID_ARGUMENT if the table has no function of that name, or its parameters are not documented.
+    Raises `QnnError`: COMMON_INVALID_ARGUMENT if the table has no function of that name, or its parameters are not
+    documented.
     """
     known = name in BACKEND_FUNCTIONS if isinstance(table, FunctionTable) else name in SYSTEM_FUNCTIONS
     address, arguments = getattr(table, name) if known else None, ARGUMENTS.get(name)
@@ -137,10 +135,7 @@ def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
 def providers(library: ctypes.CDLL) -> list[Interface]:
     """Return the interfaces that a backend's library provides (QnnInterface_getProviders).
 
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES if it is not such a library, or returns an error or no provider.
+    Raises `QnnError`: COMMON_LOADING_BINARIES if it is not such a library, or returns an error or no provider.
     """
     return _providers(library, "QnnInterface_getProviders", Interface)
 

@@ -24,8 +24,6 @@ _IN_C = (
 def in_c(problem: QnnError, hints: Sequence[tuple[str, str]] = ()) -> QnnError:
     """Return the error with C names in its rule and hint; a backend's own replacements (`hints`) go first.
 
-    Examples
-    --------
     >>> from isthmus.errors import Code
     >>> problem = QnnError(Code.GRAPH_NOT_FINALIZED, "graph 'g'", "it is not ready", "Call finalize() first.")
     >>> in_c(problem).hint

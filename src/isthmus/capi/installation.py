@@ -43,10 +43,7 @@ __all__ = ["BUILT", "INCLUDE", "LIBRARIES", "include", "install", "install_sdk",
 def include() -> Path:
     """Return the folder of the headers. A wheel contains them; in a source tree they are written now.
 
-    Raises
-    ------
-    QnnError
-        COMMON_SYSTEM if they cannot be written.
+    Raises `QnnError`: COMMON_SYSTEM if they cannot be written.
     """
     if HANDWRITTEN.exists():
         # Imported here, because it imports every backend.

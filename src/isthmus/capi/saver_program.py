@@ -150,8 +150,6 @@ class SaverProgram:
 def text(value: str) -> str:
     """Return a text as C writes it.
 
-    Examples
-    --------
     >>> print(text('a "name"??'))
     "a \\042name\\042\\077\\077"
     """

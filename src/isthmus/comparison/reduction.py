@@ -45,11 +45,8 @@ def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduc
 
     - `comparison`, `report`: a comparison that has run, and its report, which has a suspect.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED if the format cannot be written, or if no small part of the model differs by itself. The
-        first error of the parts if none of them can be compared.
+    Raises `QnnError`: COMMON_NOT_SUPPORTED if the format cannot be written, or if no small part of the model differs by
+    itself; the first error of the parts if none of them can be compared.
     """
     suspect = report.first
     if suspect is None:

@@ -110,11 +110,8 @@ class Subject(ABC):
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
         """Run the model in the format's own runtime and return all its tensors.
 
-        Raises
-        ------
-        QnnError
-            COMMON_RESOURCE_UNAVAILABLE if the runtime is not installed, COMMON_NOT_SUPPORTED if the format has none or
-            the runtime cannot run the model.
+        Raises `QnnError`: COMMON_RESOURCE_UNAVAILABLE if the runtime is not installed, COMMON_NOT_SUPPORTED if the
+        format has none or the runtime cannot run the model.
         """
         raise QnnError(
             Code.COMMON_NOT_SUPPORTED, f"model '{self.source.path.name}'", "its format has no runtime to compare with",

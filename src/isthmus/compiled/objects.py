@@ -151,18 +151,11 @@ def optimise(
 ) -> llvm.ModuleRef:
     """Return a module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.
 
-    Parameters
-    ----------
-    text, name
-        The IR, and the function in it that the entry calls.
-    entry
-        The name of the C function.
-    machine
-        The target machine.
-    may_call
-        The C functions that it may call; cached code needs no others.
-    answer
-        Whether the function, and so the C function, returns an i64.
+    - `text`, `name`: The IR, and the function in it that the entry calls.
+    - `entry`: The name of the C function.
+    - `machine`: The target machine.
+    - `may_call`: The C functions that it may call; cached code needs no others.
+    - `answer`: Whether the function, and so the C function, returns an i64.
     """
     # The IR names the machine that numba runs on.
     lines = [

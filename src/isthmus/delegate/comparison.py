@@ -78,10 +78,8 @@ def compare(
     - `shapes`: Shapes of inputs by name, if they differ from the file's.
     - `step`: Called after each measured round.
 
-    Raises
-    ------
-    QnnError
-        If the file cannot be read or is not a TFLite model, or a shape is given for something that is not an input.
+    Raises `QnnError` if the file cannot be read or is not a TFLite model, or a shape is given for something that is not
+    an input.
     """
     if not frontends.is_tflite(frontends.contents(model)):
         rule, hint = "it is not a TFLite model", "TFLite files carry 'TFL3' at byte 4; LiteRT runs no others."

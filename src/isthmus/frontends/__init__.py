@@ -70,10 +70,7 @@ def load(
 ) -> Graph:
     """Read a model file and convert one of its graphs to a finalized graph. The parameters are those of `ModelSource`.
 
-    Raises
-    ------
-    QnnError
-        If the file cannot be read, has another format, is damaged, or uses an unsupported feature.
+    Raises `QnnError` if the file cannot be read, has another format, is damaged, or uses an unsupported feature.
     """
     source = ModelSource(Path(path), shapes, constants, graph)
     return source.only(load_all(source))

@@ -26,8 +26,6 @@ def flatbuffer(root: TableFields, identifier: bytes, alignment: int = 8) -> byte
 
     - `alignment`: the alignment of arrays of bytes, which may hold wider elements, and of content that follows.
 
-    Examples
-    --------
     >>> from isthmus.frontends.flatbuffer import File
     >>> data = flatbuffer({0: ("text", "net"), 2: ("tables", [{1: ("u32", 7)}])}, b"NETD")
     >>> table = File(memoryview(data), "net.dlc").root(b"NETD")

@@ -18,8 +18,6 @@ _SHOWN = 16
 def beginning(data: bytes) -> str:
     """Describe the first bytes of a file.
 
-    Examples
-    --------
     >>> print(beginning(b"\\x7fhello"))
     it begins with b'\\x7fhello'
     """

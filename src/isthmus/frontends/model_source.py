@@ -22,28 +22,19 @@ _Named = TypeVar("_Named", "Graph", "GraphEntry", "GraphInfo")
 class ModelSource:
     """A model file or library, and what to load from it.
 
-    Parameters
-    ----------
-    path
-        A TFLite, ONNX or DLC file, or a model library. The format is recognized by the contents.
-    shapes
-        Dimensions of inputs by name, where the file leaves some open. Open dimensions that are not given become 1.
-    constants
-        Inputs of an ONNX model to be bound to values; they are no longer inputs of the graph.
-    graph
-        The name of the graph to load from a file that holds several; None for all of them.
-    clean_names
-        Whether the tensors of a DLC get the names that QNN's own reader gives them, with every character except
-        letters, digits and ``_`` replaced. Other formats keep their names.
-    prefix
-        What the functions of a model library begin with.
-    operations
-        The operations that nodes of a DLC or of a model library may have, if a client's op packages add some.
-    model
-        The contents of an ONNX file that has been read already. Whatever happens to the file, this is the model.
-    whole_rows
-        Whether rows whose number depends on the data must be complete. Otherwise outputs of an ONNX model may have
-        rows of -1 behind them, as QNN's operations do.
+    - `path`: A TFLite, ONNX or DLC file, or a model library. The format is recognized by the contents.
+    - `shapes`: Dimensions of inputs by name, where the file leaves some open. Open dimensions that are not given become
+      1.
+    - `constants`: Inputs of an ONNX model to be bound to values; they are no longer inputs of the graph.
+    - `graph`: The name of the graph to load from a file that holds several; None for all of them.
+    - `clean_names`: Whether the tensors of a DLC get the names that QNN's own reader gives them, with every character
+      except letters, digits and ``_`` replaced. Other formats keep their names.
+    - `prefix`: What the functions of a model library begin with.
+    - `operations`: The operations that nodes of a DLC or of a model library may have, if a client's op packages add
+      some.
+    - `model`: The contents of an ONNX file that has been read already. Whatever happens to the file, this is the model.
+    - `whole_rows`: Whether rows whose number depends on the data must be complete. Otherwise outputs of an ONNX model
+      may have rows of -1 behind them, as QNN's operations do.
     """
 
     path: Path

@@ -19,8 +19,6 @@ class Unsupported:
 
     - `model`: the name of the model, for the message.
 
-    Examples
-    --------
     >>> unsupported = Unsupported("net")
     >>> unsupported.add("STFT", "a/stft")
     >>> unsupported.check()

@@ -54,21 +54,13 @@ def evaluate(
 ) -> list[np.ndarray]:
     """Compute one operation.
 
-    Parameters
-    ----------
-    op
-        The operation's name.
-    inputs, arrays
-        The input tensors and their stored elements; None for an absent optional one.
-    params
-        Parameters; those with defaults may be omitted.
-    outputs
-        The output tensors: dimensions, data types and quantizations of the results.
-    numerics
-        The rounding mode of fixed-point results (see `Graph.numerics`); only "hexagon" differs from "exact" here.
+    - `op`: The operation's name.
+    - `inputs`, `arrays`: The input tensors and their stored elements; None for an absent optional one.
+    - `params`: Parameters; those with defaults may be omitted.
+    - `outputs`: The output tensors: dimensions, data types and quantizations of the results.
+    - `numerics`: The rounding mode of fixed-point results (see `Graph.numerics`); only "hexagon" differs from "exact"
+      here.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from isthmus.graph import DataType, Tensor, TensorType
     >>> x = Tensor("x", TensorType.NATIVE, DataType.FLOAT_32, (3,))

@@ -43,8 +43,6 @@ def emit(
 ) -> list[Tensor]:  # fmt: skip
     """Emit an operation as `Graph.emit` does, but compute one whose inputs are all constants and return constants.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from isthmus.graph import Graph
     >>> graph = Graph("g")
@@ -68,8 +66,6 @@ def add_node(
 ) -> None:
     """Add a node as `Graph.add_node` does, but compute one on constants; its NATIVE outputs become constants.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from isthmus.graph import DataType, Graph, TensorType
     >>> graph = Graph("g")

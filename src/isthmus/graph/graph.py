@@ -45,14 +45,9 @@ class OutputOptions(TypedDict, total=False):
 class Node:
     """An operation in a graph.
 
-    Parameters
-    ----------
-    op
-        The name of the operation, a key of the graph's operations.
-    inputs
-        The tensors that it reads, None for an absent optional one.
-    params
-        All parameters, with defaults filled in.
+    - `op`: The name of the operation, a key of the graph's operations.
+    - `inputs`: The tensors that it reads, None for an absent optional one.
+    - `params`: All parameters, with defaults filled in.
     """
 
     name: str
@@ -65,22 +60,11 @@ class Node:
 class Graph:
     """A graph under construction, then finalized.
 
-    Parameters
-    ----------
-    operations
-        The operations that its nodes may have, by name. By default those of QNN's package and ours.
+    - `operations`: The operations that its nodes may have, by name. By default those of QNN's package and ours.
+    - `tensors`: All tensors by name, in order of creation.
+    - `nodes`: The nodes in an order in which they can be computed.
+    - `state_updates`: The tensor with the value that a state has after an execution, by the state's name.
 
-    Attributes
-    ----------
-    tensors
-        All tensors by name, in order of creation.
-    nodes
-        The nodes in an order in which they can be computed.
-    state_updates
-        The tensor with the value that a state has after an execution, by the state's name.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from isthmus.graph import DataType, Graph, TensorType
     >>> g = Graph("halves")
@@ -210,10 +194,7 @@ class Graph:
     def all_or_none(self, outputs: Sequence[Tensor]) -> Iterator[None]:
         """Undo the block if it raises: remove its tensors and nodes, and restore outputs that became constants.
 
-        Parameters
-        ----------
-        outputs
-            The tensors that the nodes of the block write and that existed before it.
+        - `outputs`: The tensors that the nodes of the block write and that existed before it.
         """
         # Tensors and nodes are kept in order of creation, so those of the block are the last ones.
         tensor_count, node_count = len(self.tensors), len(self.nodes)
@@ -307,8 +288,6 @@ class Graph:
     def rename(self, names: Mapping[str, str]) -> None:
         """Give tensors other names, all of them or none: `names` has the new name of each by its old one.
 
-        Examples
-        --------
         >>> from isthmus.graph import DataType, Graph, TensorType
         >>> g = Graph("one")
         >>> _ = g.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))

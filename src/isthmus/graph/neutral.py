@@ -26,8 +26,6 @@ def without_neutral(op: str, params: Mapping[str, Any], dims: Sequence[int] = ()
     - `dims`: the dimensions of the first input. The order of time and batch does not matter if both are 1 or there is
       no time axis.
 
-    Examples
-    --------
     >>> without_neutral("Conv2d", {"group": 2, "reuse_sparse_indices": 0})
     {'group': 2}
     >>> without_neutral("Gru", {"time_major": 0}, (1, 1, 400)), without_neutral("Gru", {"time_major": 0}, (1, 8, 400))

@@ -15,8 +15,6 @@ def random_array(
 
     Integers of more than a byte may be indices, so larger ones might be out of range.
 
-    Examples
-    --------
     >>> random_array(np.random.default_rng(0), np.int64, (4,))
     array([1, 1, 1, 0])
     """

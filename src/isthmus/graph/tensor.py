@@ -20,26 +20,16 @@ MAX_BYTES = 1 << 40
 class Tensor:
     """A tensor. Two tensors are equal only if they are the same object.
 
-    Parameters
-    ----------
-    name
-        The name, unique in its graph.
-    type
-        The tensor type: who writes and reads it.
-    dtype
-        The element type.
-    dims
-        Dimensions, each at least 0; rank 0 is a scalar.
-    quantization
-        The mapping from stored elements to reals; required for fixed-point types.
-    data
-        The contents, as `DataType.elements` takes them. They are required for a STATIC tensor. For an APP_READWRITE
-        (state) tensor they are the initial value, 0.0 if missing.
-    mem_type
-        The memory type that a client will use; MEMHANDLE only for graph inputs and outputs.
-    source
-        For a constant that preparation has expanded from 4-bit elements with equal values: the constant with these
-        elements, for engines that keep them packed.
+    - `name`: The name, unique in its graph.
+    - `type`: The tensor type: who writes and reads it.
+    - `dtype`: The element type.
+    - `dims`: Dimensions, each at least 0; rank 0 is a scalar.
+    - `quantization`: The mapping from stored elements to reals; required for fixed-point types.
+    - `data`: The contents, as `DataType.elements` takes them. They are required for a STATIC tensor. For an
+      APP_READWRITE (state) tensor they are the initial value, 0.0 if missing.
+    - `mem_type`: The memory type that a client will use; MEMHANDLE only for graph inputs and outputs.
+    - `source`: For a constant that preparation has expanded from 4-bit elements with equal values: the constant with
+      these elements, for engines that keep them packed.
     """
 
     name: str

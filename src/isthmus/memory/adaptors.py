@@ -27,14 +27,9 @@ from isthmus.system.lock import Lock
 class Counts:
     """Counts of allocations. A buffer is live until it is closed or collected.
 
-    Attributes
-    ----------
-    allocations, total_bytes
-        Buffers ever allocated, and their bytes.
-    live_allocations, live_bytes
-        Buffers that are live now, and their bytes.
-    peak_bytes
-        The largest `live_bytes` so far.
+    - `allocations`, `total_bytes`: Buffers ever allocated, and their bytes.
+    - `live_allocations`, `live_bytes`: Buffers that are live now, and their bytes.
+    - `peak_bytes`: The largest `live_bytes` so far.
     """
 
     allocations: int = 0
@@ -74,8 +69,6 @@ class Counted:
 class Tally:
     """Counts of several kinds of memory, kept by `Statistics` adaptors that share it.
 
-    Examples
-    --------
     >>> from isthmus import memory
     >>> with memory.statistics() as s, memory.host(4096):
     ...     s.of("host").live_bytes

@@ -253,15 +253,10 @@ def _exporting_class(cls: type[PartBuffer], nbytes: int) -> Any:
 class ClientBuffer(Buffer):
     """Memory that belongs to a client: an array, a pointer or any other exporter, as `window` wraps it.
 
-    Parameters
-    ----------
-    owner
-        The object that keeps the memory alive.
-    spans
-        The spans that it occupies, in the order of addresses: several if its addresses cross mappings. By default one
-        private span at its address.
-    is_allocation
-        Whether the client passed the object that owns the memory, rather than a view or a pointer.
+    - `owner`: The object that keeps the memory alive.
+    - `spans`: The spans that it occupies, in the order of addresses: several if its addresses cross mappings. By
+      default one private span at its address.
+    - `is_allocation`: Whether the client passed the object that owns the memory, rather than a view or a pointer.
     """
 
     def __init__(

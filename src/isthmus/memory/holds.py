@@ -115,10 +115,8 @@ def claim(
     - `holder`, `group`: As in `Hold`.
     - `besides`: A hold that this one will replace, so that they may overlap.
 
-    Raises
-    ------
-    QnnError
-        With `code`, naming `what` and the present holder, if a byte is already held. Then nothing has changed.
+    Raises `QnnError` with `code`, naming `what` and the present holder, if a byte is already held. Then nothing has
+    changed.
     """
     hold = Hold(window, holder, group)
     with lock:

@@ -87,10 +87,8 @@ class RpcBuffer(SharedMapping):
 def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
     """Allocate shared memory (rpcmem_alloc).
 
-    Raises
-    ------
-    QnnError
-        COMMON_MEM_ALLOC where rpcmem returns NULL: a size that is not a positive C int, or not enough memory.
+    Raises `QnnError`: COMMON_MEM_ALLOC where rpcmem returns NULL: a size that is not a positive C int, or not enough
+    memory.
     """
     if is_int(size) and size > MAX_ALLOC:
         raise QnnError(

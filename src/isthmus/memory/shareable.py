@@ -49,10 +49,8 @@ class SharedFile:
 def shared_file(descriptor: Any, what: str) -> SharedFile:
     """Inspect shared memory by its file descriptor, and seal it against shrinking if possible.
 
-    Raises
-    ------
-    QnnError
-        MEM_INVALID_ARGUMENT for anything but an open descriptor of shared memory: a file, a folder, a pipe, a socket.
+    Raises `QnnError`: MEM_INVALID_ARGUMENT for anything but an open descriptor of shared memory: a file, a folder, a
+    pipe, a socket.
     """
     if not is_int(descriptor) or not 0 <= descriptor < 1 << 31:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {descriptor!r} is not one")
@@ -135,11 +133,8 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: Sh
     - `untouched`: Whether only another process accesses the memory. Then memory that can shrink is accepted.
     - `file`: The inspected file, if the caller has it already.
 
-    Raises
-    ------
-    QnnError
-        MEM_INVALID_ARGUMENT for anything but shared memory, or if it can shrink while this process uses it;
-        MEM_INVALID_SHAPE for bytes outside it; MEM_MAPPING if the system refuses to map it.
+    Raises `QnnError`: MEM_INVALID_ARGUMENT for anything but shared memory, or if it can shrink while this process uses
+    it; MEM_INVALID_SHAPE for bytes outside it; MEM_MAPPING if the system refuses to map it.
     """
     file = file or shared_file(shared.fd, what)
     if file.can_shrink and not untouched:

@@ -46,8 +46,6 @@ class TcmBuffer(PartBuffer):
 class TcmPool(MemoryResource):
     """A pool of on-chip memory, simulated in host memory of exactly its size.
 
-    Examples
-    --------
     >>> pool = TcmPool()
     >>> buffer = pool.allocate(1000, 64)
     >>> pool.free_bytes
@@ -86,11 +84,8 @@ class TcmPool(MemoryResource):
     def fulfil(self, request: AllocationRequest) -> TcmBuffer:
         """Allocate a buffer. There is no fallback to other memory.
 
-        Raises
-        ------
-        QnnError
-            COMMON_MEM_ALLOC if it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer, which on a device
-            crashes the whole core. Here the pool stays as it was. Either error is logged.
+        Raises `QnnError`: COMMON_MEM_ALLOC if it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer,
+        which on a device crashes the whole core. Here the pool stays as it was. Either error is logged.
         """
         log = request.log if isinstance(request, TcmRequest) else TcmRequest.log
         size = request.size if isinstance(request, TcmRequest) else POOL_BYTES

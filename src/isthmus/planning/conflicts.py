@@ -34,8 +34,6 @@ class Conflicts:
 def count_conflicts(problem: Problem) -> int:
     """Count the pairs of buffers that are live at the same time; a pair that meets twice counts as two.
 
-    Examples
-    --------
     >>> from isthmus.planning import PlannerBuffer, Problem
     >>> buffers = PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 8)
     >>> count_conflicts(Problem(buffers))
@@ -60,8 +58,6 @@ def find_conflicts(problem: Problem) -> Conflicts:
 
     The cost is that of sorting plus that of writing the pairs.
 
-    Examples
-    --------
     >>> from isthmus.planning import PlannerBuffer, Problem
     >>> buffers = PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 8)
     >>> find_conflicts(Problem(buffers)).lists()

@@ -90,8 +90,6 @@ def in_order_of_time(problem: Problem) -> tuple[int, ...]:
     It needs no list of conflicts, so it is suitable for problems with very many of them. Gaps stay unused, and fixed
     buffers occupy their bytes for all time.
 
-    Examples
-    --------
     >>> from isthmus.planning import PlannerBuffer, Problem
     >>> buffers = PlannerBuffer("a", 0, 2, 4), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 6)
     >>> in_order_of_time(Problem(buffers))

@@ -293,11 +293,8 @@ def give_turns(s: State, top: int, first: int, count: int) -> int:
 def advance(s: State, nodes: int) -> int:
     """Continue a search for a number of nodes.
 
-    Returns
-    -------
-    int
-        ``SOLVED``: `floor` holds the offsets. ``EXHAUSTED``: no layout exists. ``PAUSED``: the nodes are used up.
-        ``FULL``: continue with a longer trail and order. The register ``NODES_LEFT`` holds the number of unused nodes.
+    Returns ``SOLVED``: `floor` holds the offsets. ``EXHAUSTED``: no layout exists. ``PAUSED``: the nodes are used up.
+    ``FULL``: continue with a longer trail and order. The register ``NODES_LEFT`` holds the number of unused nodes.
     """
     size, limit, conflict_first, conflict = s.size, s.limit, s.conflict_first, s.conflict
     piece_first, piece_left, piece_right, left = s.piece_first, s.piece_left, s.piece_right, s.left

@@ -53,10 +53,8 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
 
     - `folder`: the folder of files with weights, if there are any.
 
-    Raises
-    ------
-    QnnError
-        COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run a file.
+    Raises `QnnError`: COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run
+    a file.
     """
     runtime = import_runtime("onnxruntime", "onnxruntime", "--check")
     levels = {"as written": "ORT_DISABLE_ALL", "optimized": "ORT_ENABLE_ALL"}
@@ -90,10 +88,8 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
 def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
     """Compare the results of both files in LiteRT; return the difference for each kind of kernels by name.
 
-    Raises
-    ------
-    QnnError
-        COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run a file.
+    Raises `QnnError`: COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run
+    a file.
     """
     kinds = {"its own kernels": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "with XNNPACK": "AUTO"}
     differences = {}

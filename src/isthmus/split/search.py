@@ -288,10 +288,8 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     - `network`, `limit`: the steps of the file, and the live bytes to stay within.
     - `what`: the name of the model in messages.
 
-    Raises
-    ------
-    QnnError
-        COMMON_MEM_ALLOC if no split meets the limit; it names the step that prevents it, and the bytes missing.
+    Raises `QnnError`: COMMON_MEM_ALLOC if no split meets the limit; it names the step that prevents it, and the bytes
+    missing.
     """
     before = network.peak
     orders = {tuple(range(len(network.steps))): None}

@@ -20,8 +20,6 @@ _SWAPPED = (1, 0, 2)
 def is_batch_first(op: str, params: Mapping[str, Any], dims: Sequence[int]) -> bool:
     """Return whether a recurrent node's sequence is [batch, time, features] and this order makes a difference.
 
-    Examples
-    --------
     >>> is_batch_first("Lstm", {}, (2, 5, 3)), is_batch_first("Lstm", {"time_major": 1}, (2, 5, 3))
     (True, False)
     """

@@ -46,10 +46,7 @@ _SHOWN = 4
 def read(path: str | os.PathLike[str]) -> DlcContents:
     """Read the contents of a DLC, with the file's own names.
 
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES if the file is damaged or its version is neither 3 nor 4.
+    Raises `QnnError`: COMMON_LOADING_BINARIES if the file is damaged or its version is neither 3 nor 4.
     """
     return parse(map_copy(path), Path(path).name)
 
@@ -57,10 +54,7 @@ def read(path: str | os.PathLike[str]) -> DlcContents:
 def map_copy(path: str | os.PathLike[str]) -> memoryview:
     """Map a copy of a file in memory that cannot be changed.
 
-    Raises
-    ------
-    QnnError
-        COMMON_INVALID_ARGUMENT if the file does not exist or cannot be read.
+    Raises `QnnError`: COMMON_INVALID_ARGUMENT if the file does not exist or cannot be read.
     """
     with reading_errors(path):
         return memoryview(reading.map_file(path, MAX_BYTES))
@@ -88,10 +82,7 @@ def parse(data: bytes | memoryview, name: str) -> DlcContents:
 def load(source: ModelSource) -> list[Graph]:
     """Convert the graphs of a DLC. Its inputs have fixed shapes, so other shapes are refused.
 
-    Returns
-    -------
-    list of Graph
-        Finalized graphs, in the order of the file. Constants are read-only views of the mapped file.
+    Returns finalized graphs, in the order of the file. Constants are read-only views of the mapped file.
     """
     contents = read(source.path)
     name = contents.name

@@ -37,8 +37,6 @@ _STRANGE = re.compile(r"[^A-Za-z0-9_]")
 def clean_name(name: str) -> str:
     """Return the name that QNN's own reader gives a tensor: letters, digits and ``_``, no leading digit.
 
-    Examples
-    --------
     >>> [clean_name(name) for name in ("conv/Relu:0", "34", "x")]
     ['conv_Relu_0', '_34', 'x']
     """
@@ -49,8 +47,6 @@ def clean_name(name: str) -> str:
 def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | ComposedTensor]]:
     """Return QNN's name of a node's operation, and its parameters.
 
-    Examples
-    --------
     >>> operation(NodeEntry("p", "Pool", (), (), {}, {"pool_type": "PoolMax2d"}))
     ('PoolMax2d', {})
     >>> operation(NodeEntry("t", "Neuron", (), (), {}, {"neuron_type": "Tanh"}))

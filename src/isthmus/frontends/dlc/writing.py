@@ -44,10 +44,8 @@ def dlc(graphs: Sequence[GraphEntry], tool: str, version: str) -> bytes:
 
     - `tool`, `version`: the program that makes it, and its version, for the metadata.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED if a tensor has an encoding whose form in a DLC is not known, or a scalar is 2**63 or more.
+    Raises `QnnError`: COMMON_NOT_SUPPORTED if a tensor has an encoding whose form in a DLC is not known, or a scalar is
+    2**63 or more.
     """
     contents = _Contents()
     written = [_without_unused(graph) for graph in graphs]

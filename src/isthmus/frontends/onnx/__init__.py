@@ -24,26 +24,16 @@ def load(
 ) -> Graph:
     """Convert an ONNX model.
 
-    Parameters
-    ----------
-    source
-        The path of the file, its bytes, or its contents.
-    name
-        The name of the graph; by default the file's.
-    shapes
-        Dimensions of inputs, by name, where the file leaves some open. Open dimensions with the same symbolic name
-        get the same size; the others are 1.
-    constants
-        Inputs to be bound to these values; they become constants of the graph instead of inputs.
-    folder
-        The folder of external data if `source` is bytes; without it external data is refused.
-    whole_rows
-        Whether rows whose number depends on the data must be complete, see `isthmus.frontends.ModelSource`.
+    - `source`: The path of the file, its bytes, or its contents.
+    - `name`: The name of the graph; by default the file's.
+    - `shapes`: Dimensions of inputs, by name, where the file leaves some open. Open dimensions with the same symbolic
+      name get the same size; the others are 1.
+    - `constants`: Inputs to be bound to these values; they become constants of the graph instead of inputs.
+    - `folder`: The folder of external data if `source` is bytes; without it external data is refused.
+    - `whole_rows`: Whether rows whose number depends on the data must be complete, see `isthmus.frontends.ModelSource`.
 
-    Raises
-    ------
-    QnnError
-        If the file is not a well-formed ONNX model, or uses unsupported features; the error then lists all of them.
+    Raises `QnnError` if the file is not a well-formed ONNX model, or uses unsupported features; the error then lists
+    all of them.
     """
     if isinstance(source, str | Path):
         path = Path(source)

@@ -83,10 +83,7 @@ class OnnxContents:
 def parse_model(data: bytes, name: str) -> Any:
     """Parse the bytes of an ONNX file into a ModelProto.
 
-    Raises
-    ------
-    QnnError
-        If the bytes are not an ONNX model.
+    Raises `QnnError` if the bytes are not an ONNX model.
     """
     what = f"model file '{name}'"
     if not data:

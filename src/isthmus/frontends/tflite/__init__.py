@@ -17,26 +17,15 @@ __all__ = ["convert", "load", "next_value", "tensor_names"]
 def load(data: bytes | memoryview, name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """Convert a TFLite file.
 
-    Parameters
-    ----------
-    data
-        The bytes of the file. Constants of the graph may be views of them.
-    name
-        The name of the file, for messages. The graph has it without the suffix.
-    shapes
-        Shapes of inputs by name. An input that is not named takes the file's shape, in which open dimensions have a
-        default, usually 1.
+    - `data`: The bytes of the file. Constants of the graph may be views of them.
+    - `name`: The name of the file, for messages. The graph has it without the suffix.
+    - `shapes`: Shapes of inputs by name. An input that is not named takes the file's shape, in which open dimensions
+      have a default, usually 1.
 
-    Returns
-    -------
-    Graph
-        The finalized graph; inputs and outputs have the file's names, types and order.
+    Returns the finalized graph; inputs and outputs have the file's names, types and order.
 
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES for a damaged file, COMMON_NOT_SUPPORTED with a list of all operations that cannot be
-        converted, or the graph's own code for an invalid operator.
+    Raises `QnnError`: COMMON_LOADING_BINARIES for a damaged file, COMMON_NOT_SUPPORTED with a list of all operations
+    that cannot be converted, or the graph's own code for an invalid operator.
     """
     return convert(ModelFile(data, name), shapes)
 

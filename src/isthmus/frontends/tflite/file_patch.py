@@ -26,10 +26,7 @@ _NOWHERE = 1  # writers that fill in offsets later leave this value for "no byte
 def put_before(model: ModelFile, root: TableFields) -> bytes:
     """Return a file with a new root table, followed by the old content, to which the new tables may refer.
 
-    Raises
-    ------
-    QnnError
-        COMMON_LOADING_BINARIES if the file would become too large.
+    Raises `QnnError`: COMMON_LOADING_BINARIES if the file would become too large.
     """
     front = flatbuffer(root, IDENTIFIER, ALIGNMENT)
     if len(front) + len(model.file.data) >= MAX_FILE_BYTES:

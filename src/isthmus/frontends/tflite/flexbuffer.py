@@ -15,10 +15,7 @@ MAX_ENTRIES = 1024
 def scalars(data: bytes) -> dict[str, int | float | bool]:
     """Read the numbers of a map; other values are ignored.
 
-    Raises
-    ------
-    ValueError
-        If the bytes are not a valid map.
+    Raises `ValueError` if the bytes are not a valid map.
     """
     try:
         return _scalars(data)

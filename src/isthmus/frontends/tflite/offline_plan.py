@@ -58,10 +58,7 @@ def arena_tensors(model: ModelFile) -> list[ArenaTensor]:
     Constants and variables are excluded. So are tensors with the number of a tensor that another subgraph keeps in the
     arena: the runtime reads one list of offsets for all subgraphs and would use such an offset for both.
 
-    Raises
-    ------
-    QnnError
-        COMMON_NOT_SUPPORTED for a tensor with an open dimension.
+    Raises `QnnError`: COMMON_NOT_SUPPORTED for a tensor with an open dimension.
     """
     main, *others = _subgraphs(model)
     lives = _lives(main)

@@ -176,10 +176,8 @@ class Walk:
     def attempt(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
         """Convert one operator; return its results, which are unknown if an operand is.
 
-        Raises
-        ------
-        QnnError
-            COMMON_NOT_SUPPORTED for an operator that cannot be converted, another code for an invalid one.
+        Raises `QnnError`: COMMON_NOT_SUPPORTED for an operator that cannot be converted, another code for an invalid
+        one.
         """
         special = SPECIAL.get(entry.code)
         if special is None and entry.code not in CONVERTERS:

@@ -31,8 +31,6 @@ OPERATIONS: dict[str, Operation] = {operation.name: operation for f in _FAMILIES
 def having(true: Callable[[Operation], object]) -> frozenset[str]:
     """Return the names of the operations for which a predicate is true.
 
-    Examples
-    --------
     >>> sorted(having(lambda operation: operation.traits.limits))
     ['Relu', 'Relu1', 'Relu6']
     """
