@@ -63,10 +63,7 @@ class ClientContext:
 
 @dataclass
 class ReadConfigs:
-    """The configs that a client has set; None for those it has not mentioned.
-
-    - `options`: The options among them.
-    """
+    """The configs that a client has set; None for those it has not mentioned."""
 
     settings: dict[Any, Any] = field(default_factory=dict)
     priority: int | None = None

@@ -38,7 +38,6 @@ _ID_OFFSET = types.Tensor.v1.offset + types.TensorV1.id.offset
 class ClientGraph:
     """A client's graph.
 
-    - `tensors`: The created tensors by id.
     - `formats`: The formats of inputs and outputs that are not dense, with the tensors (`CFacet.formats`).
     - `profile`: The handle of the profile for every execution, if the client has set one; 0 otherwise.
     """

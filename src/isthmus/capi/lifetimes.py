@@ -35,8 +35,6 @@ _Buffer: Any = type_named("QnnContext_Buffer_t")
 class ClientMemory:
     """A client's memory that must stay as it is until a context is freed.
 
-    - `what`: Its name in messages.
-    - `sums`: The checksum of each part.
     - `turn`: The part that the next call looks at.
     """
 

@@ -62,7 +62,6 @@ _PACKED = {
 class ClientTensorInfo:
     """A tensor as a client describes it.
 
-    - `nbytes`: How many bytes the client declares.
     - `bits`: How many bits of each element are significant, if fewer than the type has.
     - `packed`: Whether the client's contents have two 4-bit elements per byte; `dtype` is then the type they are
       unpacked to.

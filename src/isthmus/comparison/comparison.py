@@ -154,7 +154,6 @@ class _Alone:
 class Comparison:
     """One comparison of a model with a reference.
 
-    - `subject`, `reference`: the model, and what it is compared with.
     - `backend`, `config`, `threads`: where and how the model runs.
     - `progress`: called with the name of each stage as it begins.
     """

@@ -22,8 +22,6 @@ class GraphRunner:
     """A graph with memory on a backend.
 
     - `graph`: the graph; the runner owns it from then on.
-    - `backend`, `config`: the backend's name, and its configuration.
-    - `threads`: number of threads of an execution.
     """
 
     @shielded(release=lambda runner: runner.close())
@@ -94,7 +92,6 @@ def to_stored(array: np.ndarray, tensor: Tensor) -> np.ndarray:
 class Group:
     """The nodes that compute one tensor of a graph from tensors whose values are given.
 
-    - `target`: the graph's tensor.
     - `nodes`: the nodes in order; the last one writes the target.
     - `sources`: the tensors that they read and none of them computes: graph inputs, states, and tensors with given
       values.
@@ -109,7 +106,6 @@ class Group:
 class IsolatedGraph:
     """A graph of groups that do not read each other's results.
 
-    - `graph`: the finalized graph.
     - `inputs`, `outputs`: its inputs and outputs, by the names that sources and targets have in the whole graph.
     """
 

@@ -26,7 +26,6 @@ class OnnxSubject(Subject):
     """An ONNX file.
 
     - `source`: the file, shapes for open dimensions, and values of inputs that are constants here.
-    - `data`: the bytes of the file.
     """
 
     runtime = "ONNX Runtime"

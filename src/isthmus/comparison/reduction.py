@@ -30,7 +30,6 @@ class ModelReduction:
     - `operations`: the operations that are left, in order.
     - `model`, `other`: the bytes of the smaller model, and of the smaller reference if that is another file.
     - `inputs`: the arrays to run it on.
-    - `report`: the comparison of the smaller model.
     """
 
     operations: tuple[ModelOperation, ...]
@@ -94,8 +93,6 @@ def _shrunk(run: Callable[[Sequence[ModelOperation]], ModelReduction | None], st
 class _Attempt:
     """Trials of smaller models.
 
-    - `comparison`: the comparison of the whole model.
-    - `folder`: where to write the smaller models.
     - `agreed`: whether a smaller model was compared and agrees.
     - `problems`: the errors of those that could not be compared.
     """

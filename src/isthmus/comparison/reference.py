@@ -25,7 +25,6 @@ _SUFFIXES = (".onnx", ".tflite")
 class Reference:
     """The other side of a comparison.
 
-    - `title`: its name in reports.
     - `run`: computes the model's tensors from the inputs: called with the inputs, and with the names of the graph's
       tensors that the model itself has when it runs.
     - `unit`: the unit roundoff of the floats that it computes with; 0 for that of the model's own types.

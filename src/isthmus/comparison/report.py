@@ -136,7 +136,6 @@ class ComparisonReport:
     - `rows`: the tensors in the order of the model's operations.
     - `suspects`: the operations that are wrong, in order, each as narrowly as it could be isolated: the rows of the
       operations inside a fused one if one of them is wrong on its own, else the row of the fused one.
-    - `inputs`: the arrays that the model ran on.
     - `random_inputs`: the names of those that were drawn at random.
     """
 

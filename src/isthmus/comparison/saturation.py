@@ -18,7 +18,6 @@ class Saturation:
 
     - `count`, `elements`: how many values exceed the range by more than half a step, and how many there are.
     - `excess`: how far the farthest exceeds it; infinite if a value is.
-    - `low`, `high`: the range.
     - `span`: the range of the values and of the quantizer together, as a multiple of that of the quantizer; infinite if
       a value is.
     """

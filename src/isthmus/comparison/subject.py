@@ -79,7 +79,6 @@ class StoredTensor:
 class ModelComposition:
     """A graph that was composed from a model.
 
-    - `graph`: the finalized graph.
     - `stored`: where it has the model's tensors that are computed when it runs.
     - `folded`: the model's tensors that became constants, in the model's axis order.
     """
@@ -90,11 +89,7 @@ class ModelComposition:
 
 
 class Subject(ABC):
-    """A model file.
-
-    - `source`: the file, and what to load from it.
-    - `operations`: its operations in order.
-    """
+    """A model file."""
 
     runtime: str = ""
     """The name of the format's own runtime; empty if there is none."""

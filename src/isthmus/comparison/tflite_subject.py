@@ -27,9 +27,6 @@ class TfliteSubject(Subject):
     """A TFLite file, of which the main subgraph is compared.
 
     A tensor's name is the one that the graph has for it: the file's, with the tensor's number if several share it.
-
-    - `source`: the file, and shapes for its inputs.
-    - `data`: the bytes of the file.
     """
 
     runtime = "LiteRT"

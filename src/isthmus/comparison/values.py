@@ -75,7 +75,6 @@ class ReferenceValues:
 
     - `composition`: the graph, and where it has the model's tensors.
     - `held`: the model's tensors that each of the graph's tensors holds.
-    - `arrays`: the reference's arrays by the model's names.
     """
 
     def __init__(self, composition: ModelComposition, held: Mapping[str, Sequence[str]], arrays: Arrays) -> None:

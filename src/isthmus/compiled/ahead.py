@@ -26,8 +26,6 @@ class Ahead:
     """A group of functions.
 
     - `name`: The prefix of their files.
-    - `functions`: Their names.
-    - `sources`: The source files of their code.
     - `compiler`: The module that compiles them: its `compile_job` calls this class's.
     - `what`: What they are, for messages.
     """

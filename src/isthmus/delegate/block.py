@@ -68,7 +68,6 @@ class Answering:
 class BlockOperand:
     """An input or output of a node.
 
-    - `tensor`: The interpreter's number for it.
     - `instead`: The address of memory that the program uses instead of the tensor's; it is copied to the tensor after
       the run. 0 if the program uses the tensor's memory.
     """

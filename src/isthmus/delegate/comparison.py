@@ -71,12 +71,9 @@ def compare(
 ) -> list[ComparedRun]:
     """Run a model in all variants, alternating.
 
-    - `model`: A TFLite file.
     - `backend`: The delegate's backend; shared tensors need a backend that shares memory.
     - `rounds`: How often each variant is run, after one warm-up run.
-    - `threads`: Threads of the interpreter.
     - `shapes`: Shapes of inputs by name, if they differ from the file's.
-    - `step`: Called after each measured round.
 
     Raises `QnnError` if the file cannot be read or is not a TFLite model, or a shape is given for something that is not
     an input.

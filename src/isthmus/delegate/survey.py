@@ -51,7 +51,6 @@ class Survey:
     """The findings about the nodes of a subgraph, at its tensors' current shapes.
 
     - `reasons`: Why a node stays, by node number; the others may go to the backend.
-    - `values`: The value of each tensor.
     """
 
     nodes: Nodes

@@ -35,7 +35,6 @@ class Placement:
     """A context in its domain.
 
     - `number`: its number in messages (contextId).
-    - `domain`: the number of its domain.
     - `mappings`: its pieces; I/O buffers follow as they are registered.
     """
 

@@ -44,12 +44,7 @@ class File:
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{self.name}'", rule, hint)
 
     def check(self, at: int, size: int, what: str, align: int = 1) -> None:
-        """Refuse a range that is not entirely inside the file or not aligned.
-
-        - `at`, `size`: the offset in the file and the number of bytes.
-        - `what`: the name of what is there, for messages.
-        - `align`: the required alignment of the offset in bytes.
-        """
+        """Refuse a range that is not entirely inside the file or not aligned."""
         if at < 0 or size < 0 or at + size > len(self.data):
             self.refuse(f"{what} of {size} bytes is outside the file", at)
         if at % align:
@@ -86,7 +81,6 @@ class Table:
 
     - `start`, `size`: the table's offset in the file and its size in bytes.
     - `vtable`, `fields`: the vtable's offset in the file and the number of fields that it lists.
-    - `what`: the table's name, for messages.
     """
 
     file: File
@@ -216,7 +210,6 @@ class Tables:
 
     - `start`, `count`: the offset in the file of the first element, and the number of elements. Each element is the
       offset of a table.
-    - `what`: the name of one table, for messages.
     """
 
     file: File

@@ -17,8 +17,6 @@ class NeedsStages(QnnError):
 class Unsupported:
     """The unsupported operations found so far in the conversion of a model.
 
-    - `model`: the name of the model, for the message.
-
     >>> unsupported = Unsupported("net")
     >>> unsupported.add("STFT", "a/stft")
     >>> unsupported.check()

@@ -54,7 +54,6 @@ def evaluate(
 ) -> list[np.ndarray]:
     """Compute one operation.
 
-    - `op`: The operation's name.
     - `inputs`, `arrays`: The input tensors and their stored elements; None for an absent optional one.
     - `params`: Parameters; those with defaults may be omitted.
     - `outputs`: The output tensors: dimensions, data types and quantizations of the results.

@@ -14,7 +14,6 @@ class GraphFigures:
     - `vtcm`: On-chip memory.
     - `op_data`, `constants`: Code and descriptors of operations, and weights in the compiler's format.
     - `ddr`: Tensors that are always in DDR memory.
-    - `io`: Inputs and outputs.
     - `shared_weights`: Weights that the graphs of a context share. Each graph reports all of them.
     - `level`, `hvx_threads`, `dlbc`: The options that the graph was compiled with.
     - `share_io`: 1 if every output may be in the memory of any input.

@@ -46,7 +46,6 @@ class Node:
     """An operation in a graph.
 
     - `op`: The name of the operation, a key of the graph's operations.
-    - `inputs`: The tensors that it reads, None for an absent optional one.
     - `params`: All parameters, with defaults filled in.
     """
 

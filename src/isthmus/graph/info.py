@@ -64,7 +64,6 @@ class GraphSizes:
 class GraphInfo:
     """A graph as a client sees it.
 
-    - `inputs`, `outputs`: its tensors, in order.
     - `memory`: the memory that it needs besides them.
     - `target`: the name of the target that it was prepared for: an instruction set or a device.
     - `figures`: its memory on a chip, if its binary states one.
@@ -94,9 +93,7 @@ class GraphInfo:
 class BinaryInfo:
     """The contents of a context binary (QnnSystemContext_getBinaryInfo).
 
-    - `version`: the version of its format.
     - `backend`: the short name of the backend that it was made for.
-    - `producer`: the software that made it.
     - `soc`, `arch`: the number of the chip that it was made for, and the version of its processor; 0 if it states none.
     """
 

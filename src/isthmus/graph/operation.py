@@ -72,8 +72,6 @@ class Call:
     A rule may replace a parameter by its resolved form (a default axis, a masked slice), so that later readers of the
     node's parameters find plain numbers.
 
-    - `node`, `op`: the names of the node and of its operation.
-    - `inputs`: the input tensors, None for an absent optional one.
     - `params`: the complete parameters, with defaults.
     - `declared`: the output tensors as the client declared them, or None if the graph derives them.
     - `omitted`: the names of parameters that the client left to their defaults, if that matters.
@@ -200,14 +198,11 @@ def like(index: int) -> Callable[[Call], DataType]:
 class Operation:
     """An operation of a package.
 
-    - `inputs`: minimum and maximum number of inputs; a maximum of None means any number.
-    - `outputs`: minimum and maximum number of outputs.
+    - `inputs`, `outputs`: minimum and maximum number of them; a maximum of None means any number.
     - `rule`: returns the outputs' dimensions, or refuses the call.
     - `input_types`: data types that an input may have, by its index; an input that is not listed may have any.
     - `output_types`: the rule for the data type of an output, by its index; an output that is not listed has the type
       of in[0].
-    - `package`: the operation package that defines it.
-    - `traits`: properties of the operation that hold for every use of it.
     - `function`: for an elementwise operation, the numpy function that takes the operands and, by name, the parameters.
       It gets integers in their own type. An operation on reals only gets float64, so that its result is the float32
       nearest to the true one.

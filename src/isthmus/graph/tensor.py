@@ -20,9 +20,7 @@ MAX_BYTES = 1 << 40
 class Tensor:
     """A tensor. Two tensors are equal only if they are the same object.
 
-    - `name`: The name, unique in its graph.
     - `type`: The tensor type: who writes and reads it.
-    - `dtype`: The element type.
     - `dims`: Dimensions, each at least 0; rank 0 is a scalar.
     - `quantization`: The mapping from stored elements to reals; required for fixed-point types.
     - `data`: The contents, as `DataType.elements` takes them. They are required for a STATIC tensor. For an

@@ -25,7 +25,6 @@ class Picks(Enum):
 class Movement:
     """The movement of an operation whose results are unchanged elements of its operands.
 
-    - `picks`: how it selects them.
     - `sources`: the operands that the elements come from; empty for all of them.
     - `fills`: whether it inserts elements of its own, as a Pad does. The operand's quantization may be unable to
       represent them, so such an operation does not commute with a change of quantization as others do.

@@ -111,7 +111,6 @@ def claim(
 ) -> Hold:
     """Hold a window that nothing else holds.
 
-    - `what`: What the memory is for, for the error.
     - `holder`, `group`: As in `Hold`.
     - `besides`: A hold that this one will replace, so that they may overlap.
 

@@ -37,7 +37,6 @@ class SharedFile:
     """The file that an open descriptor refers to.
 
     - `identity`: Its identity, which is the same for every descriptor and every mapping of this memory.
-    - `nbytes`: Its size in bytes.
     - `can_shrink`: Whether it can be truncated. A process that then touches the missing pages is killed by the system.
     """
 
@@ -129,7 +128,6 @@ def mapping_of(identity: Identity) -> SharedMapping | None:
 def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: SharedFile | None = None) -> Window:
     """Return the window of a descriptor, an offset and a length, in an existing mapping or a new one.
 
-    - `what`: Its purpose, for error messages.
     - `untouched`: Whether only another process accesses the memory. Then memory that can shrink is accepted.
     - `file`: The inspected file, if the caller has it already.
 

@@ -201,14 +201,10 @@ class Attempt:
     """A search that can run in slices.
 
     - `task`: the component to place.
-    - `capacity`: the bytes that the layout may take.
     - `turn`: the number of this attempt at the component; it determines preference and perturbation.
-    - `node_limit`: the maximum number of nodes to examine.
     - `blame`: for each member, how hard it was to place in earlier attempts, from 0 to 1; empty for the first.
     - `machine`: whether the search will run as machine code, on arrays.
     - `blame_before`: the parameter `blame`, with zeros if it was empty.
-    - `nodes`: the number of nodes examined so far.
-    - `state`: the state of the search: lists, or arrays for machine code.
     """
 
     def __init__(

@@ -29,7 +29,6 @@ class Scale:
     With all sizes rounded up to the common alignment, every offset is a multiple of `unit` in a layout where no buffer
     can move down.
 
-    - `unit`: the number of bytes in a unit.
     - `size`, `alignment`: size and alignment of each buffer, in units.
     - `fixed`: the fixed offset of each buffer in units, or -1.
     """
@@ -69,7 +68,6 @@ class Component:
     - `piece_first`, `piece_left`, `piece_right`: sections in which each buffer is live: pieces ``piece_first[i]`` to
       ``piece_first[i + 1]``, each a half-open range.
     - `left`, `right`: the first section of each buffer, and the one after its last.
-    - `sections`: the number of sections.
     """
 
     members: list[int]
@@ -87,7 +85,6 @@ class Parts:
     """A problem split into parts.
 
     - `settled`: offset in units of each buffer that cannot affect any other.
-    - `components`: the components to search.
     - `last`: buffers that always find space after all others are placed, in the order in which to place them.
     """
 

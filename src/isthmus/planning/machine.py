@@ -33,10 +33,7 @@ def load() -> Advance:
 
 
 class _Search:
-    """The compiled `advance`, on a state of arrays; it runs without the GIL.
-
-    - `address`: the address of the function.
-    """
+    """The compiled `advance`, on a state of arrays; it runs without the GIL."""
 
     def __init__(self, address: int) -> None:
         # The address of the table of pointers, the number of nodes, the address for the result, and an unused word.

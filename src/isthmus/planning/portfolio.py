@@ -36,7 +36,6 @@ class SearchBudget:
     """The remaining budget of one planning call.
 
     - `deadline`: the deadline as a time of `time.perf_counter`.
-    - `nodes`: the number of nodes that may still be examined.
     - `threads`: the number of threads for compiled searches; interpreted ones would only wait for each other.
     - `whole`: whether loading the compiled search counts too. If so, loading is given up at the deadline.
     - `interpreted_work`: the amount of search that may still be done without compiled code, as nodes times members.
@@ -156,7 +155,6 @@ class _Race:
     - `winner`: the place in `plan` of the best attempt so far that has a result; beyond the plan without one, -1 to
       stop all.
     - `found`: the result of that attempt.
-    - `nodes`: the nodes that each attempt of the plan has examined.
     - `errors`: what threads raised; `run` raises the first.
     """
 

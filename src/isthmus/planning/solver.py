@@ -83,8 +83,6 @@ def solve(
 class _Hard:
     """A component under search, with the results so far.
 
-    - `task`: the component.
-    - `turns`: the number of attempts made.
     - `refuted`: the largest capacity in bytes for which there is no layout; -1 if none is known.
     - `peak`, `offsets`: the best layout so far: the offset in bytes at which it ends, and the offset of each member in
       units above the component's base.

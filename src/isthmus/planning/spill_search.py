@@ -65,7 +65,6 @@ class _Search:
     - `capacity`: the bytes at each step that the free items share.
     - `unit`: all traffic of free items is a multiple of this.
     - `bound`: a bound of the traffic, times `SCALE`.
-    - `examined`: the number of states so far.
     """
 
     def __init__(self, problem: SpillProblem, keeps_what_fits: bool) -> None:

@@ -61,8 +61,6 @@ class TileRule:
 class SplitStep:
     """One operation of the file; its inputs do not include constants. Without a rule it stays whole.
 
-    - `name`: the name for messages.
-    - `inputs`, `outputs`: the values that it reads and writes.
     - `rule`: how it is computed by rows.
     - `unit`: a number shared by consecutive steps that runtimes fuse into one. A fused region contains all of them or
       none, and no order puts other steps between them.

@@ -235,7 +235,6 @@ class OnnxFile:
 class _OnnxWriter:
     """A split ONNX file that is being written.
 
-    - `source`: the file to split.
     - `network`: its steps, in the order to which the step numbers of instructions refer.
     """
 

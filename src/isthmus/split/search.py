@@ -286,7 +286,6 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     The file's own order is tried first, then two others, unless the order is fixed.
 
     - `network`, `limit`: the steps of the file, and the live bytes to stay within.
-    - `what`: the name of the model in messages.
 
     Raises `QnnError`: COMMON_MEM_ALLOC if no split meets the limit; it names the step that prevents it, and the bytes
     missing.

@@ -53,7 +53,6 @@ _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_
 class TfliteFile:
     """A TFLite file that can be split.
 
-    - `data`, `name`: the bytes of the file, and its name for messages.
     - `model`, `main`: the tables of the file, and its main subgraph.
     - `static`: the numbers of tensors that are constants.
     - `network`: the steps of the file that do not compute constants.
@@ -112,7 +111,6 @@ class _TfliteWriter:
     """A split TFLite file that is being written: first lists of new tensors, buffers and operators, then their
     tables.
 
-    - `source`: the file to split.
     - `network`: its steps, in the order to which the step numbers of instructions refer.
     """
 
@@ -339,9 +337,7 @@ class _Operator:
     """An operator to write: an unchanged old one (no inputs given), an old one on rows, or a new one.
 
     - `code`: the number of a new operator's code.
-    - `inputs`, `outputs`: numbers of tensors.
     - `axis`: the axis of a concatenation; None for other operators.
-    - `old`: the operator of the file.
     - `valid`: whether its padding becomes VALID.
     """
 

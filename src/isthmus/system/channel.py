@@ -59,7 +59,6 @@ class Message:
     """A message.
 
     - `header`: Plain data. A message without header and sections is only a number; such messages are the fastest.
-    - `sections`: Bytes by name.
     - `descriptors`: File descriptors, which the receiver owns.
     - `number`: A number; an answer has that of its request.
     - `missing`: Number of descriptors that did not arrive, because the receiving process can open no more.

@@ -24,7 +24,6 @@ class Child(subprocess.Popen[bytes]):
     An interrupt from the terminal does not reach it: this process responds to that.
 
     - `module`, `arguments`: The module, and its arguments after the numbers of its descriptors.
-    - `descriptors`: The descriptors that it inherits.
     - `folder`: Its working folder; None for that of this process.
     - `variables`: Variables of its environment, besides those that every child gets.
     - `stdout`, `stderr`: As for `subprocess.Popen`.

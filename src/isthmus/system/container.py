@@ -34,7 +34,6 @@ class ContainerFormat:
     - `magic`: The 8 bytes that the file begins with.
     - `version`: The version that is written, and the only one that can be read.
     - `alignment`: The alignment of each section, counted from the start of the file.
-    - `what`: Its name in messages.
     - `damaged`, `other_version`: The codes of the errors for a damaged file and for a file of another version.
     - `is_hashed`: Whether the checksum covers the sections as well as the header.
     """

@@ -48,7 +48,6 @@ def own_fd(open_: Callable[..., int], *arguments: Any) -> FileDescriptor:
     """Open a file descriptor that has an owner before any signal handler can run.
 
     - `open_`: A function written in C that returns a new file descriptor: `os.open`, `os.memfd_create`, `os.dup` …
-    - `arguments`: Its arguments.
 
     >>> import os
     >>> with own_fd(os.open, "/proc/self/comm", os.O_RDONLY) as file:

@@ -146,7 +146,6 @@ class LocalJobs(Generic[Job, Result]):
 class FarmJobs(Generic[Job, Result]):
     """Jobs on the workers of a dask.distributed cluster, which need this package.
 
-    - `address`: The address of the scheduler.
     - `function`, `arguments`: What the workers call, and its arguments for a job; the result is plain data.
     - `read`: Turns that data into a result.
     - `failed`: Makes the result of a job whose worker has failed, from a sentence that says how.

@@ -101,10 +101,7 @@ def _limits(item: pytest.Item) -> MarkerOptions:
 
 
 class Watch:
-    """The audit of one test, from its first fixture to its last, with those of its child processes.
-
-    - `log`: the audit.
-    """
+    """The audit of one test, from its first fixture to its last, with those of its child processes."""
 
     def __init__(self, limits: MarkerOptions) -> None:
         # Loaded before the variables are set: they are for child processes, not for this one.

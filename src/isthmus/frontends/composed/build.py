@@ -28,10 +28,7 @@ _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 class ComposedBuilder:
     """The conversion of one graph.
 
-    - `entry`: the graph as plain data.
-    - `name`: the name of the new graph.
     - `operations`: the operations that its nodes may have. By default those that every backend has.
-    - `unsupported`: what could not be converted so far.
     """
 
     def __init__(self, entry: GraphEntry, name: str, operations: Mapping[str, Operation] | None = None) -> None:

@@ -52,8 +52,6 @@ def read_encoding(
 ) -> Quantization | None:
     """Return an encoding as a quantization; None for a bias whose scales are 0, since it is in units of its products.
 
-    - `what`: the tensor, for messages.
-    - `dims`, `dtype`: the dimensions and the data type of the tensor.
     - `bits`: the number of bits of an element that are used, if fewer than its type has; otherwise 0.
     - `is_constant`: whether the tensor has contents of that size. Only then are scales repeated, so that dimensions of
       a file that nothing confirms make no large array.

@@ -58,11 +58,9 @@ class ComposedTensor:
 class NodeEntry:
     """A node: the name of its operation, the names of its operands, parameters, and other attributes.
 
-    - `type`: the name of the operation.
     - `inputs`, `outputs`: the names of its tensors; "" for an absent optional one.
     - `params`: the parameters by name, scalars or arrays; an array is a static tensor.
     - `extras`: attributes that are not parameters, such as which operation of a family this is.
-    - `package`: the package that defines the operation.
     - `kinds`: QNN's data types of the scalar parameters, as far as they are given.
     """
 

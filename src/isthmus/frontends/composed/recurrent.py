@@ -54,9 +54,7 @@ def add_batch_first(
     """Add a recurrent node with a [batch, time, features] sequence between two transposes; on failure add none.
 
     - `x`, `outputs`: the sequence, and the outputs, of which the first is also a [batch, time, features] sequence.
-    - `others`: the inputs after the sequence.
     - `params`: parameters of the time-first operation.
-    - `add`: the function that adds a node to the graph.
     """
 
     def time_first(tensor: Tensor, name: str) -> Tensor:

@@ -64,11 +64,7 @@ def refuse(name: str, rule: str) -> NoReturn:
 
 
 def read(data: memoryview, name: str) -> Archive:
-    """Read the entries of an archive as views of its bytes.
-
-    - `data`: the whole file.
-    - `name`: the file's name, for messages.
-    """
+    """Read the entries of an archive as views of its bytes."""
     count, start, size = _directory(data, name)
     if count > MAX_ENTRIES:
         refuse(name, f"its directory has {count} entries, above the limit of {MAX_ENTRIES}")

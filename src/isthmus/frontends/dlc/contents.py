@@ -13,7 +13,6 @@ from isthmus.frontends.flatbuffer import File, Table
 class DlcContents:
     """The contents of a DLC.
 
-    - `version`: the version of the format: 3 or 4.
     - `producer`: the tool that made the file, if the file names it.
     - `entries`: the sizes of the archive's entries by name.
     - `caches`: names of graphs that were prepared for one machine (``htp.cache.0``). Only that machine's own software
@@ -35,7 +34,6 @@ class Reading:
     Tables and lists of a flatbuffer may overlap, so a small file could cause endless work. A valid file needs several
     bytes for each table or name, so their number is limited to its size.
 
-    - `data`, `name`: the bytes of a flatbuffer, and their name for messages.
     - `identifier`: the identifier that the flatbuffer must carry.
     """
 

@@ -24,7 +24,6 @@ def load(
 ) -> Graph:
     """Convert an ONNX model.
 
-    - `source`: The path of the file, its bytes, or its contents.
     - `name`: The name of the graph; by default the file's.
     - `shapes`: Dimensions of inputs, by name, where the file leaves some open. Open dimensions with the same symbolic
       name get the same size; the others are 1.

@@ -55,10 +55,8 @@ RUNTIME_TYPES = frozenset(
 class OnnxBuilder:
     """The graph under construction and what is known about its tensors.
 
-    - `name`: the name of the graph.
     - `given_bytes`: the size of the model and its constants: the larger it is, the more constants may be computed from
       them.
-    - `graph`: the graph under construction; its tensors are stored in the order that suits their operations.
     - `node`: the name of the current ONNX node; emitted operations are named after it.
     """
 

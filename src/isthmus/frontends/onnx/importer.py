@@ -58,8 +58,6 @@ class OnnxScope:
 
     - `opsets`: versions of the operator sets, by domain.
     - `attributes`: attributes of the function call, to which nodes of the function may refer; empty outside functions.
-    - `parent`: the scope around a subgraph.
-    - `depth`: the number of scopes around it.
     - `path`: what distinguishes its values from those of other scopes with the same names: a turn of a loop, say.
     - `absent`: names of a function's arguments that its caller leaves out.
     """
@@ -116,12 +114,8 @@ class _Lost(Exception):
 class Importer:
     """The conversion of one model.
 
-    - `contents`: the contents of the file.
-    - `name`: the name of the graph.
     - `stage`: the stage of the model to convert. By default all of the model becomes one graph, and nodes that need
       values which are known only at run time are refused.
-    - `opsets`: versions of the model's operator sets, by domain.
-    - `functions`: the model's functions, by domain and name.
     """
 
     def __init__(self, contents: OnnxContents, name: str, stage: StageRecord | None = None) -> None:

@@ -26,7 +26,6 @@ _MAX_SIZE = 1 << 20
 class ResizedAxis:
     """How one axis is resized.
 
-    - `size`, `out`: the sizes before and after.
     - `scale`: the factor, which need not be exactly out / size.
     - `region`: the first and last position that are used, as fractions of the axis.
     """

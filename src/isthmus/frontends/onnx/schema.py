@@ -60,7 +60,6 @@ def _missing(why: str) -> QnnError:
 class OnnxContents:
     """The contents of an ONNX file.
 
-    - `message`: ONNX's ModelProto.
     - `nbytes`: the size of the file. Protobuf would have to serialize the message to tell it.
     - `external`: the data in other files; None if there may be none.
     """

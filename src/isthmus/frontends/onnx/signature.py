@@ -64,7 +64,6 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
 
     A dynamic dimension takes the caller's size; otherwise the size that its symbolic name has elsewhere; otherwise 1.
 
-    - `graph`: ONNX's GraphProto.
     - `shapes`: the caller's dimensions of inputs, by name.
     - `bound`: the values of inputs that become constants, by name.
     """

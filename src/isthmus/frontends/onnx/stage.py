@@ -65,7 +65,6 @@ class NeedsValue(Deferred):
 
     - `needs`: the operands, each with a value or `Choices` to plan with; None for the greatest value that can be
       inferred.
-    - `what`, `rule`: the node, and what it lacks, for messages.
     - `reads`: values that the node reads besides its operands.
     """
 
@@ -101,7 +100,6 @@ def first_filled(rows: np.ndarray) -> int:
 class StoredValue:
     """A value in memory between stages.
 
-    - `dtype`, `dims`, `quantization`: the tensor as it is stored.
     - `perm`: the permutation that gives ONNX's view of it.
     """
 
@@ -140,7 +138,6 @@ class StageProgress:
 class NeededValue:
     """A value that the next stage needs as a constant.
 
-    - `value`: how it is stored.
     - `what`, `rule`: the node that needs it, and what that lacks, for messages.
     - `choices`: the values to plan with: one, or several if none of them leads to the greatest shapes. None if the
       operator that needs it does not say.
@@ -205,7 +202,6 @@ class ModelStage:
 class StageRecord:
     """What the conversion of a stage is given, and what it finds.
 
-    - `progress`: what earlier stages have computed.
     - `selects`: whether graphs can have operations whose number of rows depends on the data. Otherwise these operations
       get a graph of their own, for the host.
     - `bounds`: upper bounds of values that decide shapes, and of the turns of loops, by name.

@@ -26,7 +26,6 @@ class StagedModel:
 
     - `contents`, `name`: the contents of the file, with all external data, and the name of its graphs.
     - `shapes`: the greatest dimensions of inputs, by name, where the file leaves some open.
-    - `constants`: inputs to be bound to values.
     - `bounds`: the greatest values, by name, of values that decide shapes; and the most turns of loops, by the node's
       name.
     - `selects`: whether graphs can have operations whose number of rows depends on the data; see `StageRecord`.

@@ -18,7 +18,6 @@ class Windows:
 
     - `kernel`, `strides`, `dilations`: the window's size, the step between windows and the step between taps, along
       each axis.
-    - `pads`: the padding before and after each axis.
     - `ceil`: whether the number of windows is rounded up, so that the last one may extend beyond the padding.
     """
 

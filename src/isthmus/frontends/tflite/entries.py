@@ -27,7 +27,6 @@ MAX_CUSTOM_OPTIONS = 1 << 16
 class TfliteTensor:
     """A tensor as it is declared.
 
-    - `index`: the number of the tensor in its subgraph.
     - `shape`, `signature`: the dimensions with defaults for open ones, and with -1 for a dimension that the caller
       chooses.
     - `is_variable`: whether its value lasts from one execution to the next.
@@ -65,10 +64,8 @@ class TfliteTensor:
 class OperatorEntry:
     """An operator of a subgraph.
 
-    - `index`: the number of the operator in its subgraph.
     - `code`: the operator's name in the schema; a custom operator's name follows "CUSTOM:".
     - `inputs`, `outputs`: the numbers of its tensors, -1 for an absent one.
-    - `options`: the options by name, with defaults.
     - `custom_options`: the bytes of a custom operator's options, in its own format.
     """
 
@@ -89,8 +86,6 @@ def oversized_name(code: str, nbytes: int) -> str:
 class SparseDimension:
     """One level of a sparse tensor: dense with a size, or a list of the indices that are present, in segments.
 
-    - `format`: `DENSE` or `SPARSE_CSR`.
-    - `size`: the size of a dense level.
     - `segments`: for each entry of the level before, where its indices start in `indices`, and the end of the last.
     - `indices`: the indices that are present along this level.
     """

@@ -104,12 +104,7 @@ class SharedTables:
 
 
 class SubgraphEntry(Subgraph):
-    """A subgraph of a file; its tensors and operators are read when they are first requested, and kept.
-
-    - `shared`: data that all subgraphs of the file share.
-    - `index`: the number of the subgraph.
-    - `table`: the subgraph's table in the file.
-    """
+    """A subgraph of a file; its tensors and operators are read when they are first requested, and kept."""
 
     def __init__(self, shared: SharedTables, index: int, table: Table) -> None:
         self.shared = shared

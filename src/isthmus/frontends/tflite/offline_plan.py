@@ -39,8 +39,6 @@ _MAX_TENSORS = 100_000
 class ArenaTensor:
     """A tensor of the main subgraph that is in the runtime's arena.
 
-    - `index`: the number of the tensor.
-    - `bytes`: its size in the arena.
     - `first`, `last`: the numbers of the first and last operator that use it; it occupies its memory from one to the
       other.
     """

@@ -70,8 +70,6 @@ class Complex:
 class OperatorContext:
     """One operator during conversion.
 
-    - `graph`: the graph that receives the operations.
-    - `entry`: the operator in the model.
     - `inputs`: the operands, None for an absent one.
     - `outputs`, `names`: the declarations of the results, and their names in the graph.
     """

@@ -51,7 +51,6 @@ Value = Tensor | Complex | Resource | Unknown | None
 class TfliteScope:
     """A call of a subgraph: the values of its tensors so far, and the suffix that makes its names unique.
 
-    - `values`: the values by tensor number.
     - `suffix`: appended to the names of tensors and operators; it identifies the calls around this one.
     - `depth`: the number of calls around this one.
     - `initializing`: whether an initialization runs, which sets the initial values of variables.
@@ -79,10 +78,7 @@ class TfliteScope:
 class Walk:
     """The conversion of one model into one graph.
 
-    - `graph`: the graph that receives the operations.
-    - `model`: the model to convert.
     - `reserved`: names that constants must not take.
-    - `unsupported`: the operators that could not be converted so far.
     """
 
     def __init__(self, graph: Graph, model: TfliteModel, reserved: frozenset[str] = frozenset()) -> None:
