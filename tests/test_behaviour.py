@@ -30,7 +30,7 @@ def functions(path):
 
 
 @pytest.mark.parametrize("cells", list(rows()), ids=lambda cells: cells[0][:40])
-def test_every_statement_stands_beside_tests_that_exist(cells) -> None:
+def test_every_statement_names_tests_that_exist(cells) -> None:
     assert len(cells) == 3, cells
     statement, _, proofs = cells
     named = NAMED.findall(proofs)

@@ -14,7 +14,7 @@ from isthmus.log import Log, LogLevel, deferred
 
 
 @pytest.mark.parametrize("level", LogLevel)
-def test_a_callback_hears_up_to_its_level(level) -> None:
+def test_a_callback_gets_messages_up_to_its_level(level) -> None:
     heard = []
     log = Log(lambda *message: heard.append(message[0]), level)
     for message in LogLevel:
@@ -22,7 +22,7 @@ def test_a_callback_hears_up_to_its_level(level) -> None:
     assert heard == [known for known in LogLevel if known <= level]
 
 
-def test_pythons_logging_hears_everything_at_matching_levels(caplog) -> None:
+def test_pythons_logging_gets_everything_at_matching_levels(caplog) -> None:
     with caplog.at_level(1, "isthmus"):
         log = Log(None, LogLevel.ERROR)
         for level in LogLevel:
@@ -73,7 +73,7 @@ log(LogLevel.WARN, "a warning")
         (["callback", "handler"], "called back: an error\n", "an error\na warning\n"),
     ],
 )
-def test_python_prints_by_itself_only_what_nobody_else_hears(arguments, printed, on_standard_error) -> None:
+def test_python_prints_only_what_no_other_handler_gets(arguments, printed, on_standard_error) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (printed, on_standard_error)
 
@@ -152,7 +152,7 @@ def test_a_message_from_within_a_handler_leaves_it_its_lock(handler) -> None:
     assert handler.hears_others()
 
 
-def test_what_is_said_in_a_block_is_said_after_its_locks_are_released_in_order() -> None:
+def test_messages_of_a_block_are_sent_in_order_after_its_locks_are_released() -> None:
     heard, lock = [], threading.Lock()
     log = Log(lambda level, text: heard.append((text, lock.locked())))
 

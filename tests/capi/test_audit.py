@@ -43,7 +43,7 @@ def test_each_mistake_of_a_program_in_c_has_its_tensor_and_line(build: Build, li
     assert not python_names(report.read_text())
 
 
-def test_an_audit_on_standard_error_speaks_of_functions_in_c(build: Build, libraries: Path) -> None:
+def test_an_audit_on_standard_error_names_functions_of_c(build: Build, libraries: Path) -> None:
     done = execute(build("audited"), libraries, "wrong", ISTHMUS_AUDIT="1")
     for call in ("Call rpcmem_free when", "Call memDeRegister before", "Register the memory (memRegister)"):
         assert call in done.stderr

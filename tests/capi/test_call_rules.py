@@ -414,7 +414,7 @@ def test_a_call_from_within_a_call_is_another_one() -> None:
     assert {name: call.count for name, call in seen.calls.items()} == {"backendGetBuildId": 1, "errorGetMessage": 1}
 
 
-def test_handles_that_a_callback_has_told_of_are_no_mistakes() -> None:
+def test_handles_that_a_callback_has_passed_on_are_no_mistakes() -> None:
     seen = Validation()
     handle, end = ctypes.c_uint64(0x10), ctypes.c_uint64(0)
     for name, values in (

@@ -267,7 +267,7 @@ def test_a_call_by_name_follows_no_entry_beyond_the_end_of_another_backends_tabl
     assert (done.returncode, done.stdout.split()) == (0, [str(each) for each in answers]), done.stderr
 
 
-def test_a_report_that_cannot_be_written_is_told_in_one_line(
+def test_a_report_that_cannot_be_written_is_one_line_of_error(
     libraries: Path, behind: Path, build: Build, tmp_path: Path
 ) -> None:
     done = execute(

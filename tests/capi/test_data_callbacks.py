@@ -141,7 +141,7 @@ def test_a_context_uses_the_buffers_until_it_is_freed(htp: Client, backend: int,
     assert callbacks.parameters == {42}
 
 
-def test_buffers_come_back_with_the_backend(htp: Client, model: Path) -> None:
+def test_buffers_are_released_with_the_backend(htp: Client, model: Path) -> None:
     backend = htp.make("backendCreate", None, None)
     # What the client answers then is no error of the call.
     callbacks = Callbacks(model.read_bytes(), release_error=1234)
@@ -208,7 +208,9 @@ def config(option: objects.ContextOption, name: str, value: Any) -> objects.Cont
     return made
 
 
-def test_what_excludes_callbacks_is_refused_before_any(htp: Client, backend: int, model: Path) -> None:
+def test_configs_that_exclude_data_callbacks_are_refused_before_any_is_called(
+    htp: Client, backend: int, model: Path
+) -> None:
     option = objects.ContextOption
     persistent, limit = config(option.PERSISTENT_BINARY, "isPersistentBinary", 1), option.MEMORY_LIMIT_HINT
     for configs, word in (

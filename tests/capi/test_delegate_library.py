@@ -17,7 +17,7 @@ from isthmus.capi.serve import LibraryServer
 from isthmus.delegate import BackendType, Options, Profiling, QnnDelegate, custom_memory
 
 
-def test_what_profiling_told_ends_with_the_delegate() -> None:
+def test_profiling_results_end_with_the_delegate() -> None:
     server = LibraryServer("QnnTFLiteDelegate")
     options = DelegateOptions(backend_type=BackendType.CPU, profiling=Profiling.BASIC)
     for clear in (True, False):
@@ -46,7 +46,7 @@ def test_the_defaults_in_c_are_those_of_python(libraries: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", [BackendType.CPU, BackendType.HTP, BackendType.LPAI])
-def test_no_default_is_said_to_have_no_effect(libraries: Path, backend: BackendType) -> None:
+def test_no_default_is_reported_as_without_effect(libraries: Path, backend: BackendType) -> None:
     default = ctypes.CDLL(libraries / "libQnnTFLiteDelegate.so").TfLiteQnnDelegateOptionsDefault
     default.restype = DelegateOptions
     given, heard = default(), []

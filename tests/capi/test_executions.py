@@ -263,7 +263,7 @@ def test_memory_whose_binding_was_closed_for_others_is_bound_again(client: Clien
     client.do("backendFree", backend)
 
 
-def test_memory_that_is_remembered_no_more_is_let_go(client: Client) -> None:
+def test_memory_whose_binding_was_evicted_is_released(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(ClientGraph)))
@@ -566,7 +566,7 @@ def listener(heard: list[tuple[int, bytes, int]]) -> Any:
     return callback
 
 
-def test_a_log_hears_levels_up_to_its_own(client: Client) -> None:
+def test_a_log_gets_messages_up_to_its_own_level(client: Client) -> None:
     heard: list[tuple[int, bytes, int]] = []
     callback = listener(heard)
     log = client.make("logCreate", callback, 1)
@@ -594,7 +594,7 @@ def test_a_message_is_a_line_and_its_time_counts_from_the_log(client: Client) ->
     client.do("logFree", log)
 
 
-def test_a_client_hears_why_a_call_is_refused_at_the_level_of_errors(
+def test_a_client_gets_the_reason_of_a_refusal_at_the_level_of_errors(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[tuple[int, bytes, int]] = []

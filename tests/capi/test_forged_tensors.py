@@ -101,7 +101,7 @@ def forged(backend: str, change: Callable[[_Header], object]) -> bytes:
 
 
 @pytest.mark.parametrize("backend", LIBRARIES)
-def test_names_and_tensors_that_contradict_each_other_are_answered_alike_by_every_function(backend: str) -> None:
+def test_every_function_answers_alike_if_names_and_tensors_contradict_each_other(backend: str) -> None:
     """Never by the code of a function for tensors, such as 7003 or 7004: the client called none."""
     served, system = Served(LIBRARIES[backend]), Served("QnnSystem")
     handle, describer = served.make("backendCreate", 0, 0), system.make("systemContextCreate")

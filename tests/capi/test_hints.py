@@ -100,7 +100,7 @@ def test_nothing_that_is_logged_names_python() -> None:
     assert [text for text in found if re.search(r"<class|object at|\bNone\b|\bwith block\b|\bself\b", text)] == []
 
 
-def test_a_number_that_has_a_name_in_c_is_told_by_its_name() -> None:
+def test_a_number_that_has_a_name_in_c_is_shown_by_that_name() -> None:
     """Only what no header names is told as a number, and then the text says so."""
     members = numbers_with_names()
     assert {"option", "type", "memType", "dataType", "perfHint", "clientType", "config"} <= members

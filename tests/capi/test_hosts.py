@@ -208,7 +208,7 @@ def by_name(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("says", "reserved"), [("raw", 8192), ("memhandle", 0)])
-def test_a_node_tells_which_memory_its_inputs_and_outputs_will_have(by_name: Path, says: str, reserved: int) -> None:
+def test_a_node_declares_which_memory_its_inputs_and_outputs_will_have(by_name: Path, says: str, reserved: int) -> None:
     done = execute(by_name, says)
     assert (done.returncode, complaints(done)) == (0, [])
     assert done.stdout.splitlines() == [f"staging reserved {reserved}", "staging reserved 0", "y 14"]

@@ -173,7 +173,7 @@ def test_an_sdk_is_refused_where_it_has_no_folder(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.iterdir())
 
 
-def test_installed_libraries_are_replaced_and_a_loaded_one_goes_on(
+def test_installed_libraries_are_replaced_and_a_loaded_one_still_works(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installation, "BUILT", libraries)

@@ -110,7 +110,7 @@ def test_a_section_stays_with_a_persistent_binary_until_another_one_is_applied(
     assert calls.execute(graph) == []
 
 
-def test_a_client_of_a_library_that_changes_its_persistent_binary_is_told(libraries: Path) -> None:
+def test_a_client_that_changes_its_persistent_binary_gets_a_report(libraries: Path) -> None:
     client = Watched(libraries / "libQnnHtp.so")
     backend, composed = opened(client)
     doubling(client, composed)

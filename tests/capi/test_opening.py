@@ -178,7 +178,7 @@ def test_settings_that_are_random_bytes_are_reported_in_one_line(build: Build, s
     assert said(build, settings) == f"there is no Python in {settings}; {AGAIN}"
 
 
-def test_a_python_without_its_own_library_is_told_and_ends_no_program(
+def test_a_python_without_its_own_library_is_reported_and_ends_no_program(
     build: Build, settings: Path, tmp_path: Path
 ) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -203,7 +203,7 @@ def test_variables_of_a_program_are_neither_obeyed_nor_changed(libraries: Path, 
 
 
 @pytest.mark.parametrize("denied", ["isthmus.conf", "executable"])
-def test_settings_and_a_python_without_permission_are_told_as_such(
+def test_settings_and_a_python_without_permission_are_reported_as_such(
     libraries: Path, build: Build, tmp_path: Path, denied: str
 ) -> None:
     # Root may do anything: there, a user who may not runs the program.

@@ -114,7 +114,7 @@ def test_a_model_runs_on_the_provider_and_answers_as_the_reference(key: str, htp
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_quantized_models_of_8_and_16_bits_are_within_a_step(
+def test_quantized_models_of_8_and_16_bits_are_within_a_quantization_step(
     htp_library: Path, tmp_path: Path, dtype: type, axes: int
 ) -> None:
     model = convolution(tmp_path / "quantized.onnx", dtype, axes)

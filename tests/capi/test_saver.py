@@ -151,7 +151,7 @@ def test_variables_of_live_objects_differ_after_one_is_freed(tmp_path: Path) -> 
     recorded.server.leave()
 
 
-def test_a_folder_that_is_gone_at_the_end_is_told_and_other_endings_go_on(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_at_the_end_is_reported_and_other_objects_end(tmp_path: Path) -> None:
     recorded, ended = Recorded(str(tmp_path / "made")), []
     recorded.server.endings[-1] = lambda: ended.append(1)
     recorded.make("backendCreate", 0, 0)

@@ -245,7 +245,7 @@ def test_executions_that_a_library_remembers_end_before_what_they_use(
     assert forgotten[3:5] == ["forget", "backend"]
 
 
-def test_a_backend_that_cannot_be_freed_at_the_end_is_told(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_cannot_be_freed_at_the_end_is_reported(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served.opened()
 
     def refuse(backend: qnn.Backend) -> None:
@@ -306,7 +306,7 @@ def test_a_dlc_is_saved_for_all_that_the_user_lets_read(tmp_path: Path) -> None:
         assert (tmp_path / f"{mask}.dlc").stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_ir_tells_where_a_graph_is_written_and_writes_none_without_nodes(tmp_path: Path) -> None:
+def test_ir_logs_where_a_graph_is_written_and_writes_none_without_nodes(tmp_path: Path) -> None:
     served = Served("QnnIr")
     _, context = served.opened()
     path = str(tmp_path / "net.dlc").encode()

@@ -264,7 +264,7 @@ def test_messages_are_the_clients_until_it_frees_them() -> None:
     assert served.make("errorGetMessage", 1000) == served.make("errorGetMessage", 1000)
 
 
-def test_a_function_that_no_library_has_is_told_by_its_name() -> None:
+def test_a_function_that_no_library_has_is_reported_by_name() -> None:
     served = Served("QnnCpu")
     assert served.call("notOffered", b"someFunction") == Code.COMMON_NOT_SUPPORTED
     assert served.logged == [
@@ -293,7 +293,7 @@ def test_a_log_has_a_level_that_can_be_changed(prefix: str) -> None:
     assert served.refused(free, handle)[0] == Code.LOG_INVALID_ARGUMENT
 
 
-def test_a_profile_holds_as_many_events_as_it_is_told() -> None:
+def test_a_profile_holds_as_many_events_as_its_config_allows() -> None:
     served = Served("QnnCpu")
     backend, context = served.opened()
     profile = served.make("profileCreate", backend, 2)

@@ -308,7 +308,7 @@ def test_the_cases_are_all_that_were_measured() -> None:
 
 @LONG
 @pytest.mark.parametrize("name", CASES | OTHERS)
-def test_the_vendors_library_shares_as_is_said_here(name: str) -> None:
+def test_the_vendors_library_shares_by_the_same_rules(name: str) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     from capi import ort_provider
 

@@ -313,7 +313,7 @@ NUMBERS = {"Scale": ctypes.c_float, "Offset": ctypes.c_int32, "Axis": ctypes.c_i
 
 
 @pytest.mark.parametrize("case", [*ENCODINGS, "none"])
-def test_an_encoding_of_a_dlc_tells_what_it_has_and_nothing_else(case: str) -> None:
+def test_an_encoding_of_a_dlc_is_described_by_the_fields_that_it_has(case: str) -> None:
     served = Served("QnnSystem")
     entry = ENCODINGS.get(case)
     number = served.server.handles.add(dlc_descriptions.QuantDescription(entry))
@@ -349,7 +349,7 @@ def test_an_encoding_of_a_dlc_tells_what_it_has_and_nothing_else(case: str) -> N
         )
 
 
-def test_a_tensor_and_a_graph_of_a_dlc_tell_what_they_have() -> None:
+def test_a_tensor_and_a_graph_of_a_dlc_are_described() -> None:
     served = Served("QnnSystem")
     known = dlc.Dlc(memoryview(b""), {}, (), ())
     entry = ComposedTensor("t", 1, 0x308, (2, 3, 4))

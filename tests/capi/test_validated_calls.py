@@ -128,7 +128,7 @@ def test_an_owner_is_not_to_be_freed_before_what_it_owns(calls: Calls) -> None:
     assert calls.seen.leaks() == []
 
 
-def test_what_is_never_freed_is_told_by_its_outermost_owner(calls: Calls) -> None:
+def test_a_leak_is_reported_by_its_outermost_owner(calls: Calls) -> None:
     calls.opened()
     calls("memRegister", CONTEXT, descriptors((4,)), 1, calls.out(0x40))
     calls("backendCreate", 0, 0, calls.out(0xB1))
@@ -168,7 +168,7 @@ def test_a_backend_and_a_context_of_one_number_are_two(calls: Calls) -> None:
     assert calls.seen.objects["backend", 5].freed_by == ""
 
 
-def test_a_handle_of_another_kind_is_told_so(calls: Calls) -> None:
+def test_a_handle_of_another_kind_is_reported_as_such(calls: Calls) -> None:
     calls.opened()
     assert calls("contextFinalize", GRAPH, 0) == ["context 0x60: no call has made it; a graph has that number"]
     assert calls("contextFinalize", 0, 0) == ["context 0x0: no call has made it"]
@@ -385,7 +385,7 @@ def test_binaries_with_data_callbacks_have_both_functions(calls: Calls) -> None:
     ]  # fmt: skip
 
 
-def test_a_buffer_for_a_binary_has_the_size_that_was_told(calls: Calls) -> None:
+def test_a_buffer_for_a_binary_has_the_size_that_was_returned(calls: Calls) -> None:
     calls.opened()
     buffer, size = np.zeros(16, np.uint8), ctypes.c_uint64(12)
     assert calls("contextGetBinary", CONTEXT, buffer, 0, size) == [], "no size was told"
@@ -814,7 +814,7 @@ def test_calls_and_their_errors_are_counted(calls: Calls) -> None:
     assert report["leaks"] == ["backend 0xb0 of call 1 (backendCreate) was never freed"]
 
 
-def test_a_mistake_that_a_library_does_not_mind_is_told_too(calls: Calls, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistake_that_a_library_accepts_is_reported_too(calls: Calls, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "isthmus.validation"):
         calls("contextFinalize", 5, 0, error=7)
         calls("contextFinalize", 5, 0)
@@ -825,7 +825,7 @@ def test_a_mistake_that_a_library_does_not_mind_is_told_too(calls: Calls, caplog
     ]  # fmt: skip
 
 
-def test_no_more_mistakes_are_told_than_one_reads(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_reported_mistakes_is_limited(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_MISTAKES", 3)
     for _ in range(5):
         calls.seen.before("contextFinalize", (5, 0))
@@ -842,7 +842,7 @@ OTHER = Mistake("misaligned", "a buffer", "it is at an odd address")
     [(OTHER, False, 0, True), (OTHER, False, 5, True), (OTHER, True, 0, True), (OTHER, True, 5, False),
      (LEAK, False, 0, True), (LEAK, False, 5, True), (LEAK, True, 0, False), (LEAK, True, 5, False)],
 )  # fmt: skip
-def test_what_an_audit_finds_in_a_call_is_told_unless_it_was_told_before(
+def test_what_an_audit_finds_in_a_call_is_reported_once(
     calls: Calls, mistake: Mistake, mistaken: bool, error: int, told: bool
 ) -> None:
     calls.opened()
@@ -859,7 +859,7 @@ def test_what_an_audit_finds_in_a_call_is_told_unless_it_was_told_before(
     assert calls.seen.mistakes[before:] == [text] * told
 
 
-def test_a_summary_tells_calls_mistakes_and_leaks(
+def test_a_summary_counts_calls_mistakes_and_leaks(
     calls: Calls, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ISTHMUS_QNN_REPORT", raising=False)

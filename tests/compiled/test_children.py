@@ -181,7 +181,7 @@ def test_a_server_that_does_not_start_is_reported_with_its_words(compile_with, m
         compile_with()
 
 
-def test_a_process_without_descriptors_is_told_so(compile_with, monkeypatch) -> None:
+def test_a_process_without_free_descriptors_gets_an_error_that_says_so(compile_with, monkeypatch) -> None:
     def refuse(*_):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

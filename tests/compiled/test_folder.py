@@ -159,7 +159,7 @@ def test_a_folder_exchanged_after_the_check_is_not_what_is_read(filled, tmp_path
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(filled, monkeypatch, fault) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(filled, monkeypatch, fault) -> None:
     real = os.fdopen
 
     def full(file, mode, **more):
@@ -187,7 +187,7 @@ def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(fille
     assert everything_in(filled) == ["f.o"]
 
 
-def test_a_really_full_disk_is_said_plainly(tmp_path) -> None:
+def test_a_disk_that_is_really_full_is_reported(tmp_path) -> None:
     """A limit on the size of files stands for the disk: the system refuses in the middle of the write."""
     script = (
         "import resource, signal, sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"

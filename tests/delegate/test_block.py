@@ -191,7 +191,7 @@ def test_a_preparation_is_handed_on_and_its_status_passed_back(block) -> None:
     assert block.handed == ["prepared"]
 
 
-def test_a_delegate_that_has_not_said_how_it_went_has_failed(monkeypatch) -> None:
+def test_a_call_without_a_result_counts_as_failed(monkeypatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
     answers = iter((ANSWERED + 2, ANSWERED))
 

@@ -252,7 +252,7 @@ def test_an_invocation_on_the_cpu_with_variable_tensors_never_enters_python(make
     del interpreter
 
 
-def test_a_tensor_that_lost_its_memory_is_told_from_python(make) -> None:
+def test_a_tensor_that_lost_its_memory_is_reported_by_python(make) -> None:
     qnn_delegate = make("CPU")
     interpreter = with_delegate(doubled(1, 4), qnn_delegate)
     [partition] = qnn_delegate.partitions
@@ -284,7 +284,7 @@ def test_an_invocation_makes_no_shielded_call(backend, make, monkeypatch) -> Non
 
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
-def test_profiling_tells_of_each_execution(backend, make) -> None:
+def test_profiling_records_each_execution(backend, make) -> None:
     qnn_delegate = make(backend, profiling=Profiling.PER_OP)
     interpreter = with_delegate(doubled(1, 4), qnn_delegate)
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()

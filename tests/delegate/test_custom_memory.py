@@ -344,7 +344,7 @@ def test_a_size_that_is_no_positive_integer_is_refused(nbytes, one) -> None:
     refused(Code.COMMON_INVALID_ARGUMENT, "size must be", set_custom_allocation, one[0], 0, given)
 
 
-def test_memory_that_is_said_to_be_larger_than_it_is_is_refused(one) -> None:
+def test_memory_that_is_declared_larger_than_it_is_is_refused(one) -> None:
     given = CustomAllocation(one[1], one[1].nbytes + 1)
     refused(Code.MEM_INVALID_SHAPE, "reach beyond", set_custom_allocation, one[0], 0, given)
 
@@ -522,7 +522,7 @@ def test_memory_that_is_freed_before_litert_takes_it_is_refused(make, monkeypatc
     assert tensor_of(interpreter, 0).allocation_type == structures.Allocation.ARENA_RW
 
 
-def test_memory_that_nobody_has_ends_by_itself_after_the_interpreter_that_uses_it(make) -> None:
+def test_memory_without_references_ends_after_the_interpreter_that_uses_it(make) -> None:
     check_memory_ends_with_its_interpreter(make("HTP"))
 
 
@@ -709,7 +709,7 @@ def test_memory_outlives_the_delegate_it_came_from(make) -> None:
     first.free_custom_mem(memory)
 
 
-def test_an_address_that_is_soon_anothers_is_taken_from_nobody(monkeypatch) -> None:
+def test_freeing_memory_does_not_touch_a_new_owner_of_its_address(monkeypatch) -> None:
     """Whoever frees memory has it off the record before its address can be given out again."""
     given: list[int] = []
     other = threading.Thread(target=lambda: given.append(c_names.TfLiteQnnDelegateAllocCustomMem(4096, 64)))

@@ -67,7 +67,7 @@ def test_a_child_is_refused_by_its_parents_delegate_and_makes_its_own(backend, m
     held.clear()
 
 
-def test_a_child_that_ends_with_everything_alive_harms_nobody(make) -> None:
+def test_a_child_that_exits_with_everything_alive_does_no_harm(make) -> None:
     delegate = make("HTP")
     interpreter = with_delegate(doubled(1, 4), delegate)
     assert in_child(lambda: fails(interpreter.invoke), 60) == 0

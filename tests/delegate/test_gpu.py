@@ -26,7 +26,7 @@ def distance(delegate) -> float:
     return float(np.abs(run(ours, VECTOR)[0] - run(theirs, VECTOR)[0]).max())
 
 
-def test_nodes_run_on_the_device_and_give_what_the_interpreter_gives(make) -> None:
+def test_nodes_run_on_the_device_and_match_the_interpreter(make) -> None:
     delegate = make("GPU", gpu_options=GpuOptions(precision=GpuPrecision.FP32))
     assert distance(delegate) < SINGLE
     assert delegate.lines == [
@@ -61,7 +61,7 @@ def test_a_binary_of_another_precision_is_not_taken_from_the_cache(make, tmp_pat
     assert found == [False, False, True]
 
 
-def test_a_performance_mode_has_no_effect_and_that_is_said(make) -> None:
+def test_a_performance_mode_is_reported_as_without_effect(make) -> None:
     delegate = make("GPU", gpu_options=GpuOptions(GpuPerformanceMode.HIGH))
     assert delegate.lines == [
         "INFO: Option gpu_options.performance_mode = HIGH has no effect: OpenCL has no clocks to set"
@@ -84,7 +84,7 @@ def test_other_shapes_states_and_several_partitions_are_all_right(make) -> None:
     del ours
 
 
-def test_profiling_tells_what_operations_took(make) -> None:
+def test_profiling_records_the_time_of_operations(make) -> None:
     delegate = make("GPU", profiling=Profiling.PER_OP)
     assert distance(delegate) < HALF
     names = [event.name for event in delegate.profile.get_events()]

@@ -157,7 +157,7 @@ def test_an_interpreter_is_delegated_or_as_it_was_and_the_delegate_can_be_delete
     delegate.close()
 
 
-def test_a_node_whose_end_nobody_was_told_of_keeps_no_delegate(make, monkeypatch) -> None:
+def test_a_node_whose_end_was_not_reported_keeps_no_delegate(make, monkeypatch) -> None:
     delegate = make()
     held = [with_delegate(doubled(1, 4), delegate)]
     run(held[0], VECTOR)

@@ -121,7 +121,7 @@ def test_what_is_no_delegate_or_no_interpreter_is_refused(wrong, make) -> None:
         modify_graph_with_delegate(wrong, make())
 
 
-def test_an_interpreter_keeps_a_delegate_that_nobody_else_has() -> None:
+def test_an_interpreter_keeps_a_delegate_without_other_references() -> None:
     delegate = LoggingDelegate()
     alive = weakref.ref(delegate)
     interpreter = with_delegate(doubled(1, 4), delegate)
@@ -240,7 +240,7 @@ def ends(code: str, last: str = "") -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_a_process_that_lets_go_of_everything_says_nothing() -> None:
+def test_a_process_that_releases_everything_prints_nothing() -> None:
     ends("""
         for backend in ("CPU", "HTP", "LPAI"):
             delegate, interpreter, memory = go(backend)
@@ -257,7 +257,7 @@ def test_a_process_that_lets_go_of_everything_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("last", ["", KEEPING], ids=["", "keeping"])
-def test_a_process_that_ends_with_everything_alive_says_nothing(last) -> None:
+def test_a_process_that_exits_with_everything_alive_prints_nothing(last) -> None:
     ends(
         """
         import atexit

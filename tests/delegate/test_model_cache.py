@@ -175,7 +175,7 @@ def test_a_full_disk_is_logged_and_leaves_no_partial_file(make, tmp_path, monkey
     del interpreter
 
 
-def test_what_is_no_file_in_the_place_of_a_binary_is_told_and_left_alone(make, tmp_path) -> None:
+def test_what_is_no_file_in_the_place_of_a_binary_is_reported_and_kept(make, tmp_path) -> None:
     with_delegate(doubled(1, 4), make(cache_dir=tmp_path, model_token="m"))
     [file] = tmp_path.iterdir()
     file.unlink()

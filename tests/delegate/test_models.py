@@ -56,7 +56,7 @@ def answers(interpreter: Interpreter, feeds: Sequence[Feeds]) -> list[Feeds]:
 
 
 @pytest.mark.parametrize("key", only(MODELS, KEYS))
-def test_a_delegated_model_gives_what_litert_gives(key: str, make) -> None:
+def test_a_delegated_model_matches_litert(key: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make("CPU")
     interpreter = opened(key, delegate)
@@ -74,7 +74,7 @@ def test_a_delegated_model_gives_what_litert_gives(key: str, make) -> None:
 
 @pytest.mark.parametrize("key", only(MODELS, CORE))
 @pytest.mark.parametrize("backend", ["HTP", "LPAI"])
-def test_a_model_delegated_to_an_accelerator_gives_what_litert_gives(key: str, backend: str, make) -> None:
+def test_a_model_delegated_to_an_accelerator_matches_litert(key: str, backend: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make(backend)
     interpreter = opened(key, delegate)
@@ -84,7 +84,7 @@ def test_a_model_delegated_to_an_accelerator_gives_what_litert_gives(key: str, b
 
 
 @pytest.mark.parametrize("key", only(MODELS, ("okay_nabu", "dtln_1", "efficientnet_lite0")))
-def test_a_model_in_shared_memory_gives_what_litert_gives_without_a_copy(key: str, make) -> None:
+def test_a_model_in_shared_memory_matches_litert_without_a_copy(key: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make("HTP")
     interpreter = opened(key, delegate)

@@ -165,7 +165,7 @@ def test_the_priority_is_the_graphs(make) -> None:
     del interpreter
 
 
-def test_what_has_no_effect_on_a_backend_is_said_and_nothing_else(make) -> None:
+def test_options_without_effect_on_a_backend_are_reported_and_no_others(make) -> None:
     def said(backend, **options) -> list[str]:
         return make(backend, **options).lines
 

@@ -29,7 +29,7 @@ def same(content: bytes, delegate, *inputs: np.ndarray, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize("case", sampled(CASES, 16), ids=lambda case: case.name)
-def test_each_operator_gives_what_the_interpreter_gives(case, make) -> None:
+def test_each_operator_matches_the_interpreter(case, make) -> None:
     delegate = make()
     theirs = Interpreter(model_content=case.model)
     theirs.allocate_tensors()
@@ -135,7 +135,7 @@ def test_htp_leaves_hybrid_nodes_to_the_interpreter(more, taken, make) -> None:
     del ours
 
 
-def test_nodes_that_another_delegate_has_are_told_from_unsupported_ones(make) -> None:
+def test_nodes_of_another_delegate_are_distinguished_from_unsupported_ones(make) -> None:
     interpreter = Interpreter(model_content=chain("NEG", "ABS"))
     interpreter.allocate_tensors()
     with pytest.raises(RuntimeError, match=r"a delegate has it already.*BUILTIN_WITHOUT_DEFAULT_DELEGATES"):
@@ -450,7 +450,7 @@ def test_what_the_interpreter_has_made_dynamic_stays_though_its_shape_could_be_k
     del early, late, interpreter
 
 
-def test_a_dynamic_tensor_that_was_not_foreseen_has_its_partition_made_anew_when_it_runs(make) -> None:
+def test_a_partition_with_an_unforeseen_dynamic_tensor_is_rebuilt_when_it_runs(make) -> None:
     tensors = [
         T("f32", (2, 3), name="x"), T("i32", (2,), name="times"), T("f32", (2, 3), name="b"),
         T("f32", (2, 3), name="y"),
@@ -495,7 +495,7 @@ def test_an_operator_that_a_resize_makes_invalid_fails_when_tensors_are_allocate
     del interpreter
 
 
-def test_what_nobody_reads_is_computed_with_the_rest_or_stays(make) -> None:
+def test_nodes_without_readers_are_delegated_with_the_rest_or_stay(make) -> None:
     tensors = [T("f32", (1, 4), name=name) for name in ("x", "unread", "y")]
     content = model(Subgraph(tensors, [Op("NEG", [0], [1]), Op("ABS", [0], [2])], [0], [2]))
     together, alone = make(), make(skip_options=SkipOptions(skip_delegate_ops=["ABS"]))

@@ -37,7 +37,7 @@ def test_the_running_library_is_as_its_version_says(afresh) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.4.0", "3.0.0", "2.99.1", "2", "unknown", ""])
-def test_a_version_that_nobody_has_looked_at_is_refused(version, afresh, monkeypatch) -> None:
+def test_an_unknown_version_is_refused(version, afresh, monkeypatch) -> None:
     monkeypatch.setattr(library, "version", lambda: version)
     assert "its C structures are not known" in str(refusal())
 
@@ -60,7 +60,7 @@ def test_a_library_that_is_built_otherwise_is_refused_with_what_was_found(
     assert doubt in str(refusal())
 
 
-def test_a_layout_whose_pointers_lead_nowhere_is_refused_without_following_them(afresh, monkeypatch) -> None:
+def test_a_layout_with_invalid_pointers_is_refused_without_following_them(afresh, monkeypatch) -> None:
     class Shifted(ctypes.Structure):
         _fields_ = (("something new", ctypes.c_uint64), *structures.Tensor._fields_)
 
@@ -226,7 +226,7 @@ def test_custom_options_are_read_whole_or_the_operator_is_not_known(nbytes, more
     assert check_against_the_file(content) == {operator.code}
 
 
-def test_an_interrupt_leaves_the_interpreter_its_way_to_report_errors() -> None:
+def test_an_interrupt_leaves_the_interpreter_its_error_reporter() -> None:
     reporter = structures.ReportError(lambda address, text: None)
     acquire = structures.AcquireSubgraph(lambda *_: structures.ERROR)
     context = structures.Context(report_error=reporter, acquire_subgraph_context=acquire)

@@ -29,7 +29,7 @@ def example(monkeypatch):
     return load
 
 
-def test_the_eight_steps_of_the_recommended_workflow_hear_the_wake_word(example, capsys) -> None:
+def test_the_eight_steps_of_the_recommended_workflow_detect_the_wake_word(example, capsys) -> None:
     example("lpai_wake_word").main()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(".")[0] for line in lines[:8]] == [str(number) for number in range(1, 9)]
@@ -37,7 +37,7 @@ def test_the_eight_steps_of_the_recommended_workflow_hear_the_wake_word(example,
     assert any("“okay nabu” heard at 2.22 s" in line for line in lines)
 
 
-def test_the_wake_word_example_hears_the_wake_word(example, capsys) -> None:
+def test_the_wake_word_example_detects_the_wake_word(example, capsys) -> None:
     example("wake_word").main()
     assert "“okay nabu” heard at 2.22 s" in capsys.readouterr().out
 

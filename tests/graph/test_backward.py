@@ -61,7 +61,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_gradient_tells_what_a_small_change_does(case) -> None:
+def test_a_gradient_is_the_effect_of_a_small_change(case) -> None:
     op, arrays, params, index, result = CASES[case]
     done = computed(op, arrays, params, result)
     weights = floats(*result)

@@ -53,7 +53,7 @@ def test_two_inputs_of_one_name_are_no_pair() -> None:
     assert caches_of([graph(inputs, [tensor("past_key_0_out", 1, 32)])]) == [[]]
 
 
-def test_other_graphs_tell_what_one_graph_does_not() -> None:
+def test_the_graphs_of_a_set_show_caches_that_one_alone_does_not() -> None:
     half = graph([tensor("past_key_0_in", 16, 64)], [tensor("past_key_0_out", 16, 64)])
     single = graph([tensor("past_key_0_in", 16, 127)], [tensor("past_key_0_out", 16, 1)])
     first = graph([tensor("input_ids", 1, 64)], [tensor("past_key_0_out", 16, 64)])

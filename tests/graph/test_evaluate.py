@@ -221,7 +221,7 @@ def test_selection_slopes_and_logic() -> None:
     assert not compute("ElementWiseBinary", [condition, other], {"operation": 1})[0].any()
 
 
-def test_special_values_are_told_apart() -> None:
+def test_special_values_are_distinguished() -> None:
     x = np.float32([np.nan, np.inf, -np.inf, 1])
     assert compute("IsNaN", [x])[0].tolist() == [True, False, False, False]
     assert compute("IsInf", [x])[0].tolist() == [False, True, True, False]

@@ -137,7 +137,7 @@ def test_adaptors_stack_in_any_order_of_leaving() -> None:
     assert resource.current("host") is before
 
 
-def test_an_outer_adaptor_sees_only_what_the_inner_ones_let_through() -> None:
+def test_an_outer_adaptor_sees_only_what_the_inner_ones_pass_on() -> None:
     stack = Statistics(MemoryCap(Statistics(Host()), 100))
     stack.allocate(60).close()
     with pytest.raises(QnnError):

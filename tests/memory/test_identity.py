@@ -69,7 +69,7 @@ def test_a_buffer_is_not_freed_while_it_is_held_by_another_mapping() -> None:
     buffer.close()
 
 
-def test_private_memory_is_told_apart_by_address() -> None:
+def test_private_memory_is_distinguished_by_address() -> None:
     one, other = memory.host(PAGE), memory.host(PAGE)
     assert one.identity is other.identity is PRIVATE
     assert not holds.overlap(one.window(), other.window())

@@ -45,7 +45,7 @@ def test_memory_is_page_aligned_zeroed_and_faulted_in() -> None:
         assert all(page & 1 for page in resident)
 
 
-def test_nobody_can_change_the_size() -> None:
+def test_the_size_cannot_be_changed() -> None:
     with alloc(100) as buffer:
         for size in (50, 200):
             with pytest.raises(OSError, match="not permitted"):
@@ -262,7 +262,7 @@ def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, m
     assert not opened_since(before)
 
 
-def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(monkeypatch) -> None:
+def test_an_interrupt_while_foreign_memory_is_mapped_leaks_no_descriptor(monkeypatch) -> None:
     class Interrupted(Exception):
         pass
 

@@ -158,7 +158,7 @@ def test_the_pointer_hint_says_what_to_pass_instead() -> None:
         lambda: np.from_dlpack(memory.host(64)),
     ],
 )
-def test_every_kind_of_memory_is_used_where_it_lies(make) -> None:
+def test_every_kind_of_memory_is_used_in_place(make) -> None:
     owner = make()
     window = memory.window(owner)
     assert window.nbytes == 64

@@ -175,7 +175,7 @@ def test_two_threads_give_the_same_bits_as_one(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", only(MODELS, STATEFUL))
-def test_a_stream_heard_again_after_reset_gives_the_same_answers(key: str) -> None:
+def test_a_stream_repeated_after_reset_gives_the_same_answers(key: str) -> None:
     model, feeds, expected = available(key)
     with open_session(model, feeds[0]) as session:
         first = run_all(session, model, feeds)

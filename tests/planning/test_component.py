@@ -66,7 +66,7 @@ def test_a_buffer_that_pauses_spans_its_pause() -> None:
     assert (component.left.tolist()[4], component.right.tolist()[4]) == (0, 2)
 
 
-def test_a_buffer_that_is_live_with_all_others_lies_below_them() -> None:
+def test_a_buffer_that_is_live_with_all_others_is_placed_below_them() -> None:
     parts = parts_of(18, PlannerBuffer("under", 0, 9, 5), *(PlannerBuffer(*each) for each in CHAIN))
     assert parts.settled == {0: 0}
     assert [(c.members, c.base) for c in parts.components] == [([1, 2, 3, 4], 5)]

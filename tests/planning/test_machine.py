@@ -63,7 +63,7 @@ def test_the_key_changes_with_the_sources_and_the_architecture(monkeypatch) -> N
 
 
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
-def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch, interpreted_work) -> None:
+def test_a_search_that_outgrows_its_arrays_continues_with_longer_ones(monkeypatch, interpreted_work) -> None:
     """Machine code sees no lengths but those that it is told."""
     monkeypatch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (interpreted_work, False, 0.0))
     # No fast layout may answer before the search does.

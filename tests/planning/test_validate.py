@@ -44,7 +44,7 @@ def test_a_large_buffer_hides_none_below_it() -> None:
         check(problem, (0, 100, 50))
 
 
-def test_time_apart_and_gaps_and_nothing_at_all_may_share() -> None:
+def test_buffers_of_other_lifetimes_in_gaps_or_without_bytes_may_overlap() -> None:
     check(Problem((PlannerBuffer("a", 0, 4, 8), PlannerBuffer("b", 4, 6, 8))), (0, 0))
     check(Problem((PlannerBuffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), PlannerBuffer("b", 2, 4, 8))), (0, 0))
     check(Problem((PlannerBuffer("a", 0, 4, 8), PlannerBuffer("empty", 0, 4, 0))), (0, 4))

@@ -22,7 +22,7 @@ def test_a_buffer_is_moved_to_where_another_one_lay() -> None:
     assert move_together(buffers, [0, 64, 64, 0], [[(2, 0), (3, 1)]], 128) == [0, 64, 0, 64]
 
 
-def test_a_buffer_that_would_meet_another_stays() -> None:
+def test_a_buffer_that_would_overlap_another_stays() -> None:
     buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("long", 1, 9, 64), PlannerBuffer("c", 3, 5, 128)]
     assert move_together(buffers, [0, 64, 128], [[(2, 0)]], 256) == [0, 64, 128]
     assert move_together([*buffers[:2], PlannerBuffer("c", 3, 5, 64)], [0, 64, 128], [[(2, 0)]], 192) == [0, 64, 0]

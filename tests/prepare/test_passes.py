@@ -362,7 +362,7 @@ def test_layer_normalization_spelled_out_is_recognized(square, root) -> None:
 
 
 @pytest.mark.parametrize("clamped", ["difference", "variance"])
-def test_what_is_clamped_in_its_midst_is_no_layer_normalization(clamped) -> None:
+def test_a_pattern_with_a_clamp_inside_is_no_layer_normalization(clamped) -> None:
     b = Builder()
     x = b.op("ElementWiseSin", b.input(2, 5, 8))
     d = b.op("ElementWiseSubtract", x, b.op("ReduceMean", x, axes=[2], keep_dims=True))
@@ -445,7 +445,7 @@ def test_a_matrix_times_itself_keeps_its_factor() -> None:
     assert ops(work) == ["MatMul", "MatMul", "ElementWiseMultiply"]
 
 
-def test_a_clamp_between_keeps_a_factor_out() -> None:
+def test_a_factor_behind_a_clamp_is_not_folded_into_the_product() -> None:
     b = Builder()
     x = b.op("Relu", b.op("Conv2d", b.input(1, 6, 6, 3), floats(1, 1, 3, 8), **CONV))
     work = rewritten(b.finish(b.op("Batchnorm", x, -np.abs(floats(8)), floats(8))), fuse_activations, fold_affine)

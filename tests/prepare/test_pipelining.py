@@ -44,7 +44,7 @@ def test_an_iteration_waits_until_tensors_outside_the_arenas_are_no_longer_read(
 
 
 @pytest.mark.parametrize(("move", "first"), [(64, 1), (63, 3), (32, 3), (0, 3), (-64, 1), (-63, 3)])
-def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first) -> None:
+def test_a_step_waits_for_moving_rows_only_where_they_overlap(move, first) -> None:
     # The second step writes a whole tensor by rows that the fourth reads again.
     whole = tensor("whole")
     steps = [step([X], A), step([A], whole), step([A], B), step([whole], Y)]
@@ -52,7 +52,7 @@ def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first) -> N
     assert awaited_steps(steps, repeat({X: 64, Y: 64, whole: move}), places)[1] == first
 
 
-def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet() -> None:
+def test_a_step_waits_for_rows_that_move_at_another_speed_if_they_will_overlap() -> None:
     behind, ahead = tensor("behind"), tensor("ahead")
     steps = [step([X], ahead), step([ahead], A), step([A], behind), step([A], Y)]
     places = PLACES | {ahead: Place(Pool.SCRATCH, 4096), behind: Place(Pool.SCRATCH, 4096 + 640)}

@@ -51,7 +51,7 @@ def resolved(graph, most=1):
 @pytest.mark.parametrize("axis", [None, 3])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [None, "float", "fixed"])
-def test_a_convolution_takes_its_fixed_point_operands(axis, relu, bias) -> None:
+def test_a_convolution_is_computed_on_fixed_point_operands(axis, relu, bias) -> None:
     b = QuantizedBuilder()
     w = b.weights(3, 3, 4, 5, axis=axis)
     operands = [b.real(1, 6, 6, 4), w]

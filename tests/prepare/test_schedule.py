@@ -303,7 +303,7 @@ def test_a_better_order_of_branches_saves_memory() -> None:
     assert given.plan.order_saved_bytes == 0
 
 
-def test_the_plan_tells_what_is_live_where_it_is_largest() -> None:
+def test_the_plan_lists_what_is_live_at_its_peak() -> None:
     b = Builder()
     x = b.op("Tile", b.input(8), multiples=[16])
     turned = b.op("Transpose", b.op("Reshape", x, dims=[16, 8]), perm=[1, 0])

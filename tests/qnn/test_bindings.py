@@ -318,7 +318,7 @@ def test_lpai_pools_in_two_mappings_of_one_file_are_one_memory() -> None:
             graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, sizes[1], alias))
 
 
-def test_a_binding_that_is_dropped_in_the_midst_of_an_execution_blocks_nobody(context) -> None:
+def test_a_binding_that_is_dropped_during_an_execution_blocks_no_other(context) -> None:
     graph = doubler(context)
     dropped = [graph.bind(*tensors(*arrays()))]
     dropped[0].execute()
@@ -448,7 +448,7 @@ def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed() -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_a_change_of_other_memory_does_not_make_a_binding_anew(name, monkeypatch) -> None:
+def test_a_change_of_other_memory_does_not_rebuild_a_binding(name, monkeypatch) -> None:
     with qnn.Backend(name) as backend:
         graph = doubler(backend.create_context())
         x, y = arrays()

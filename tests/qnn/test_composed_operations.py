@@ -158,7 +158,7 @@ def test_random_numbers_may_be_fixed_point(cpu: Any) -> None:
     assert set(range(256)) >= set(stored.reshape(-1).tolist()) > set(range(1, 255))
 
 
-def test_attention_with_a_cache_gives_what_onnx_runtime_gives(cpu: Any) -> None:
+def test_attention_with_a_cache_matches_onnx_runtime(cpu: Any) -> None:
     heads, groups, size, room = 4, 2, 16, 10
     table = RNG.uniform(-1, 1, (16, size // 2)).astype(np.float32)
     cosines, sines = np.cos(table), np.sin(table)
@@ -192,7 +192,7 @@ def test_attention_with_a_cache_gives_what_onnx_runtime_gives(cpu: Any) -> None:
 
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("part", [0, 4])
-def test_rotary_embedding_gives_what_onnx_runtime_gives(cpu: Any, interleaved: int, part: int) -> None:
+def test_rotary_embedding_matches_onnx_runtime(cpu: Any, interleaved: int, part: int) -> None:
     x, pairs = rand(2, 3, 5, 8), (part or 8) // 2
     cosines, sines = rand(20, pairs), rand(20, pairs)
     positions = RNG.integers(0, 20, (2, 5))
@@ -261,7 +261,7 @@ def test_volumes_sampled_by_a_grid_are_those_of_onnx_runtime(cpu: Any, align: in
 
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
 @pytest.mark.parametrize("dtype", [Q8, DataType.UFIXED_POINT_16])
-def test_volumes_of_fixed_point_are_sampled_within_a_step(backend: str, dtype: DataType) -> None:
+def test_volumes_of_fixed_point_are_sampled_within_a_quantization_step(backend: str, dtype: DataType) -> None:
     most = np.iinfo(dtype.numpy).max
     x = RNG.integers(0, most, (1, 3, 4, 5, 2), dtype.numpy)
     grid = RNG.integers(0, most, (1, 3, 4, 5, 3), dtype.numpy)

@@ -241,7 +241,7 @@ def test_threads_may_execute_one_graph(graph) -> None:
     assert graph.stats.executions == 200
 
 
-def test_freeing_a_context_gives_the_memory_of_its_graphs_back_though_somebody_has_views_of_it() -> None:
+def test_freeing_a_context_releases_the_memory_of_its_graphs_despite_views_of_it() -> None:
     with qnn.Backend("cpu") as backend, memory.statistics() as counted:
         context = backend.create_context()
         graph = doubling(context)

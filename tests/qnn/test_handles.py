@@ -110,7 +110,7 @@ def test_many_contexts_leave_nothing_behind() -> None:
         assert not device.contexts
 
 
-def test_a_backend_tells_who_it_is() -> None:
+def test_a_backend_has_a_version_a_build_id_and_operations() -> None:
     with qnn.Backend("cpu") as backend:
         assert backend.get_api_version() == (2, 40, 0)
         assert backend.get_build_id().startswith("v2.51.0.0-isthmus-")
@@ -170,7 +170,7 @@ def interrupted_once(monkeypatch, owner, name):
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
-def test_a_free_that_was_interrupted_goes_on_when_it_is_called_again(which, monkeypatch) -> None:
+def test_a_free_that_was_interrupted_continues_when_it_is_repeated(which, monkeypatch) -> None:
     with qnn.Backend("cpu") as backend:
         contexts = {"first": backend.create_context(), "second": backend.create_context()}
         interrupted_once(monkeypatch, contexts[which].driver, "close")
@@ -185,7 +185,7 @@ def test_a_free_that_was_interrupted_goes_on_when_it_is_called_again(which, monk
 
 
 @pytest.mark.parametrize("backend", ["htp", "lpai"])
-def test_memory_whose_deregistration_was_interrupted_is_let_go_when_it_is_repeated(backend, monkeypatch) -> None:
+def test_memory_whose_deregistration_was_interrupted_is_released_when_it_is_repeated(backend, monkeypatch) -> None:
     with qnn.Backend(backend) as opened, memory.rpcmem.alloc(25, 1, 4096) as buffer:
         context = opened.create_context()
         custom = qnn.lpai.MemInfo(buffer.fd) if backend == "lpai" else qnn.htp.Descriptor(4096, buffer.fd)

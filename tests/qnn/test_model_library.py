@@ -134,7 +134,7 @@ def test_a_time_limit_that_is_no_number_is_refused(library, monkeypatch) -> None
         model_library.compose(library)
 
 
-def test_a_library_that_refuses_tells_where(tmp_path) -> None:
+def test_the_error_of_a_library_that_refuses_says_where_it_failed(tmp_path) -> None:
     assert "QnnModel_composeGraphs answers 2, an error in parameters" in refused(build(tmp_path, DEED=3)).rule
 
 
@@ -143,7 +143,7 @@ def test_a_library_that_refuses_tells_where(tmp_path) -> None:
     [*enumerate(("a tensor", "parameters", "nodes", "a graph", "the context", "generation", "set-up", "an argument",
                  "a file", "memory"), 1), (11, "something")],
 )  # fmt: skip
-def test_each_answer_of_a_library_is_told_by_what_is_wrong(monkeypatch, answer, where) -> None:
+def test_each_error_code_of_a_library_is_explained(monkeypatch, answer, where) -> None:
     library = SimpleNamespace(QnnModel_composeGraphs=lambda *arguments: answer)
     monkeypatch.setattr(model_process.ctypes, "CDLL", lambda path: library)
     said = model_process.compose("model.so", "QnnModel", Recorder())

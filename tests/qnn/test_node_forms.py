@@ -132,7 +132,7 @@ def test_slopes_beyond_the_channels_are_not_used(cpu: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [U8, S8, U16], ids=lambda dtype: dtype.name)
-def test_halves_are_quantized_and_dequantized(cpu: Any, dtype: DataType) -> None:
+def test_fp16_is_quantized_and_dequantized(cpu: Any, dtype: DataType) -> None:
     run(cpu, "Dequantize", [tensor("x", dtype, (4, 4))], written(F16, (4, 4)))
     run(cpu, "Quantize", [tensor("x", F16, (4, 4))], written(dtype, (4, 4)))
 

@@ -54,7 +54,7 @@ def along(axis: int, count: int, pairs: object) -> Tensor:
     return tensor
 
 
-def test_a_tensor_is_told_with_its_bytes() -> None:
+def test_a_tensor_is_reported_with_its_bytes() -> None:
     tensor = described(type=TensorKind.STATIC)
     tensor.v2.clientBuf.data, tensor.v2.clientBuf.dataSize = ctypes.addressof(BYTES), 6
     error, entry, _ = told(tensor)

@@ -49,7 +49,7 @@ def test_the_peak_is_marked_over_its_step_and_in_the_legend() -> None:
     assert marked == ["A", "B"]
 
 
-def test_how_many_tiles_there_are_stands_where_their_steps_leave_room_for_it() -> None:
+def test_the_number_of_tiles_is_drawn_where_their_steps_leave_room() -> None:
     """A step is a column wide: five have room for the number between two marks, four have not."""
     tiles = tuple(() for _ in range(12))
     regions = [Region((), (), tiles, (0, 0), first, last, 0, 0) for first, last in ((0, 4), (6, 9), (11, 11))]

@@ -93,7 +93,7 @@ def test_panels_above_and_below_each_other_are_equally_far_apart(viewer, folder)
     assert (len(tops) > 3, len(gaps)) == (True, 1), gaps
 
 
-def test_plans_of_one_model_are_told_apart_and_closed_one_by_one(viewer, folder) -> None:
+def test_plans_of_one_model_are_distinguished_and_closed_one_by_one(viewer, folder) -> None:
     drop(viewer, folder / "large.html", folder / "large-run.html")
     viewer.wait(f"{MAPS}.length === 2")
     assert viewer.evaluate(OPENED) == ["large.onnx on lpai", "large.onnx on cpu"]

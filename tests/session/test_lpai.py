@@ -100,7 +100,7 @@ def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, caps
     assert len(others) == 3
 
 
-def test_the_command_runs_in_the_tcm_that_it_is_told(model, direct_config, capsys, fresh_tcm) -> None:
+def test_the_command_runs_in_tcm_of_the_requested_size(model, direct_config, capsys, fresh_tcm) -> None:
     arguments = ["run", model, "--backend", "lpai", "--config", direct_config, "--direct-mode", "adsp", "--tcm"]
     assert main([*map(str, arguments), "1MiB", "--log-level", "info", "--json"]) == 0
     assert "[INFO] TCM pool current size: 0 max_size: 1048576" in capsys.readouterr().err
@@ -133,7 +133,7 @@ def test_the_command_answers_bad_configurations_with_one_line(model, direct_conf
     assert len(captured.err.strip().splitlines()) == 1
 
 
-def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, capsys) -> None:
+def test_the_plan_reports_the_three_pools_and_the_fit_in_tcm(model, tmp_path, capsys) -> None:
     config = tmp_path / "v5.conf"
     config.write_text('{"lpai_backend": {"enable_hw_ver": "v5"}}')
     assert main(["plan", str(model), "--backend", "lpai", "--config", str(config)]) == 0

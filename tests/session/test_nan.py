@@ -18,7 +18,7 @@ def session(tmp_path):
 
 @pytest.mark.parametrize("name", ["x", "s"])
 @pytest.mark.parametrize("place", [0, SIZE // 2, SIZE - 1])
-def test_one_nan_is_refused_wherever_it_stands(session, name, place) -> None:
+def test_a_nan_is_refused_at_any_position(session, name, place) -> None:
     feeds = {"x": np.ones((1, SIZE), np.float32), "s": np.ones((1, SIZE), np.float32)}
     session.run(feeds)
     before = {key: view.copy() for key, view in session.inputs.items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 from origins import Origins
 
 
-def test_the_line_that_keeps_most_is_told_first_and_what_was_let_go_of_is_not() -> None:
+def test_the_line_that_keeps_most_is_first_and_freed_memory_is_not_listed() -> None:
     try:
         origins = Origins()
         kept = [bytes(100) for _ in range(1000)]
@@ -17,7 +17,7 @@ def test_the_line_that_keeps_most_is_told_first_and_what_was_let_go_of_is_not() 
     finally:
         tracemalloc.stop()
     count, place = first.split(" blocks, ")
-    begin = test_the_line_that_keeps_most_is_told_first_and_what_was_let_go_of_is_not.__code__.co_firstlineno
+    begin = test_the_line_that_keeps_most_is_first_and_freed_memory_is_not_listed.__code__.co_firstlineno
     assert len(found) <= int(count) < 2 * len(found)
     assert f" soak/{Path(__file__).name}:{begin + 6} <" in place
     assert not any(f" soak/{Path(__file__).name}:{begin + 3} <" in each for each in others)

@@ -43,7 +43,7 @@ def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_
 
 
 @LONG
-def test_a_run_goes_on_after_its_time_until_growth_can_be_judged() -> None:
+def test_a_run_continues_after_its_time_until_growth_can_be_judged() -> None:
     result = soak(1, 1, ("cpu",))
     assert not result.failure, result.failure
     assert not result.figures["not judged"]

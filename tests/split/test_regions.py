@@ -88,7 +88,7 @@ def test_rows_that_are_cheap_are_computed_again() -> None:
     assert kept.flow.recomputed == [False, False]
 
 
-def test_values_that_nobody_reads_after_a_region_end_with_it() -> None:
+def test_values_without_readers_after_a_region_end_with_it() -> None:
     network = chain()
     search = SplitSearch(network)
     assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, whole_values(network)))] == ["a"]

@@ -37,7 +37,7 @@ def packed(form, header=HEADER, sections=SECTIONS):
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: f"{form.magic.decode()}-{form.alignment}")
-def test_header_and_sections_come_back_as_aligned_views(form) -> None:
+def test_header_and_sections_are_read_as_aligned_views(form) -> None:
     content = packed(form)
     header, sections = form.unpack(content)
     assert header == HEADER

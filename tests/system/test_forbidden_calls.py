@@ -78,7 +78,7 @@ def answer_to_a_filter():
 
 
 @pytest.mark.parametrize("unknown", [False, True])
-def test_the_kernel_refuses_forbidden_calls_and_a_machine_without_a_filter_is_told(unknown, tmp_path) -> None:
+def test_the_kernel_refuses_forbidden_calls_and_a_missing_filter_is_reported(unknown, tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(unknown=unknown)], capture_output=True, text=True, cwd=tmp_path,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),

@@ -54,7 +54,7 @@ def test_an_interrupt_loses_a_descriptor_that_is_opened_plainly() -> None:
             os.close(int(number))
 
 
-def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgotten() -> None:
+def test_a_descriptor_is_closed_by_close_at_the_end_of_a_block_and_when_collected() -> None:
     before = descriptors()
     told, forgotten = (own_fd(os.open, "/proc", os.O_RDONLY) for _ in range(2))
     with own_fd(os.dup, told.fileno()) as kept:

@@ -25,7 +25,7 @@ def test_a_sparse_file_is_refused_before_it_is_read(tmp_path) -> None:
         reading.contents(path, 1024)
 
 
-def test_a_file_that_does_not_tell_its_size_is_bounded_all_the_same() -> None:
+def test_a_file_that_states_no_size_is_limited_too() -> None:
     assert os.stat("/proc/self/maps").st_size == 0
     with pytest.raises(OSError, match="larger than 10 bytes"):
         reading.contents("/proc/self/maps", 10)
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path) ->
     assert opened_since(before) == []
 
 
-def test_a_mapped_file_is_a_copy_that_nobody_can_change(tmp_path) -> None:
+def test_a_mapped_file_is_an_immutable_copy(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     before = descriptors()

@@ -158,7 +158,7 @@ def test_two_interrupts_leave_nothing_either(create) -> None:
     assert places > 10
 
 
-def test_an_interrupted_call_is_asked_to_end_and_has_ended_before_the_interrupt_goes_on(handler) -> None:
+def test_an_interrupted_call_is_asked_to_end_and_has_ended_before_the_interrupt_is_raised(handler) -> None:
     events = []
 
     def interrupt():

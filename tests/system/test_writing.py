@@ -59,7 +59,7 @@ def test_a_file_has_the_permissions_that_it_is_to_have(mode: int, tmp_path: Path
     assert (tmp_path / "file").stat().st_mode & 0o777 == mode & ~0o027
 
 
-def test_threads_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
+def test_threads_may_write_one_file_at_the_same_time(tmp_path: Path) -> None:
     path, problems = tmp_path / "file", []
     contents = [bytes([letter]) * 70000 for letter in b"ab"]
     path.write_bytes(contents[0])

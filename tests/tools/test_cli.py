@@ -50,7 +50,7 @@ def loaded(*arguments):
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_version_is_told_without_loading_anything() -> None:
+def test_the_version_is_printed_without_loading_anything() -> None:
     assert not {"numpy", "logging", "isthmus.graph", "isthmus.backends", "isthmus.qnn"} & loaded("--version")
 
 

@@ -129,7 +129,7 @@ def test_qmem_the_same_line_takes_a_compiled_model_library_with_raw_tensors(fold
         assert reserved.live_bytes > 0, "raw memory at execution has it reserved then"
 
 
-def test_tcm_a_binary_runs_in_direct_mode_and_tells_of_its_buffers(folder) -> None:
+def test_tcm_a_binary_runs_in_direct_mode_and_reports_its_buffers(folder) -> None:
     (folder / "eaiParams_direct.conf").write_text(IN_TCM)
     (folder / "model" / "eaiParams_direct.json").write_text(EXTENSIONS % (folder / "eaiParams_direct.conf"))
     shell(

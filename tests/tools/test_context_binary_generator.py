@@ -28,7 +28,7 @@ def generate(model, *more, backend="libQnnCpu.so", name="kept", output="output")
 
 
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
-def test_a_context_of_the_old_binary_goes_on_while_a_new_one_takes_its_place(folder, backend) -> None:
+def test_a_context_of_the_old_binary_still_works_while_a_new_one_replaces_it(folder, backend) -> None:
     path = folder / "output" / "kept.bin"
     assert generate("model.onnx", backend=backend) == 0
     old = path.read_bytes()

@@ -87,7 +87,7 @@ def test_a_graph_of_a_dlc_is_run_and_planned_by_name(folder, capsys) -> None:
     assert "it holds 2 graphs: 'first', 'second'" in capsys.readouterr().err
 
 
-def test_inspect_tells_what_a_dlc_holds(folder, capsys) -> None:
+def test_inspect_lists_what_a_dlc_holds(folder, capsys) -> None:
     assert main(["inspect", "one.dlc", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["format"], report["version"], report["caches"]) == ("dlc", 4, ["htp.cache.0"])

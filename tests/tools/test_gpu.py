@@ -44,7 +44,7 @@ def test_a_run_is_bounded_in_time(model, capsys) -> None:
     assert main(["run", str(model), "--backend", "libQnnGpu.so", "--timeout", "60"]) == 0
 
 
-def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys) -> None:
+def test_a_plan_names_the_device_and_keeps_its_alignment(model, capsys) -> None:
     assert main(["plan", str(model), "--backend", "gpu", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["gpu"]["launches"] > 0
@@ -53,7 +53,7 @@ def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys) -> No
     assert report["gpu"]["device"] in capsys.readouterr().out
 
 
-def test_a_plan_tells_what_is_kept_as_fp16(model, tmp_path, capsys) -> None:
+def test_a_plan_reports_what_is_kept_as_fp16(model, tmp_path, capsys) -> None:
     config, reports = tmp_path / "gpu.json", {}
     for precision in ("fp32", "fp16"):
         config.write_text(json.dumps({"precision_mode": precision}))

@@ -34,7 +34,7 @@ def test_each_message_up_to_the_level_appears_once(capsys, level, heard) -> None
     assert capsys.readouterr().err.splitlines() == [f"[{name}] message of {name}" for name in heard]
 
 
-def test_handlers_of_others_hear_what_they_did_before_and_logging_is_then_set_up_as_it_was(caplog) -> None:
+def test_handlers_of_others_get_the_same_messages_and_logging_is_restored(caplog) -> None:
     logger = logging.getLogger("isthmus")
     with caplog.at_level(logging.ERROR, "isthmus"):
         before = logger.level, list(logger.handlers)

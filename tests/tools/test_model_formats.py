@@ -125,7 +125,7 @@ def test_a_binary_gives_the_results_of_its_model(capsys, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
-def test_inspect_tells_the_memory_that_plan_reports(capsys, backend) -> None:
+def test_inspect_shows_the_memory_that_plan_reports(capsys, backend) -> None:
     assert main(["inspect", "net.dlc", "--backend", backend, "--json"]) == 0
     for graph in json.loads(capsys.readouterr().out)["graphs"]:
         assert main(["plan", "net.dlc", "--graph", graph["name"], "--backend", backend, "--json"]) == 0

@@ -173,7 +173,7 @@ def test_results_of_half_precision_are_floats(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "net-run"])
-def test_an_interrupted_command_says_how_far_it_came_and_shows_progress_on_a_terminal(tmp_path, command) -> None:
+def test_an_interrupted_command_reports_its_progress_and_shows_it_on_a_terminal(tmp_path, command) -> None:
     nodes = [helper.make_node("Add", ["x", "k"], ["y"])]
     tiny.save(tmp_path / "m.onnx", nodes, {"x": [1, 4]}, {"y": [1, 4]}, {"k": np.float32([1])})
     np.zeros(4, np.float32).tofile(tmp_path / "x.raw")

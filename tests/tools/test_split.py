@@ -41,7 +41,7 @@ def wake_word_like(path):
     return path
 
 
-def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, capsys) -> None:
+def test_the_command_lists_what_is_alive_and_checks_the_bits(model, tmp_path, capsys) -> None:
     out = tmp_path / "out.onnx"
     assert main(["split", str(model), "--out", str(out), "--live-limit", "50%", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

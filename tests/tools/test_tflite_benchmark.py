@@ -35,7 +35,7 @@ def test_four_ways_are_run_in_turn_and_counted(model, capsys) -> None:
     assert [(way["nodes_delegated"], way["nodes"], way["partitions"]) for way in ways[2:]] == [(61, 61, 1)] * 2
 
 
-def test_what_delegates_tell_of_their_nodes_is_in_the_report_alone(model, capfd) -> None:
+def test_what_delegates_print_about_their_nodes_is_only_in_the_report(model, capfd) -> None:
     assert main(["tflite-benchmark", model, "--rounds", "1"]) == 0
     assert "INFO: TfLiteQnnDelegate" not in capfd.readouterr().err
 

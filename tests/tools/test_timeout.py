@@ -44,7 +44,7 @@ def test_an_execution_that_takes_too_long_is_ended(slow, tmp_path, capsys, backe
     assert main([*arguments, "--backend", backend, "--timeout", long]) == 0
 
 
-def test_a_session_goes_on_after_a_run_that_was_ended(slow) -> None:
+def test_a_session_works_after_a_run_that_was_ended(slow) -> None:
     with isthmus.Session(slow, timeout=0.002) as session:
         for _ in range(2):
             with pytest.raises(QnnError) as refusal:

@@ -79,7 +79,7 @@ def test_many_windows_are_registered_whole_or_not_at_all(accelerator) -> None:
     assert accelerator.counts()["memory"] == before
 
 
-def test_unknown_slots_too_small_memory_and_unknown_graphs_are_refused_and_the_queue_goes_on(
+def test_unknown_slots_too_small_memory_and_unknown_graphs_are_refused_and_the_queue_still_works(
     accelerator, loaded
 ) -> None:
     with rpcmem.alloc(25, 1, 16) as small:

@@ -43,7 +43,7 @@ def test_an_invalid_time_limit_is_refused(monkeypatch, text) -> None:
 
 
 @pytest.mark.parametrize("own", [0.2, 0.01, None])
-def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own) -> None:
+def test_an_execution_that_takes_too_long_is_aborted_and_others_continue(content, long_content, own) -> None:
     with Accelerator(deadlines=Deadlines(execution=0.3, grace=600)) as accelerator:
         loaded, long = LoadedGraph(accelerator, content), LoadedGraph(accelerator, long_content, LONG_SIZE)
         for _ in range(2):

@@ -79,7 +79,7 @@ def test_an_interrupted_registration_of_many_buffers_is_undone(accelerator, monk
         assert accelerator.counts()["memory"] == before
 
 
-def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, loaded, long_content) -> None:
+def test_an_interrupted_execution_is_aborted_and_the_queue_still_works(accelerator, loaded, long_content) -> None:
     long = LoadedGraph(accelerator, long_content, LONG_SIZE)
     pid = accelerator.pid
     with interrupted_when(lambda: under_way(long)), pytest.raises(KeyboardInterrupt):

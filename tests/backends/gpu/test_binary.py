@@ -39,7 +39,7 @@ def answer(graph, seed=0):
     return result
 
 
-def test_a_context_comes_back_and_computes_in_registered_buffers(model, binary) -> None:
+def test_a_restored_context_computes_in_registered_buffers(model, binary) -> None:
     with qnn.Backend("cpu") as cpu:
         plain = cpu.create_context().compose(model)
         plain.finalize()

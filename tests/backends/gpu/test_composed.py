@@ -43,7 +43,7 @@ def results(name: str, op: str, feeds: list[list[np.ndarray]]) -> list[list[np.n
 
 
 @pytest.mark.parametrize("op", CASES)
-def test_the_gpu_gives_what_the_cpu_gives(op: str) -> None:
+def test_the_gpu_matches_the_cpu(op: str) -> None:
     feeds = [[RNG.integers(0, 200, dims).astype(dtype.numpy) for dtype, dims in CASES[op][0]] for _ in range(4)]
     for ours, theirs in zip(results("gpu", op, feeds), results("cpu", op, feeds), strict=True):
         for one, other in zip(ours, theirs, strict=True):

@@ -97,7 +97,7 @@ def test_a_queue_of_another_context_is_refused() -> None:
             computes(backend)
 
 
-def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_goes_on(monkeypatch) -> None:
+def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_works(monkeypatch) -> None:
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)

@@ -51,7 +51,7 @@ def test_small_raw_memory_goes_through_pinned_memory() -> None:
         assert binding.stats.copied_bytes == 2 * (x.nbytes + y.nbytes)
 
 
-def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch) -> None:
+def test_large_raw_memory_is_pinned_and_transferred_in_place(monkeypatch) -> None:
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     with gpu() as backend, memory.statistics("opencl") as counted:
         graph = doubled(backend.create_context())

@@ -266,7 +266,7 @@ def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way() -> Non
     again.close()
 
 
-def test_kernels_that_do_not_build_show_the_log_and_the_backend_goes_on(monkeypatch) -> None:
+def test_kernels_that_do_not_build_show_the_log_and_the_backend_still_works(monkeypatch) -> None:
     broken = SOURCE.replace("fmax(", "undeclared_name + fmax(")
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)

@@ -239,6 +239,6 @@ def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeyp
         assert list(context.graphs) == ["second"]
 
 
-def test_a_context_that_was_not_told_to_follow_stays(queue) -> None:
+def test_a_context_that_is_not_set_to_follow_stays(queue) -> None:
     with gpu() as backend, pytest.raises(QnnError, match="belongs to another context"):
         registered(backend.create_context(), made(queue))

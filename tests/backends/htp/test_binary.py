@@ -35,7 +35,7 @@ def run(graph, value):
     return float(y[0, 0])
 
 
-def test_a_context_comes_back_with_all_its_graphs(backend, content) -> None:
+def test_a_context_is_restored_with_all_its_graphs(backend, content) -> None:
     with backend.create_context_from_binary(content) as context:
         assert run(context.retrieve("double"), 4) == 8
         assert [run(context.retrieve("count"), 1) for _ in range(3)] == [2, 3, 4]

@@ -174,7 +174,7 @@ def test_bad_configurations_are_refused(config, words) -> None:
 
 @pytest.mark.parametrize("io", [None, "memhandle", "raw"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_session_gives_what_the_cpu_gives(tmp_path, io, threads) -> None:
+def test_a_session_matches_the_cpu(tmp_path, io, threads) -> None:
     path = tiny.convolution(tmp_path / "conv.onnx")
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     with isthmus.Session(path) as cpu, isthmus.Session(path, backend="htp", io=io, threads=threads) as session:

@@ -31,7 +31,7 @@ def test_elements_are_where_clients_have_them(kind, dims, element, offset) -> No
 
 @pytest.mark.parametrize("kind", NativeCache)
 @pytest.mark.parametrize("dims", [(64, 256), (512, 512), (32, 32), (3, 128, 64), (1, 2, 32, 1024)])
-def test_a_cache_comes_back_from_the_native_layout(kind, dims) -> None:
+def test_a_cache_is_restored_from_the_native_layout(kind, dims) -> None:
     flat = np.random.default_rng(0).integers(0, 256, dims, np.uint8)
     native = htp.to_native(kind, flat)
     assert native.shape == flat.shape

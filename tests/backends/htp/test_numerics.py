@@ -180,7 +180,7 @@ def test_averages_in_overlapping_windows_are_nearly_those_of_the_vendors_library
     assert np.count_nonzero(apart) < 0.002 * apart.size
 
 
-def test_the_setting_changes_halves_only(as_chip, exact) -> None:
+def test_the_setting_changes_the_rounding_of_ties_only(as_chip, exact) -> None:
     case = _pool(2, 2)
     chip, plain = computed(as_chip, case), computed(exact, case)
     means = case[1][0].astype(np.float64).reshape(1, 16, 2, 16, 2, 32).mean((2, 4))

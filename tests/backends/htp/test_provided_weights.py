@@ -189,7 +189,7 @@ def test_what_changes_in_a_buffer_changes_results(backend, model) -> None:
     assert not run(context).any()
 
 
-def test_buffers_come_back_once_when_the_context_is_freed(model) -> None:
+def test_buffers_are_released_once_when_the_context_is_freed(model) -> None:
     provider = Provider(model)
     with qnn.Backend("htp") as backend:
         first = backend.create_context_from_provider(model, provider)

@@ -89,7 +89,7 @@ def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backen
     device.free()
 
 
-def test_freeing_a_dead_context_lets_its_buffers_go(backend) -> None:
+def test_freeing_a_context_of_a_dead_accelerator_releases_its_buffers(backend) -> None:
     context = backend.create_context()
     buffer = alloc()
     context.mem_register([ion(buffer)])

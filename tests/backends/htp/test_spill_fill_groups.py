@@ -227,7 +227,7 @@ def test_a_composed_context_joins_no_group(chains) -> None:
         assert context.driver.group is None
 
 
-def test_after_the_accelerator_has_died_a_group_is_founded_anew(backend, chains) -> None:
+def test_after_the_accelerator_has_died_a_group_is_founded_again(backend, chains) -> None:
     first = grouped(backend, chains[0][0], None, NEED)
     kill(backend)
     with pytest.raises(QnnError, match="does not exist"):

@@ -31,7 +31,7 @@ def graph(backend):
         yield counter(context)
 
 
-def test_state_lies_in_the_clients_persistent_memory(backend, graph) -> None:
+def test_state_is_in_the_clients_persistent_memory(backend, graph) -> None:
     scratch, persistent = ready(backend, graph)
     assert count(graph, 1) == 4
     assert (persistent.view(np.float32, (1, WIDTH)) == 2).all()

@@ -160,7 +160,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path, name) -> None:
         qnn.Backend("lpai", tmp_path / name)
 
 
-def test_a_file_that_leads_nowhere_or_to_itself_is_refused(tmp_path) -> None:
+def test_a_configuration_that_names_a_missing_file_or_itself_is_refused(tmp_path) -> None:
     lost = write(tmp_path / "lost.json", {"backend_extensions": {"config_file_path": "gone.conf"}})
     with pytest.raises(QnnError, match=r"gone.conf.*cannot be read"):
         qnn.Backend("lpai", lost)

@@ -35,7 +35,7 @@ def floats(buffer):
     return buffer.view(np.float32, (1, WIDTH))
 
 
-def test_by_default_io_lies_in_scratch_and_the_client_gets_views() -> None:
+def test_by_default_io_is_in_scratch_and_the_client_gets_views() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         scratch, _ = ready(backend, graph)

@@ -175,7 +175,7 @@ def test_finalizing_twice_is_refused(backend, graph) -> None:
     assert count(graph, 1) == 4
 
 
-def test_scratch_may_be_replaced_between_executions_and_state_goes_on(backend, graph) -> None:
+def test_scratch_may_be_replaced_between_executions_and_state_is_kept(backend, graph) -> None:
     first, _ = ready(backend, graph)
     assert count(graph, 1) == 4
     second = memory.host(first.nbytes, 128)
@@ -407,7 +407,7 @@ def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offse
         assert max(row.offset + row.bytes for row in graph.plan.rows) <= graph.get_property(lpai.SCRATCH_MEM_SIZE)
 
 
-def test_what_inputs_and_outputs_need_can_be_asked(graph) -> None:
+def test_input_and_output_tensors_state_their_sizes(graph) -> None:
     [x], [y] = graph.input_tensors, graph.output_tensors
     assert (x.name, x.dtype.name, tuple(x.dims), x.nbytes) == ("x", "FLOAT_32", (1, 40), 160)
     assert (y.name, y.nbytes) == ("y", 160)
@@ -492,7 +492,7 @@ def test_reset_is_refused_before_finalize_and_takes_no_value(backend, graph) -> 
         graph.set_config(lpai.RESET_STATE, 7)
 
 
-def test_a_binding_goes_on_in_scratch_that_replaced_the_one_it_was_made_with(backend, graph) -> None:
+def test_a_binding_uses_scratch_that_replaced_the_one_it_was_created_with(backend, graph) -> None:
     first, _ = ready(backend, graph)
     with graph.bind() as binding:
         graph.inputs["x"][...] = 1

@@ -77,7 +77,7 @@ def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, siz
 
 
 @pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False), (None, False)])
-def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(mem_type, fits) -> None:
+def test_a_report_says_by_how_much_a_model_exceeds_tcm_and_what_would_help(mem_type, fits) -> None:
     report = describe_pools(dense(800), mem_type and {"lpai_graph": {"execute": {"mem_type": mem_type}}})
     fit = report.tcm
     assert not fit.fits

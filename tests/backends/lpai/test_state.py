@@ -26,7 +26,7 @@ def spoken():
 
 
 @pytest.mark.parametrize("config", [None, {"lpai_backend": {"enable_hw_ver": "v4"}}])
-def test_the_wake_word_is_heard_with_garbage_in_scratch_between_every_two_executions(spoken, config) -> None:
+def test_the_wake_word_is_detected_with_garbage_in_scratch_between_executions(spoken, config) -> None:
     path, frames, expected = spoken
     garbage = np.random.default_rng(7)
     with qnn.Backend("lpai", config) as backend:
@@ -43,7 +43,7 @@ def test_the_wake_word_is_heard_with_garbage_in_scratch_between_every_two_execut
     assert max(heard) / 255 > 0.95, "the phrase was spoken"
 
 
-def test_the_wake_word_is_heard_when_scratch_is_replaced_before_every_execution(spoken) -> None:
+def test_the_wake_word_is_detected_when_scratch_is_replaced_before_every_execution(spoken) -> None:
     path, frames, expected = spoken
     with qnn.Backend("lpai") as backend:
         graph = backend.create_context().compose(path)
@@ -80,7 +80,7 @@ def test_two_graphs_have_two_states(contexts) -> None:
         assert [count(graph, 1) for graph in graphs] == [4, 44]
 
 
-def test_state_changes_in_persistent_memory_and_nowhere_else() -> None:
+def test_state_changes_only_in_persistent_memory() -> None:
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())
         _, persistent = ready(backend, graph)

@@ -50,7 +50,7 @@ def test_graphs_survive_the_way_into_a_binary_and_back(graphs, content) -> None:
         assert np.array_equal(back.words, program.words)
 
 
-def test_the_programs_of_a_file_are_views_of_one_mapping_that_nobody_can_change(content, tmp_path) -> None:
+def test_the_programs_of_a_file_are_views_of_one_immutable_mapping(content, tmp_path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with binary.ContextBinary(path) as opened:
@@ -77,7 +77,7 @@ def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(g
     assert binary.inspect(b"something else") is None
 
 
-def test_bytes_become_memory_that_nobody_can_change(content) -> None:
+def test_bytes_become_immutable_memory(content) -> None:
     with binary.ContextBinary(content) as opened:
         assert program_binary.is_sealed(opened.fd)
         with pytest.raises(OSError, match="not permitted"):

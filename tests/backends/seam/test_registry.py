@@ -87,7 +87,7 @@ def test_a_guest_is_registered_by_the_metadata_of_the_package_alone() -> None:
 
 
 @pytest.mark.parametrize("is_found", [True, False])
-def test_metadata_that_declare_no_backend_are_said_to_be_old(monkeypatch, is_found) -> None:
+def test_metadata_that_declare_no_backend_are_reported_as_old(monkeypatch, is_found) -> None:
     """Such are those of an earlier installation, and a tree that was never installed has none."""
 
     def old(name):

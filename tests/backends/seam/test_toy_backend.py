@@ -76,7 +76,7 @@ def test_memory_that_the_host_does_not_see_is_used_in_place(model) -> None:
         _ = buffers[0].array
 
 
-def test_a_foreign_object_becomes_its_memory_where_somebody_knows_how(model) -> None:
+def test_a_foreign_object_becomes_its_memory_if_a_reader_is_registered(model) -> None:
     class Handle:
         buffer = ToyBuffer(400)
 

@@ -236,7 +236,9 @@ def test_a_model_runs_where_the_disk_of_the_cache_is_full(empty_cache, tmp_path)
 
 
 @pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_process_that_is_short_of_descriptors_or_memory_is_told_so(empty_cache, monkeypatch, capfd, shortage) -> None:
+def test_a_process_short_of_descriptors_or_memory_gets_an_error_that_says_so(
+    empty_cache, monkeypatch, capfd, shortage
+) -> None:
     def short(*arguments, **options):
         raise OSError(shortage, os.strerror(shortage))
 
@@ -261,7 +263,7 @@ def test_running_cached_kernels_loads_no_numba(empty_cache) -> None:
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ})
 
 
-def test_what_lies_in_the_working_folder_does_not_reach_the_compiler(empty_cache, tmp_path, monkeypatch) -> None:
+def test_modules_in_the_working_folder_do_not_reach_the_compiler(empty_cache, tmp_path, monkeypatch) -> None:
     poisoned = tmp_path / "poisoned"
     poisoned.mkdir()
     for name in ("numpy", "llvmlite", "numba", "isthmus", "sitecustomize", "usercustomize"):

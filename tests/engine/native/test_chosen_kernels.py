@@ -211,7 +211,9 @@ HYBRID = "quantized_convolution:convolve_to_float"
         ("DepthWiseConv2d", [FLOATS, weights(3, 3, 1, 4)], CONV, False),
     ],
 )
-def test_floats_meet_constant_bytes_in_a_kernel_of_their_own(op: str, inputs: list, params: dict, hybrid: bool) -> None:
+def test_products_of_floats_and_constant_bytes_have_a_kernel_of_their_own(
+    op: str, inputs: list, params: dict, hybrid: bool
+) -> None:
     assert (HYBRID in chosen(op, inputs, params, to(dtype=F32))) is hybrid
 
 

@@ -11,7 +11,7 @@ from isthmus.engine.native.kernels.base import device, device_reassociated
 from isthmus.engine.native.target import host
 
 
-def test_a_function_keeps_its_rounding_whoever_calls_it_first() -> None:
+def test_a_function_rounds_alike_whatever_calls_it_first() -> None:
     rounded = device(lambda x: x + 12582912.0 - 12582912.0)
     caller = device_reassociated(lambda x: rounded(x) + x)
     signature = (types.float64,)

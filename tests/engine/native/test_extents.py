@@ -90,7 +90,7 @@ def test_a_walk_backwards_reaches_before_its_start() -> None:
     assert walk(6, 3, [2], [-12], 4, 4) == (-12, 12)
 
 
-def test_a_walk_over_nothing_reaches_nowhere() -> None:
+def test_a_walk_over_no_elements_has_an_empty_range() -> None:
     assert walk(0, 3, [2], [12], 4, 4) == (0, 0)
     assert walk(0, 1, [], [], 0, 1) == (0, 0)
 

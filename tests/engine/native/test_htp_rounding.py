@@ -155,7 +155,7 @@ def _expected(case: Case, rule: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", sampled(CASES, 4))
-def test_halves_are_rounded_as_on_a_chip(name: str) -> None:
+def test_ties_are_rounded_as_on_a_chip(name: str) -> None:
     case = CASES[name]
     step, arrays = harness.make_step(case.op, case.inputs, case.params, [case.result])
     wanted = _expected(case, case.rule)

@@ -37,7 +37,7 @@ def test_transposes_of_every_order_of_four_axes() -> None:
         check("Transpose", [x], {"perm": perm})
 
 
-def test_tiles_of_a_transpose_meet_at_any_remainder() -> None:
+def test_a_transpose_in_tiles_is_right_for_any_remainder() -> None:
     for rows, columns in itertools.product((7, 8, 9, 16, 17), repeat=2):
         for dtype in (np.uint8, np.float32):
             check("Transpose", [numbers(rows, columns, dtype=dtype)], {"perm": (1, 0)})

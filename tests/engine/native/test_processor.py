@@ -33,7 +33,7 @@ def fresh():
         (0, set()),
     ],
 )
-def test_an_arm_processor_tells_its_features_in_the_auxiliary_vector(bits, expected) -> None:
+def test_features_of_an_arm_processor_are_read_from_the_auxiliary_vector(bits, expected) -> None:
     assert processor.from_auxiliary_vector({16: bits}.__getitem__) == expected
 
 
@@ -41,14 +41,14 @@ def test_the_auxiliary_vector_of_this_process_can_be_read() -> None:
     assert processor.from_auxiliary_vector() is not None
 
 
-def test_an_x86_processor_tells_its_features_in_cpuinfo_and_they_get_llvms_names(tmp_path) -> None:
+def test_features_of_an_x86_processor_are_read_from_cpuinfo_and_get_llvms_names(tmp_path) -> None:
     (tmp_path / "cpuinfo").write_text(X86_FILE)
     found = processor.from_cpuinfo(tmp_path / "cpuinfo")
     assert found == {"fpu", "avx2", "bmi", "lzcnt", "avx512vnni", "avxvnni", "amx-tile"}
 
 
 @pytest.mark.parametrize("content", [None, "", ARM_FILE], ids=["absent", "empty", "of an arm machine"])
-def test_a_cpuinfo_that_says_nothing_of_an_x86_processor_is_told_from_one_without_features(tmp_path, content) -> None:
+def test_a_cpuinfo_without_an_x86_processor_differs_from_one_without_features(tmp_path, content) -> None:
     file = tmp_path / "cpuinfo"
     if content is not None:
         file.write_text(content)
@@ -56,7 +56,7 @@ def test_a_cpuinfo_that_says_nothing_of_an_x86_processor_is_told_from_one_withou
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64", "riscv64"])
-def test_llvm_is_asked_where_the_kernel_does_not_tell(monkeypatch, fresh, architecture) -> None:
+def test_llvm_detects_features_where_the_kernel_does_not_list_them(monkeypatch, fresh, architecture) -> None:
     monkeypatch.setattr(processor, "architecture", lambda: architecture)
     monkeypatch.setattr(processor, "_READERS", {"x86_64": lambda: None, "aarch64": lambda: None})
     monkeypatch.setattr(processor, "from_llvm", lambda: frozenset(("asked",)))
@@ -70,7 +70,7 @@ def test_the_kernel_and_llvm_agree_on_every_feature_that_targets_of_this_machine
     assert processor.features() & needed == processor.from_llvm() & needed
 
 
-def test_picking_a_target_loads_no_llvm_where_the_kernel_tells() -> None:
+def test_choosing_a_target_loads_no_llvm_where_the_kernel_lists_features() -> None:
     script = "import sys; from isthmus.engine.native.target import host; host(); assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -201,7 +201,7 @@ def test_means_are_rounded_once(kind: type, axes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("away", [True, False])
-def test_average_pools_of_any_border_stay_within_a_step(kind: type, away: bool) -> None:
+def test_average_pools_with_any_border_are_within_a_quantization_step(kind: type, away: bool) -> None:
     x = random(kind, (2, 9, 7, 19))
     params = {
         "filter_size": (3, 2), "stride": (2, 1), "pad_amount": ((1, 1), (0, 1)), "count_pad_for_edges": False,
@@ -234,7 +234,7 @@ def test_softmax_is_the_nearest_stored_probability(kind: type, dims: tuple[int, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bilinear_resizing_is_within_a_step_of_the_float_result(kind: type) -> None:
+def test_bilinear_resizing_is_within_a_quantization_step_of_the_float_result(kind: type) -> None:
     x = random(kind, (2, 5, 6, 19))
     q = Quantization.per_tensor(0.05, zero(kind, 3))
     for out, corners, half in (

@@ -87,7 +87,7 @@ def machine(operation: str, places: np.ndarray, from_end: bool, threads: int, ta
 
 @pytest.mark.parametrize("kind", [np.int32, long(np.int64)])
 @pytest.mark.parametrize("operation", INDEXED)
-def test_an_index_outside_its_axis_is_reported_by_whichever_thread_meets_it(operation: str, kind: type) -> None:
+def test_an_index_outside_its_axis_is_reported_from_any_thread(operation: str, kind: type) -> None:
     dims = INDEXED[operation][2]
     for target in targets():
         for threads in (1, 2):
@@ -118,7 +118,7 @@ def test_a_length_beyond_its_sequence_is_reported() -> None:
         assert tested.fault == fault, length
 
 
-def test_a_negative_class_is_none_where_negative_indices_count_from_nowhere() -> None:
+def test_a_negative_class_is_none_where_negative_indices_are_not_allowed() -> None:
     params = {"depth": 4, "from_end": False}
     found = check("OneHot", [np.array([-1, 2, 4], np.int32)], params, [Result((3, 4), DataType.FLOAT_32)])
     assert found[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -33,7 +33,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-def test_words_stand_in_the_declared_order_whatever_order_they_are_given_in() -> None:
+def test_words_are_in_the_declared_order_whatever_the_order_of_the_call() -> None:
     words = SCALED.encode(dict(reversed(GIVEN.items())))
     half = int(np.float64(0.5).view(np.int64))
     assert words == [SCRATCH, CONSTANT, 7, half, 2, 2, 3, 4, 8, 0]
@@ -65,7 +65,7 @@ def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, to
         SCALED.encode(given)
 
 
-def test_an_operand_lies_so_many_bytes_into_its_tensor_wherever_that_is() -> None:
+def test_an_operand_is_at_an_offset_in_bytes_into_its_tensor() -> None:
     def tensor(kind: TensorType, data: np.ndarray | None = None) -> Tensor:
         return Tensor(kind.name, kind, DataType.FLOAT_32, (8,), None, data)
 

@@ -62,7 +62,7 @@ def test_a_refused_tensor_is_not_reported_again_as_a_missing_result_of_its_node(
     assert "Split" not in error.rule
 
 
-def test_nodes_of_one_name_are_told_apart() -> None:
+def test_nodes_of_one_name_are_distinguished() -> None:
     between = tensor("a", NATIVE, (2, 3))
     graph = built(X, Y, between, nodes=(node("n", "Relu", ["x"], ["a"]), node("n", "Tanh", ["a"], ["y"])))
     assert [n.name for n in graph.nodes] == ["n", "n.1"]

@@ -42,7 +42,7 @@ def facts(entry):
     return entry.name, [told(one) for one in entry.tensors], nodes
 
 
-def test_graphs_come_back_as_they_were() -> None:
+def test_graphs_are_restored_unchanged() -> None:
     assert [facts(g) for g in read(memoryview(serialized(GRAPHS)), "it")] == [facts(g) for g in GRAPHS]
 
 

@@ -150,7 +150,7 @@ def test_names_stay_those_of_the_source_or_become_qnns(tmp_path) -> None:
     assert {"conv_w_0", "_1"} <= set(clean.tensors)
 
 
-def test_names_that_would_become_the_same_are_told_apart(tmp_path) -> None:
+def test_names_that_would_become_the_same_are_made_different(tmp_path) -> None:
     graph = GraphEntry(
         "net",
         (tensor("a/b", NATIVE, (2,)), tensor("a.b", NATIVE, (2,)), tensor("x", WRITE, (2,)), tensor("a_b", READ, (2,))),

@@ -46,7 +46,7 @@ def test_a_net_of_version_3_computes_what_it_holds(tmp_path) -> None:
         np.testing.assert_allclose(session.run({"x": X})["y"], e / e.sum(), rtol=1e-5)
 
 
-def test_dimensions_tell_how_a_layer_slices_and_permutes(tmp_path) -> None:
+def test_dimensions_determine_how_a_layer_slices_and_permutes(tmp_path) -> None:
     path = written(tmp_path, MOVED)
     x = RNG.standard_normal((1, 2, 3, 5)).astype(np.float32)
     turned = x.transpose(0, 3, 1, 2)
@@ -82,7 +82,7 @@ def test_all_unknown_layers_are_named_in_one_error(tmp_path) -> None:
         assert named in caught.value.rule
 
 
-def test_a_file_of_version_3_tells_what_it_holds(tmp_path) -> None:
+def test_a_file_of_version_3_lists_its_contents(tmp_path) -> None:
     contents = reader.read(written(tmp_path, NET, {"fc": {"weights": WEIGHTS, "bias": BIAS}}))
     assert contents.version == 3
     assert contents.producer == "snpe-onnx-to-dlc 1.68.0"

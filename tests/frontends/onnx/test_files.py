@@ -29,7 +29,7 @@ def refusal(path: Path) -> QnnError:
     return caught.value
 
 
-def test_a_file_is_told_by_its_contents(tmp_path: Path) -> None:
+def test_a_file_is_recognized_by_its_contents(tmp_path: Path) -> None:
     path = tmp_path / "renamed.tflite"
     path.write_bytes(SMALL.SerializeToString())
     graph = frontends.load(path)

@@ -125,7 +125,7 @@ def test_moving_axes_of_size_one_is_a_reshape() -> None:
     assert operations(check(made)) == {"Reshape": 1}
 
 
-def test_operands_of_lower_rank_meet_the_right_axes() -> None:
+def test_operands_of_lower_rank_are_broadcast_along_the_right_axes() -> None:
     nodes = [
         node("Conv", "x w b", "c"),
         node("Mul", "c column", "d"),

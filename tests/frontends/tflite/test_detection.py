@@ -125,7 +125,7 @@ def test_odd_options_are_refused(tmp_path, options, message) -> None:
         load(path)
 
 
-def test_numbers_of_all_sizes_are_read_and_damage_is_told() -> None:
+def test_numbers_of_all_sizes_are_read_and_damage_is_reported() -> None:
     values = {"small": 3, "wide": 70_000, "wider": -(1 << 40), "half": 0.5, "yes": True, "no": False, "third": 1 / 3}
     data = packed(values)
     assert scalars(data) == values

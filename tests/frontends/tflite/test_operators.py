@@ -9,7 +9,7 @@ from isthmus.frontends.tflite import load
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_operator_gives_what_litert_gives(case: Case) -> None:
+def test_operator_matches_litert(case: Case) -> None:
     graph = load(case.model, case.name)
     rng = np.random.default_rng(3)
     inputs = [random_input(rng, t.dims, t.dtype.numpy) for t in graph.inputs]

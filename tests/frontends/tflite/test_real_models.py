@@ -47,7 +47,7 @@ def test_model_computes_what_litert_computes(name: str) -> None:
         assert difference <= (1e-4 * np.abs(reference).max() if reference.dtype.kind == "f" else 1)
 
 
-def test_wake_word_hears_the_phrase_with_its_state_carried() -> None:
+def test_wake_word_is_detected_with_its_state_carried_over() -> None:
     spoken, expected = DATA / "okay_nabu_in_int8.npy", DATA / "okay_nabu_out_uint8_litert.npy"
     if not (spoken.exists() and expected.exists()):
         pytest.skip("the spoken phrase is not there")

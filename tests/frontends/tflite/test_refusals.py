@@ -645,7 +645,9 @@ def test_the_custom_transposed_convolution_is_the_builtin_one(padding: int, size
         (MemoryError(), "it needs more memory than there is"),
     ],
 )
-def test_a_failure_inside_a_converter_is_told_in_plain_words(monkeypatch, failure: Exception, sentence: str) -> None:
+def test_a_failure_inside_a_converter_is_reported_in_plain_words(
+    monkeypatch, failure: Exception, sentence: str
+) -> None:
     def fail(node: operator_context.OperatorContext) -> list:
         raise failure
 

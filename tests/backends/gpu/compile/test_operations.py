@@ -119,7 +119,7 @@ def _case(index: int) -> tuple[str, list[np.ndarray | None], dict, dict[str, Any
 
 
 @pytest.mark.parametrize("index", range(len(EVERY)), ids=lambda i: f"{i}-{EVERY[i][0]}")
-def test_a_program_of_any_operation_comes_back_from_its_bytes(index: int) -> None:
+def test_a_program_of_any_operation_is_restored_from_its_bytes(index: int) -> None:
     op, arrays, params, described = _case(index)
     graph = graph_of(op, arrays, params, **described)
     if unsupported(graph):

@@ -162,7 +162,7 @@ def test_a_convolution_of_fp16_is_as_near_as_fp16_is() -> None:
 
 
 @pytest.mark.parametrize("op", ["Conv2d", "DepthWiseConv2d"])
-def test_a_convolution_of_bytes_is_within_a_step(op: str) -> None:
+def test_a_convolution_of_bytes_is_within_a_quantization_step(op: str) -> None:
     image = _generator.integers(-128, 128, (1, 9, 9, 12)).astype(np.int8)
     weights = _generator.integers(-127, 128, (3, 3, 1 if op.startswith("Depth") else 12, 12)).astype(np.int8)
     scales = _generator.uniform(0.01, 0.02, 12)

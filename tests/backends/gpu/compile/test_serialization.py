@@ -35,7 +35,7 @@ def program(precision: FloatStorage = FloatStorage.FP32) -> KernelProgram:
 
 
 @pytest.mark.parametrize("precision", FloatStorage)
-def test_a_program_comes_back_as_it_was(precision: FloatStorage) -> None:
+def test_a_program_is_restored_unchanged(precision: FloatStorage) -> None:
     made = program(precision)
     back = from_bytes(to_bytes(made), traits("cpu"))
     assert (back.units, back.launches, back.inputs, back.outputs) == (
@@ -50,7 +50,7 @@ def test_a_program_comes_back_as_it_was(precision: FloatStorage) -> None:
     assert back.schedule.plan == replace(made.schedule.plan, operands=None)
 
 
-def test_a_program_of_fp16_and_floats_comes_back_as_it_was() -> None:
+def test_a_program_of_fp16_and_floats_is_restored_unchanged() -> None:
     graph = Graph("mixed")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (8, 64))
     weights = graph.constant("w", _generator.standard_normal((80, 64)).astype(np.float32) / 8)

@@ -246,7 +246,7 @@ def test_an_execution_within_a_limit_ends_between_commands(desk) -> None:
     assert (desk.array == 100).all()
 
 
-def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk) -> None:
+def test_an_execution_that_takes_long_is_timed_out_and_the_device_still_works(desk) -> None:
     made = desk.of(desk.launch(1, "slow"), *[desk.launch(1) for _ in range(2 * CHUNK)])
     made.run()
     deadline = time.monotonic() + 0.001

@@ -45,7 +45,7 @@ def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number(monk
         assert choose(device=number) == found
 
 
-def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch) -> None:
+def test_the_environment_chooses_the_device_unless_something_else_does(monkeypatch) -> None:
     found = choose()
     monkeypatch.setenv("ISTHMUS_OPENCL_DEVICE", "no such device")
     assert choose(device=found.name) == found
