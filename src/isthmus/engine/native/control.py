@@ -28,8 +28,8 @@ STOP = 264
 NEXT_ITERATION = 320
 """The next iteration to take when threads pipeline a repetition."""
 BODY, ABORT, ABORT_NUMBER = 384, 392, 400
-"""For pipelining: the address of the first repeated row, the address of a word (or 0), and the number that is written
-there to abort the run.
+"""For instructions that execute those after them: the address of the first such row, the address of a word (or 0), and
+the number that is written there to abort the run.
 """
 FAULT = 408
 """The address of an instruction of the last run that met an index outside its axis, or 0. The instruction used the

@@ -231,8 +231,8 @@ class Executor:
             table[:, 2] = program.table[:, 2]
         for repeat in program.repeats:
             table[repeat, 2] = -self._words[program.table[repeat, 1]]
-        for pipeline in program.pipelines:
-            table[pipeline, 2] |= self._words[program.table[pipeline, 1]] << control.SKIP_BITS
+        for row in (*program.pipelines, *program.branches):
+            table[row, 2] |= self._words[program.table[row, 1]] << control.SKIP_BITS
         return table
 
 

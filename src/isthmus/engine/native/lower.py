@@ -31,6 +31,7 @@ from isthmus.engine.native.lowering import (
     selection,
     wide_convolution,
 )
+from isthmus.engine.native.lowering.branches import join_branches
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.via_float import movement as movement_of
 from isthmus.engine.native.lowering.via_float import through_float
@@ -279,7 +280,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
         content = np.ascontiguousarray(tensor.initial()).reshape(-1).view(np.uint8)
         state[offset : offset + content.size] = content
-    return Program(
+    program = Program(
         name=schedule.name,
         target=target.name,
         threads=threads,
@@ -298,3 +299,5 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         shareable_io=shareable_io(schedule),
         segments=tuple(emitter.segments),
     )
+    # Tiles have their own ways to divide work among threads.
+    return program if threads == 1 or schedule.tiled else join_branches(program, schedule.io_offsets)

@@ -47,6 +47,10 @@ REPEAT = "tiles:repeat"
 """The kernel whose instruction repeats the instructions after it, one iteration at a time."""
 PIPELINE = "pipelining:take"
 """The same, with several iterations in progress at a time, each on a thread of its own."""
+BRANCHES = "pipelining:branches"
+"""The kernel whose instruction lets threads share several instructions after it without waiting in between."""
+MAX_SHARES = 128
+"""The largest number of shares of such instructions together."""
 VARY = "tiles:vary"
 """The kernel whose instruction changes words of later ones, so that instructions of several tiles share their words."""
 
@@ -117,6 +121,11 @@ class Program:
     def pipelines(self) -> list[int]:
         """The indices of the instructions that repeat those after them, with iterations pipelined on threads."""
         return self._instructions_of(PIPELINE)
+
+    @cached_property
+    def branches(self) -> list[int]:
+        """The indices of the instructions that let threads share several of those after them together."""
+        return self._instructions_of(BRANCHES)
 
     @cached_property
     def varies(self) -> list[int]:

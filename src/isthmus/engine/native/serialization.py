@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import MAX_SEGMENTS, NARROW, Program
+from isthmus.engine.native.program import MAX_SEGMENTS, MAX_SHARES, NARROW, Program
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.verification import Unsafe
 from isthmus.engine.native.verification import verify as verify_instructions
@@ -173,7 +173,9 @@ def _check(program: Program) -> None:
         raise FORMAT.refusal("an instruction names a missing kernel")
     if len(program.table) and (starts.min() < 0 or starts.max() > len(program.words)):
         raise FORMAT.refusal("an instruction's words are outside the program")
-    if len(program.table) and (shares.min() < 1 or shares.max() > program.threads):
+    most = np.full(len(program.table), program.threads)
+    most[program.branches] = MAX_SHARES
+    if (shares < 1).any() or (shares > most).any():
         raise FORMAT.refusal("an instruction is split into more shares than there are threads")
     if len(program.labels) != len(program.table) or len(program.state_offsets) != len(program.states):
         raise FORMAT.refusal("its tables differ in length")

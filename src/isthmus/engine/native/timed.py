@@ -71,6 +71,8 @@ class TimedExecutor(Executor):
     def _native_table(self) -> np.ndarray:
         """Return the program's table with a row after each instruction, or pipelined region, that reads the clock."""
         plain = super()._native_table()
+        # Alone they do nothing, so each of the instructions after them is shared and timed by itself.
+        plain[self.program.branches, 2] = 1
         count = len(plain)
         # Nanoseconds of each instruction; the last slot takes the time before the first.
         self._slots = np.zeros(count + 1, np.int64)
@@ -95,7 +97,7 @@ class TimedExecutor(Executor):
         while begin < count:
             end = begin + 1 + max(int(plain[begin, 2]) >> control.SKIP_BITS, 0)
             places[begin:end] = len(rows) + np.arange(end - begin)
-            rows += [*plain[begin:end], reading(begin)]
+            rows += [*plain[begin:end], *([] if begin in self.program.branches else [reading(begin)])]
             ends[begin:end] = len(rows) - 1
             begin = end
         table = np.array(rows, np.int64).reshape(-1, ROW_WORDS)

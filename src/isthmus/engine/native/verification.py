@@ -6,14 +6,14 @@ operand against the program's memory. So an untrusted program can do nothing wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import OPERAND_BITS, PIPELINE, REPEAT, VARY, Program
+from isthmus.engine.native.program import BRANCHES, OPERAND_BITS, PIPELINE, REPEAT, VARY, Program
 from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
 from isthmus.engine.native.signatures.tiles import changes
 from isthmus.engine.native.target import by_name
@@ -44,6 +44,39 @@ class Unsafe(Exception):
     """The error for an instruction that is not allowed."""
 
 
+@dataclass
+class Accesses:
+    """The bytes that an instruction reads and writes."""
+
+    reads: list[Span] = field(default_factory=list)
+    writes: list[Span] = field(default_factory=list)
+
+    def conflict(self, other: Accesses, program: Program) -> bool:
+        """Return whether one of two instructions writes what the other accesses.
+
+        An input and an output are the same bytes if clients may put them into the same memory.
+        """
+        first_output = Pool.IO + len(program.inputs)
+        return any(
+            (write[0] == span[0] and write[1] < span[2] and span[1] < write[2])
+            or (span[0] - Pool.IO, write[0] - first_output) in program.shareable_io
+            for one, two in ((self, other), (other, self))
+            for write in one.writes
+            for span in (*two.reads, *two.writes)
+        )
+
+
+def accesses(program: Program, io_offsets: Sequence[int] = ()) -> Iterator[Accesses]:
+    """Yield what each instruction of a program without repetitions accesses; `io_offsets` as for `verify`."""
+    checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
+    memory, words, lanes = _Memory(program, io_offsets), program.words.tolist(), by_name(program.target).lanes
+    for number, start, shares in program.table.tolist():
+        check, parts = checks[number]
+        memory.accesses = Accesses()
+        check(words, start, shares, lanes, parts, memory)
+        yield memory.accesses
+
+
 def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     """Raise `Unsafe` unless every instruction is well-formed and stays within the program's memory.
 
@@ -62,6 +95,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     position, end, pipelining = 0, -1, False
     known: set[tuple[int, int]] = set()
     changed = _ChangedWords(words)
+    branches = _Branches(program)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
         # Equal instructions share the words of the first one.
         if start != position and (number, start) not in known:
@@ -78,6 +112,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
             _end_repeat(memory, index)
         elif pipelining and shares != 1:
             raise Unsafe(f"instruction {index} is shared, inside a pipelined repetition")
+        memory.accesses = Accesses()
         try:
             changed.begin(start, repeats or varies)
             after = check(words, start, shares, target.lanes, parts, memory)
@@ -100,7 +135,17 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
                 raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, but fewer follow")
             pipelining = pipelined
             memory.begin_repeat(index, words[start:after], shares)
+        if program.kernels[number] == BRANCHES:
+            if index <= end:
+                raise Unsafe(f"instruction {index} shares those after it together, and is itself repeated")
+            branches.begin(index, words[start], shares)
+        elif branches.left:
+            if repeats or varies:
+                raise Unsafe(f"instruction {index} controls others, and is shared together with them")
+            branches.add(index, shares, memory.accesses)
     _end_repeat(memory, len(program.table))
+    if branches.left:
+        raise Unsafe(f"{branches.left} more instructions are shared together than there are")
     if position != len(words):
         raise Unsafe("it has words that belong to no instruction")
     changed.finish()
@@ -112,6 +157,37 @@ def _end_repeat(memory: _Memory, index: int) -> None:
         memory.end_repeat()
     except Unsafe as problem:
         raise Unsafe(f"before instruction {index}: {problem}") from None
+
+
+class _Branches:
+    """The instructions that are being checked and that threads share together: none may access another one's results.
+
+    Attributes
+    ----------
+    left
+        How many of them have not been added.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._others: list[Accesses] = []
+        self._shares = self.left = 0
+
+    def begin(self, index: int, count: int, shares: int) -> None:
+        """Begin with the instruction before them, which has this number and as many shares as they have together."""
+        if self.left:
+            raise Unsafe(f"instruction {index} controls others, and is shared together with them")
+        self._others, self._shares, self.left = [], shares, count
+
+    def add(self, index: int, shares: int, accesses: Accesses) -> None:
+        """Check the next one."""
+        if any(accesses.conflict(other, self._program) for other in self._others):
+            raise Unsafe(f"instruction {index} accesses memory that one which is shared together with it writes")
+        self._others.append(accesses)
+        self._shares -= shares
+        self.left -= 1
+        if self.left == 0 and self._shares != 0:
+            raise Unsafe(f"the instructions up to {index} have other shares than they have together")
 
 
 class _ChangedWords:
@@ -204,6 +280,8 @@ class _Memory:
         self._cursors: list[tuple[int, int]] = []
         # While they are repeated by pipelining: the scratch that its threads access.
         self._arenas: _Arenas | None = None
+        # What the present instruction accesses.
+        self.accesses = Accesses()
         # How many bytes of tables may still be read. Tables of a valid program do not overlap, so it reads each
         # constant about once; the limit bounds the time that a malicious program can cost.
         self._readable_bytes = _READINGS * self._constants.nbytes
@@ -228,7 +306,20 @@ class _Memory:
             self._arenas = None
 
     def read(self, name: str, word: int, extent: Any) -> Span:
-        """Check an operand that is read and return its span; for one that advances, over all iterations.
+        """Check an operand that is read and return its span; for one that advances, over all iterations."""
+        span = self._span(name, word, extent)
+        self.accesses.reads += {span, self._in_scratch(span)}
+        return span
+
+    def _in_scratch(self, span: Span) -> Span:
+        """Return where in scratch an input or output may be; any other span as it is."""
+        if not self._io_offsets or not Pool.IO <= span[0] < len(self._sizes):
+            return span
+        offset = self._io_offsets[span[0] - Pool.IO]
+        return Pool.SCRATCH, offset + span[1], offset + span[2]
+
+    def _span(self, name: str, word: int, extent: Any) -> Span:
+        """Return the span of an operand that is within its pool.
 
         Parameters
         ----------
@@ -269,12 +360,11 @@ class _Memory:
 
     def write(self, name: str, word: int, extent: Any) -> Span:
         """Check an operand that is written and return its span: in scratch, if an output may be there."""
-        span = self.read(name, word, extent)
+        span = self._span(name, word, extent)
         if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output or span[0] >= self._first_segment:
             raise Unsafe(f"'{name}' is written, but is in {_pool_name(span[0])}")
-        if self._io_offsets and Pool.IO <= span[0] < len(self._sizes):
-            offset = self._io_offsets[span[0] - Pool.IO]
-            span = Pool.SCRATCH, offset + span[1], offset + span[2]
+        self.accesses.writes += {span, self._in_scratch(span)}
+        span = self._in_scratch(span)
         if self._arenas is not None and span[0] == Pool.SCRATCH:
             self._arenas.outside.append(span[1:])
         return span
@@ -286,7 +376,7 @@ class _Memory:
         if known is not None:
             return known
         size = _KINDS[kind].itemsize
-        pool, offset, _ = self.read(name, word, rows * columns * size)
+        pool, offset, _ = self._span(name, word, rows * columns * size)
         if pool != Pool.CONSTANT:
             raise Unsafe(f"'{name}' names memory, but is not a constant")
         self._readable_bytes -= rows * columns * size

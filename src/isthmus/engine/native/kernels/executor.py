@@ -145,7 +145,7 @@ def run(target: Target, variant: str) -> Any:
                 continue
             skip = shares >> SKIP_BITS
             if skip > 0:
-                # This many of the following instructions are executed by the shares of this one: by pipelining threads.
+                # This many of the following instructions are executed by the shares of this one.
                 shares = _shares(row)
                 _begin_pipeline(control, row + 8 * ROW_WORDS, abort, number, shares)
             atomic_store(control + DONE, 0)

@@ -3,6 +3,8 @@
 Data that an iteration keeps for the next one passes between threads. So an iteration stays as many instructions behind
 the one before it as the program says. It never waits for an iteration that no thread has taken, because iterations are
 taken in order.
+
+Branches need none of that: their instructions do not depend on each other, so threads take shares of all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from isthmus.engine.native.kernels.atomics import architecture, pause_of
 from isthmus.engine.native.kernels.base import generated, kernel, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import SPINS_BEFORE_YIELD, call_kernel
 from isthmus.engine.native.kernels.tiles import point_cursors
-from isthmus.engine.native.signatures.tiles import PIPELINE
+from isthmus.engine.native.signatures.tiles import BRANCHES, PIPELINE
 from isthmus.engine.native.target import Target
 from isthmus.prepare.schedule import Pool
 
@@ -87,5 +89,28 @@ def take(target: Target, variant: str) -> Any:
                     row = body + 8 * ROW_WORDS * i
                     call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
                 atomic_store(progress, iteration * instructions + i + 1)
+
+    return execute
+
+
+@generated
+def branches(target: Target, variant: str) -> Any:
+    """Compute a share of one of the following instructions, whose shares are counted one after the other.
+
+    With one thread nothing is computed, as for `take`.
+    """
+
+    @kernel(BRANCHES)
+    def execute(instructions, bases, tid, nt):
+        if nt == 1:
+            return
+        row, share = load_i64(load_i64(bases, CONTROL) + BODY, 0), tid
+        for _ in range(instructions):
+            shares = load_i64(row, 2)
+            if share < shares:
+                call_kernel(load_i64(row, 0), load_i64(row, 1), bases, share, shares)
+                return
+            share -= shares
+            row += 8 * ROW_WORDS
 
     return execute

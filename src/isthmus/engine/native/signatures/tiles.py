@@ -3,7 +3,8 @@
 Some instructions control others. The instructions after `REPEAT` are executed several times. Cursors are pools that
 advance: an operand in a cursor is in another pool, one stride further each time. The instructions after `PIPELINE` are
 repeated too, pipelined on several threads: each thread takes one iteration after the other, with an iteration's own
-data in the thread's arena. `VARY` writes the words that differ between the instructions of different tiles.
+data in the thread's arena. `VARY` writes the words that differ between the instructions of different tiles. The
+instructions after `BRANCHES` do not depend on each other, and threads share them without waiting in between.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from isthmus.engine.native.words import MAX_COUNT, Count, Number, Numbers, Signa
 
 MAX_TIMES = 4096
 """The largest number of repetitions; no tensor has enough rows for more tiles to be useful."""
+MAX_BRANCHES = 16
+"""The largest number of instructions that are shared together."""
 
 _REPEATED: tuple[Word, ...] = (Number("instructions", 1), Number("times", 1, MAX_TIMES), Number("first_cursor"))
 _CURSORS: tuple[Word, ...] = (
@@ -34,6 +37,7 @@ PIPELINE = Signature(
         *_CURSORS,
     ),
 )
+BRANCHES = Signature("pipelining:branches", (Number("instructions", 2, MAX_BRANCHES),))
 VARY = Signature(
     "tiles:vary",
     (
@@ -62,4 +66,4 @@ def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
     }
 
 
-SIGNATURES = (REPEAT, PIPELINE, VARY)
+SIGNATURES = (REPEAT, PIPELINE, BRANCHES, VARY)
