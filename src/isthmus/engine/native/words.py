@@ -92,6 +92,11 @@ def flag(name: str) -> Number:
     return Number(name, 0, 1)
 
 
+def flags(names: str) -> tuple[Number, ...]:
+    """Return a flag for each of these names, which are separated by spaces."""
+    return Number.each(names, 0, 1)
+
+
 def signed(name: str, most: int = MAX_COUNT) -> Number:
     """Return a number that may be negative."""
     return Number(name, -most, most)

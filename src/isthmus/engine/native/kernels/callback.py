@@ -15,36 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from isthmus.compiled.instructions import atomic_add, atomic_load, atomic_store
-from isthmus.engine.native.callback import (
-    ANSWERED,
-    CONTROL,
-    COPIES,
-    COPY_COUNT,
-    ENDED,
-    FALLBACK,
-    FOR_BEGIN,
-    FOR_DELEGATE,
-    FOR_OWN,
-    FREE,
-    FREEING,
-    IO,
-    NO_ANSWER,
-    OWN,
-    PREPARE,
-    READY,
-    ROW_BYTES,
-    ROW_COUNT,
-    ROW_DATA,
-    ROW_LENGTH,
-    ROW_SIZE,
-    ROW_SOURCE,
-    ROWS,
-    RUN,
-    RUNS,
-    TENSORS,
-    THREADS,
-    UNANSWERED,
-)
+from isthmus.engine.native import callback as layout
 from isthmus.engine.native.control import FAULT
 from isthmus.engine.native.kernels.base import I64, copy_bytes, device, generated, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import call_kernel
@@ -71,7 +42,7 @@ def _status(function, context, subject):  # type: ignore[no-untyped-def]
     reports none.
     """
     answer = _ask(function, context, subject)
-    return NO_ANSWER if answer == 0 else answer - ANSWERED
+    return layout.NO_ANSWER if answer == 0 else answer - layout.ANSWERED
 
 
 @device
@@ -94,32 +65,37 @@ def invoke(target: Target, variant: str) -> Any:
     @device
     def run_on_tensors(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + offset, 0)
-        if block == 0 or not _is_own(block + OWN):
-            return NO_ANSWER
-        tensors = load_i64(context + load_i64(block + TENSORS, 0), 0)
-        ready = atomic_load(block + READY)
+        if block == 0 or not _is_own(block + layout.OWN):
+            return layout.NO_ANSWER
+        tensors = load_i64(context + load_i64(block + layout.TENSORS, 0), 0)
+        ready = atomic_load(block + layout.READY)
         if ready != 0:
             # The program is pointed at each tensor, which must exist and have the expected size.
-            row, io = load_i64(block + ROWS, 0), load_i64(block + IO, 0)
-            for i in range(load_i64(block + ROW_COUNT, 0)):
-                address, nbytes = load_i64(tensors + load_i64(row + ROW_DATA, 0), 0), load_i64(row + ROW_BYTES, 0)
-                if load_i64(tensors + load_i64(row + ROW_SIZE, 0), 0) != nbytes or (address == 0 and nbytes != 0):
+            row, io = load_i64(block + layout.ROWS, 0), load_i64(block + layout.IO, 0)
+            for i in range(load_i64(block + layout.ROW_COUNT, 0)):
+                address, nbytes = (
+                    load_i64(tensors + load_i64(row + layout.ROW_DATA, 0), 0),
+                    load_i64(row + layout.ROW_BYTES, 0),
+                )
+                if load_i64(tensors + load_i64(row + layout.ROW_SIZE, 0), 0) != nbytes or (
+                    address == 0 and nbytes != 0
+                ):
                     ready = 0
-                source = load_i64(row + ROW_SOURCE, 0)
+                source = load_i64(row + layout.ROW_SOURCE, 0)
                 store_i64(io, i, source if source != 0 else address)
-                row += ROW_LENGTH
+                row += layout.ROW_LENGTH
         if ready == 0:
-            return _status(load_i64(block + FALLBACK, 0), context, node)
-        control = load_i64(block + CONTROL, 0)
-        call_kernel(load_i64(block + RUN, 0), control, 0, 0, load_i64(block + THREADS, 0))
+            return _status(load_i64(block + layout.FALLBACK, 0), context, node)
+        control = load_i64(block + layout.CONTROL, 0)
+        call_kernel(load_i64(block + layout.RUN, 0), control, 0, 0, load_i64(block + layout.THREADS, 0))
         if load_i64(control + FAULT, 0) != 0:
-            return _status(load_i64(block + FALLBACK, 0), context, node)
-        row = load_i64(block + COPIES, 0)
-        for _ in range(load_i64(block + COPY_COUNT, 0)):
-            address = load_i64(tensors + load_i64(row + ROW_DATA, 0), 0)
-            copy_bytes(address, load_i64(row + ROW_SOURCE, 0), load_i64(row + ROW_BYTES, 0))
-            row += ROW_LENGTH
-        atomic_add(block + RUNS, 1)
+            return _status(load_i64(block + layout.FALLBACK, 0), context, node)
+        row = load_i64(block + layout.COPIES, 0)
+        for _ in range(load_i64(block + layout.COPY_COUNT, 0)):
+            address = load_i64(tensors + load_i64(row + layout.ROW_DATA, 0), 0)
+            copy_bytes(address, load_i64(row + layout.ROW_SOURCE, 0), load_i64(row + layout.ROW_BYTES, 0))
+            row += layout.ROW_LENGTH
+        atomic_add(block + layout.RUNS, 1)
         return 0
 
     return run_on_tensors
@@ -136,10 +112,10 @@ def prepare(target: Target, variant: str) -> Any:
     @device
     def prepare_node(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + offset, 0)
-        if block == 0 or not _is_own(block + OWN):
-            return NO_ANSWER
-        atomic_store(block + READY, 0)
-        return _status(load_i64(block + PREPARE, 0), context, node)
+        if block == 0 or not _is_own(block + layout.OWN):
+            return layout.NO_ANSWER
+        atomic_store(block + layout.READY, 0)
+        return _status(load_i64(block + layout.PREPARE, 0), context, node)
 
     return prepare_node
 
@@ -153,11 +129,11 @@ def free(target: Target, variant: str) -> Any:
 
     @device
     def free_node(context, block, unused, also_unused):  # type: ignore[no-untyped-def]
-        if block != 0 and _is_own(block + OWN):
-            function = load_i64(block + FREE, 0)
-            atomic_store(block + ENDED, FREEING)
+        if block != 0 and _is_own(block + layout.OWN):
+            function = load_i64(block + layout.FREE, 0)
+            atomic_store(block + layout.ENDED, layout.FREEING)
             if _ask(function, context, block) == 0:
-                atomic_store(block + ENDED, UNANSWERED)
+                atomic_store(block + layout.ENDED, layout.UNANSWERED)
         return 0
 
     return free_node
@@ -174,9 +150,9 @@ def apply(target: Target, variant: str) -> Any:
     @device
     def apply_delegate(context, delegate, unused, also_unused):  # type: ignore[no-untyped-def]
         words = load_i64(delegate + offset, 0)
-        if not _is_own(words + FOR_OWN):
-            return NO_ANSWER
-        return _status(load_i64(words + FOR_DELEGATE, 0), context, delegate)
+        if not _is_own(words + layout.FOR_OWN):
+            return layout.NO_ANSWER
+        return _status(load_i64(words + layout.FOR_DELEGATE, 0), context, delegate)
 
     return apply_delegate
 
@@ -192,8 +168,8 @@ def begin(target: Target, variant: str) -> Any:
     @device
     def begin_node(context, replaced, unused, also_unused):  # type: ignore[no-untyped-def]
         words = load_i64(load_i64(replaced, 0) + offset, 0)
-        if not _is_own(words + FOR_OWN):
+        if not _is_own(words + layout.FOR_OWN):
             return 0
-        return _ask(load_i64(words + FOR_BEGIN, 0), context, replaced)
+        return _ask(load_i64(words + layout.FOR_BEGIN, 0), context, replaced)
 
     return begin_node

@@ -11,37 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.compiled.instructions import FUTEX, atomic_load, atomic_store, system_call
+from isthmus.engine.native import doorbell as layout
 from isthmus.engine.native.control import BASES, FAULT
-from isthmus.engine.native.doorbell import (
-    ABORT,
-    CLIENT_CPU,
-    ENTERED,
-    GONE,
-    GRAPH,
-    GRAPH_CONTROL,
-    GRAPH_COUNT,
-    GRAPH_IO,
-    GRAPH_ROW,
-    GRAPH_SIZES,
-    GRAPH_THREADS,
-    GRAPHS,
-    LEFT,
-    MEMORY,
-    MEMORY_ADDRESS,
-    MEMORY_COUNT,
-    MEMORY_GENERATION,
-    MEMORY_ROW,
-    MEMORY_SIZE,
-    REQUEST,
-    REQUEST_SLEEPER,
-    RESPONSE,
-    RESPONSE_SLEEPER,
-    RUN,
-    SERVER_CPU,
-    SLOT_BITS,
-    SLOTS,
-    STATUS,
-)
 from isthmus.engine.native.kernels.atomics import architecture, current_cpu, pause_of
 from isthmus.engine.native.kernels.base import device, generated, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import call_kernel
@@ -117,8 +88,8 @@ def _await_answer(target: Target) -> Any:
 
     @device
     def await_answer(page, number, spins, span):  # type: ignore[no-untyped-def]
-        own, other = page + CLIENT_CPU, page + SERVER_CPU
-        await_change(page + RESPONSE, page + RESPONSE_SLEEPER, number - 1, own, other, spins, span)
+        own, other = page + layout.CLIENT_CPU, page + layout.SERVER_CPU
+        await_change(page + layout.RESPONSE, page + layout.RESPONSE_SLEEPER, number - 1, own, other, spins, span)
 
     return await_answer
 
@@ -130,8 +101,8 @@ def call(target: Target, variant: str) -> Any:
 
     @device
     def call_server(page, number, spins, span):  # type: ignore[no-untyped-def]
-        atomic_store(page + CLIENT_CPU, current_cpu())
-        post(page + REQUEST, page + REQUEST_SLEEPER, number)
+        atomic_store(page + layout.CLIENT_CPU, current_cpu())
+        post(page + layout.REQUEST, page + layout.REQUEST_SLEEPER, number)
         await_answer(page, number, spins, span)
 
     return call_server
@@ -150,8 +121,8 @@ def end(target: Target, variant: str) -> Any:
 
     @device
     def end_service(page, a, b, c):  # type: ignore[no-untyped-def]
-        store_i64(page + GRAPH, 0, -1)
-        post(page + REQUEST, page + REQUEST_SLEEPER, atomic_load(page + REQUEST) + 1)
+        store_i64(page + layout.GRAPH, 0, -1)
+        post(page + layout.REQUEST, page + layout.REQUEST_SLEEPER, atomic_load(page + layout.REQUEST) + 1)
 
     return end_service
 
@@ -163,8 +134,8 @@ def hang_up(target: Target, variant: str) -> Any:
 
     @device
     def notify_client(page, a, b, c):  # type: ignore[no-untyped-def]
-        atomic_store(page + RESPONSE, GONE)
-        system_call(futex, page + RESPONSE, _FUTEX_WAKE, 1 << 30, 0)
+        atomic_store(page + layout.RESPONSE, layout.GONE)
+        system_call(futex, page + layout.RESPONSE, _FUTEX_WAKE, 1 << 30, 0)
 
     return notify_client
 
@@ -179,12 +150,12 @@ def publish(target: Target, variant: str) -> Any:
 
     @device
     def publish_row(row, address, nbytes, generation):  # type: ignore[no-untyped-def]
-        atomic_store(row + MEMORY_ADDRESS, 0)
-        atomic_store(row + MEMORY_GENERATION, generation)
-        atomic_store(row + MEMORY_SIZE, nbytes)
-        atomic_store(row + MEMORY_ADDRESS, address)
+        atomic_store(row + layout.MEMORY_ADDRESS, 0)
+        atomic_store(row + layout.MEMORY_GENERATION, generation)
+        atomic_store(row + layout.MEMORY_SIZE, nbytes)
+        atomic_store(row + layout.MEMORY_ADDRESS, address)
         # Prevents the caller's later reads from being executed before this one.
-        atomic_load(row + MEMORY_ADDRESS)
+        atomic_load(row + layout.MEMORY_ADDRESS)
 
     return publish_row
 
@@ -195,18 +166,21 @@ def _bind(page: int, graph: int, service: int) -> int:
 
     `page` has the request, `graph` is the graph's row in the table of graphs, `service` the server's own words.
     """
-    sizes, bases = load_i64(graph + GRAPH_SIZES, 0), load_i64(load_i64(graph + GRAPH_CONTROL, 0) + BASES, 0)
-    memory, count = load_i64(service + MEMORY, 0), load_i64(service + MEMORY_COUNT, 0)
-    for i in range(load_i64(graph + GRAPH_IO, 0)):
-        slot = load_i64(page + SLOTS, i)
-        index = slot & ((1 << SLOT_BITS) - 1)
+    sizes, bases = (
+        load_i64(graph + layout.GRAPH_SIZES, 0),
+        load_i64(load_i64(graph + layout.GRAPH_CONTROL, 0) + BASES, 0),
+    )
+    memory, count = load_i64(service + layout.MEMORY, 0), load_i64(service + layout.MEMORY_COUNT, 0)
+    for i in range(load_i64(graph + layout.GRAPH_IO, 0)):
+        slot = load_i64(page + layout.SLOTS, i)
+        index = slot & ((1 << layout.SLOT_BITS) - 1)
         if slot < 0 or index >= count:
             return _NO_MEMORY
-        row = memory + index * MEMORY_ROW
-        address: int = atomic_load(row + MEMORY_ADDRESS)
-        nbytes: int = atomic_load(row + MEMORY_SIZE)
+        row = memory + index * layout.MEMORY_ROW
+        address: int = atomic_load(row + layout.MEMORY_ADDRESS)
+        nbytes: int = atomic_load(row + layout.MEMORY_SIZE)
         # The generation is written first and read last: if it is right, so is everything read before it.
-        if atomic_load(row + MEMORY_GENERATION) != slot >> SLOT_BITS or address == 0:
+        if atomic_load(row + layout.MEMORY_GENERATION) != slot >> layout.SLOT_BITS or address == 0:
             return _NO_MEMORY
         if nbytes < load_i64(sizes, i):
             return _TOO_SMALL
@@ -226,34 +200,40 @@ def serve(target: Target, variant: str) -> Any:
 
     @device
     def serve_until_ended(page, service, spins, queue):  # type: ignore[no-untyped-def]
-        done = atomic_load(page + RESPONSE)
+        done = atomic_load(page + layout.RESPONSE)
         ended = False
         while not ended:
             done = await_change(
-                page + REQUEST, page + REQUEST_SLEEPER, done, page + SERVER_CPU, page + CLIENT_CPU, spins, 0
+                page + layout.REQUEST,
+                page + layout.REQUEST_SLEEPER,
+                done,
+                page + layout.SERVER_CPU,
+                page + layout.CLIENT_CPU,
+                spins,
+                0,
             )
-            atomic_store(page + SERVER_CPU, current_cpu())
-            number = load_i64(page + GRAPH, 0)
+            atomic_store(page + layout.SERVER_CPU, current_cpu())
+            number = load_i64(page + layout.GRAPH, 0)
             status = 0
             if number == -1:
                 ended = True
-            elif number < 0 or number >= load_i64(service + GRAPH_COUNT, 0):
+            elif number < 0 or number >= load_i64(service + layout.GRAPH_COUNT, 0):
                 status = _NO_GRAPH
             else:
                 # Written before the tables are read: entries removed from now on stay valid until LEFT is written.
-                atomic_store(queue + ENTERED, done)
-                graph = load_i64(service + GRAPHS, 0) + number * GRAPH_ROW
-                control = load_i64(graph + GRAPH_CONTROL, 0)
+                atomic_store(queue + layout.ENTERED, done)
+                graph = load_i64(service + layout.GRAPHS, 0) + number * layout.GRAPH_ROW
+                control = load_i64(graph + layout.GRAPH_CONTROL, 0)
                 status = _NO_GRAPH if control == 0 else _bind(page, graph, service)
                 if status == 0:
-                    threads = load_i64(graph + GRAPH_THREADS, 0)
-                    call_kernel(load_i64(service + RUN, 0), control, page + ABORT, done, threads)
+                    threads = load_i64(graph + layout.GRAPH_THREADS, 0)
+                    call_kernel(load_i64(service + layout.RUN, 0), control, page + layout.ABORT, done, threads)
                     if load_i64(control + FAULT, 0) != 0:
                         status = _OUTSIDE
-                    if atomic_load(page + ABORT) == done:
+                    if atomic_load(page + layout.ABORT) == done:
                         status = _ABORTED
-                atomic_store(queue + LEFT, done)
-            atomic_store(page + STATUS, status)
-            post(page + RESPONSE, page + RESPONSE_SLEEPER, done)
+                atomic_store(queue + layout.LEFT, done)
+            atomic_store(page + layout.STATUS, status)
+            post(page + layout.RESPONSE, page + layout.RESPONSE_SLEEPER, done)
 
     return serve_until_ended

@@ -6,17 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import (
-    generated,
-    kernel,
-    load_i8,
-    load_i32,
-    load_u8,
-    read_i8,
-    read_u8,
-    share,
-    store_i32,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.integer_matmul import PRODUCT
 from isthmus.engine.native.target import Target
@@ -29,8 +20,8 @@ _BLOCK = 256
 def product(target: Target, variant: str) -> Any:
     """Multiply matrices after subtracting their zero points. Variant: ``left_right``, each i8 or u8."""
     left_kind, _, right_kind = variant.partition("_")
-    load_left = {"i8": load_i8, "u8": load_u8}[left_kind]
-    read_right, load_right = {"i8": (read_i8, load_i8), "u8": (read_u8, load_u8)}[right_kind]
+    load_left = {"i8": base.load_i8, "u8": base.load_u8}[left_kind]
+    read_right, load_right = {"i8": (base.read_i8, base.load_i8), "u8": (base.read_u8, base.load_u8)}[right_kind]
 
     @kernel(PRODUCT)
     def execute(
@@ -52,7 +43,7 @@ def product(target: Target, variant: str) -> Any:
             # The sum of the left row; times a column's zero point it is subtracted at the end.
             total = np.int32(0)
             for i in range(count):
-                store_i32(out, i, np.int32(0))
+                base.store_i32(out, i, np.int32(0))
             whole = inner - inner % 4
             for k in range(0, whole, 4):
                 w0, w1 = np.int32(load_left(left_row, k) - zero), np.int32(load_left(left_row, k + 1) - zero)
@@ -63,16 +54,16 @@ def product(target: Target, variant: str) -> Any:
                 for i in range(count):
                     pair = np.int32(w0 * read_right(x0, i) + w1 * read_right(x1, i))
                     other = np.int32(w2 * read_right(x2, i) + w3 * read_right(x3, i))
-                    store_i32(out, i, np.int32(load_i32(out, i) + pair + other))
+                    base.store_i32(out, i, np.int32(base.load_i32(out, i) + pair + other))
             for k in range(whole, inner):
                 w0 = np.int32(load_left(left_row, k) - zero)
                 total = np.int32(total + w0)
                 x0 = right_block + k * columns
                 for i in range(count):
-                    store_i32(out, i, np.int32(load_i32(out, i) + w0 * read_right(x0, i)))
+                    base.store_i32(out, i, np.int32(base.load_i32(out, i) + w0 * read_right(x0, i)))
             for i in range(count):
-                store_i32(
-                    out, i, np.int32(load_i32(out, i) - total * load_right(right_zeros, (start + i) * right_step))
+                base.store_i32(
+                    out, i, np.int32(base.load_i32(out, i) - total * load_right(right_zeros, (start + i) * right_step))
                 )
 
     return execute

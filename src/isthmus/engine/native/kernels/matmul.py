@@ -12,17 +12,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import (
-    F32,
-    I16,
-    I32,
-    accessor,
-    generated,
-    kernel,
-    load_i64,
-    share,
-    store_f32,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import accessor, generated, kernel, share
 from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, form_of, shape_of, single_row, staging
 from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, nibble_row, unpacker
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
@@ -67,9 +58,9 @@ def packed(target: Target, variant: str) -> Any:
             end = min(begin + tile_block, min(tiles, begin + last - first))
             left, panel, goal = a, panels, c
             if table != 0:
-                left += load_i64(table, 3 * batch)
-                panel += load_i64(table, 3 * batch + 1)
-                goal += load_i64(table, 3 * batch + 2)
+                left += base.load_i64(table, 3 * batch)
+                panel += base.load_i64(table, 3 * batch + 1)
+                goal += base.load_i64(table, 3 * batch + 2)
             left, left_row, left_column = left + begin * height * a_row, a_row, a_column
             if staged:
                 count = min(rows, end * height) - begin * height
@@ -135,9 +126,9 @@ def vector(target: Target, variant: str) -> Any:
             j = i - batch * panel_count
             left, panel, goal = a, panels + j * panel_bytes, c + j * width * size
             if table != 0:
-                left += load_i64(table, 3 * batch)
-                panel += load_i64(table, 3 * batch + 1)
-                goal += load_i64(table, 3 * batch + 2)
+                left += base.load_i64(table, 3 * batch)
+                panel += base.load_i64(table, 3 * batch + 1)
+                goal += base.load_i64(table, 3 * batch + 2)
             step = a_column
             if staged:
                 row = work + tid * work_bytes
@@ -168,7 +159,7 @@ def _transposed_square(target: Target, element: ir.Type) -> Callable:
                 if not i & distance:
                     pair = rows[i], rows[i + distance]
                     rows[i], rows[i + distance] = (
-                        code.builder.shuffle_vector(*pair, ir.Constant(vector_type(I32, lanes), order))
+                        code.builder.shuffle_vector(*pair, ir.Constant(vector_type(base.I32, lanes), order))
                         for order in (upper, lower)
                     )
             distance //= 2
@@ -188,7 +179,7 @@ def pack(target: Target, variant: str) -> Any:
     lanes = target.lanes
     vectors, kind, _ = form_of(variant)
     width, size = int(vectors) * lanes, SIZES[kind]
-    square = _transposed_square(target, F32 if kind == "f32" else I16)
+    square = _transposed_square(target, base.F32 if kind == "f32" else base.I16)
     # Elements of 16 bits are moved as they are.
     moved = "f32" if kind == "f32" else "u16"
     load, store, load_bias = accessor("load", moved), accessor("store", moved), accessor("load", kind, target)
@@ -201,14 +192,14 @@ def pack(target: Target, variant: str) -> Any:
         for i in range(first, last):
             batch = i // panel_count
             j = i - batch * panel_count
-            source = b + load_i64(table, 2 * batch) + j * width * column
-            goal = panels + load_i64(table, 2 * batch + 1) + j * (4 + depth * size) * width
+            source = b + base.load_i64(table, 2 * batch) + j * width * column
+            goal = panels + base.load_i64(table, 2 * batch + 1) + j * (4 + depth * size) * width
             present = min(columns - j * width, width)
             for c in range(width):
                 value = np.float32(0)
                 if bias != 0 and c < present:
                     value = load_bias(bias, j * width + c)
-                store_f32(goal, c, value)
+                base.store_f32(goal, c, value)
             goal += width * 4
             if column == size:
                 for k in range(depth):

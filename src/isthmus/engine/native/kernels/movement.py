@@ -14,17 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from isthmus.engine.native.kernels import base
-from isthmus.engine.native.kernels.base import (
-    accessor,
-    address,
-    copy_bytes,
-    device,
-    generated,
-    kernel,
-    load_i64,
-    share,
-    word,
-)
+from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share, word
 from isthmus.engine.native.kernels.elementwise import outer_offset
 from isthmus.engine.native.signatures.movement import COPY, FILL, JOIN, PAD, REMAP, TRANSPOSE
 from isthmus.engine.native.target import Target
@@ -68,7 +58,7 @@ def copy(target: Target, variant: str) -> Any:
             if to_step == size and from_step == size:
                 # They are the same if a client's output is in the memory of the input that it updates.
                 if goal != start:
-                    copy_bytes(goal, start, count * size)
+                    base.copy_bytes(goal, start, count * size)
             else:
                 for i in range(count):
                     move(goal + i * to_step, start + i * from_step)
@@ -250,7 +240,7 @@ def pad(target: Target, variant: str) -> Any:
                 source += index * word(strides, d)
             if inside:
                 put(goal, value, before)
-                copy_bytes(goal + before * size, source, kept * size)
+                base.copy_bytes(goal + before * size, source, kept * size)
                 put(goal + (before + kept) * size, value, inner - before - kept)
             else:
                 put(goal, value, inner)
@@ -266,7 +256,7 @@ def remap(target: Target, variant: str) -> Any:
     """
     sized = variant != "run"
     size = int(variant) if sized else 0
-    move = mover(size) if sized else copy_bytes
+    move = mover(size) if sized else base.copy_bytes
 
     @kernel(REMAP)
     def execute(output, x, rows, inner, table, length, rank, counts, tables, bases, tid, nt):
@@ -275,12 +265,12 @@ def remap(target: Target, variant: str) -> Any:
             goal, source, remaining = output + row * inner * length, x, row
             for d in range(rank):
                 count = word(counts, d)
-                source += load_i64(address(tables, bases, d), remaining % count)
+                source += base.load_i64(base.address(tables, bases, d), remaining % count)
                 remaining //= count
             for i in range(inner):
                 if sized:
-                    move(goal + i * size, source + load_i64(table, i))
+                    move(goal + i * size, source + base.load_i64(table, i))
                 else:
-                    copy_bytes(goal + i * length, source + load_i64(table, i), length)
+                    base.copy_bytes(goal + i * length, source + base.load_i64(table, i), length)
 
     return execute

@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.engine.native.kernels import mathematics
-from isthmus.engine.native.kernels.base import (
-    accessor,
-    device,
-    device_reassociated,
-    generated,
-    kernel,
-    load_f32,
-    read_f32,
-    share,
-    store_f32,
-    write_f32,
-)
+from isthmus.engine.native.kernels import base, mathematics
+from isthmus.engine.native.kernels.base import accessor, device, device_reassociated, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import span
 from isthmus.engine.native.kernels.gemm import kind_of
 from isthmus.engine.native.kernels.mathematics import (
@@ -32,14 +21,7 @@ from isthmus.engine.native.kernels.mathematics import (
     square_root,
 )
 from isthmus.engine.native.kernels.storage import SIZES, reader, writer
-from isthmus.engine.native.signatures.normalization import (
-    AFFINE,
-    LOCAL_RESPONSE,
-    NORM_COLUMNS,
-    NORM_ROWS,
-    SOFTMAX_COLUMNS,
-    SOFTMAX_ROWS,
-)
+from isthmus.engine.native.signatures import normalization as declared
 from isthmus.engine.native.target import Target
 
 COLUMNS = 128
@@ -63,8 +45,8 @@ def _store_exponentials(y, x, count, beta, largest):  # type: ignore[no-untyped-
     """Write ``exp(x * beta - largest)`` for each number and return the sum."""
     total = _ZERO
     for i in range(count):
-        value = exp_of_negative(read_f32(x, i) * beta - largest)
-        write_f32(y, i, value)
+        value = exp_of_negative(base.read_f32(x, i) * beta - largest)
+        base.write_f32(y, i, value)
         total += value
     return total
 
@@ -96,7 +78,7 @@ def softmax_rows(target: Target, variant: str) -> Any:
             total += exp_of_negative(read(x, i) * beta - largest)
         return total
 
-    @kernel(SOFTMAX_ROWS)
+    @kernel(declared.SOFTMAX_ROWS)
     def execute(output, x, rows, length, beta: f32, tid, nt):
         first, last = share(rows, tid, nt)
         for row in range(first, last):
@@ -113,7 +95,7 @@ def softmax_rows(target: Target, variant: str) -> Any:
             else:
                 scale = _ONE / _store_exponentials(y, source, length, beta, largest)
                 for i in range(length):
-                    store_f32(y, i, load_f32(y, i) * scale)
+                    base.store_f32(y, i, base.load_f32(y, i) * scale)
 
     return execute
 
@@ -125,7 +107,7 @@ def softmax_columns(target: Target, variant: str) -> Any:
     logarithmic = form == "log"
     read, store, size = reader(kind, target), accessor("store", kind, target), SIZES[kind]
 
-    @kernel(SOFTMAX_COLUMNS)
+    @kernel(declared.SOFTMAX_COLUMNS)
     def execute(output, x, outer_count, length, columns, beta: f32, work, tid, nt):
         # For each column of a block: the largest number, and the sum of exponentials, which becomes its inverse or log.
         largest = work + tid * 8 * COLUMNS
@@ -136,28 +118,28 @@ def softmax_columns(target: Target, variant: str) -> Any:
             _, count, start = _block(piece, length, columns)
             start *= size
             for i in range(count):
-                store_f32(largest, i, _LOWEST)
-                store_f32(total, i, _ZERO)
+                base.store_f32(largest, i, _LOWEST)
+                base.store_f32(total, i, _ZERO)
             for r in range(length):
                 source = x + start + r * columns * size
                 for i in range(count):
-                    store_f32(largest, i, _larger_number(load_f32(largest, i), read(source, i) * beta))
+                    base.store_f32(largest, i, _larger_number(base.load_f32(largest, i), read(source, i) * beta))
             for r in range(length):
                 source = x + start + r * columns * size
                 for i in range(count):
-                    value = exp_of_negative(read(source, i) * beta - load_f32(largest, i))
-                    store_f32(total, i, load_f32(total, i) + value)
+                    value = exp_of_negative(read(source, i) * beta - base.load_f32(largest, i))
+                    base.store_f32(total, i, base.load_f32(total, i) + value)
             for i in range(count):
-                value = load_f32(total, i)
-                store_f32(total, i, log(value) if logarithmic else _ONE / value)
+                value = base.load_f32(total, i)
+                base.store_f32(total, i, log(value) if logarithmic else _ONE / value)
             for r in range(length):
                 source, y = x + start + r * columns * size, output + start + r * columns * size
                 for i in range(count):
-                    shifted = read(source, i) * beta - load_f32(largest, i)
+                    shifted = read(source, i) * beta - base.load_f32(largest, i)
                     if logarithmic:
-                        store(y, i, shifted - load_f32(total, i))
+                        store(y, i, shifted - base.load_f32(total, i))
                     else:
-                        store(y, i, exp_of_negative(shifted) * load_f32(total, i))
+                        store(y, i, exp_of_negative(shifted) * base.load_f32(total, i))
 
     return execute
 
@@ -198,7 +180,7 @@ def norm_rows(target: Target, variant: str) -> Any:
             total += difference * difference
         return total
 
-    @kernel(NORM_ROWS)
+    @kernel(declared.NORM_ROWS)
     def execute(output, x, scales, offsets, outer_count, rows, groups, run, epsilon: f32, tid, nt):
         count, stride = f32(rows * run), groups * run * size
         first, last = share(outer_count * groups, tid, nt)
@@ -223,7 +205,7 @@ def norm_rows(target: Target, variant: str) -> Any:
                 source, goal = image + r * stride, y + r * stride
                 for i in range(run):
                     value = (read(source, i) - mean) * factor
-                    write(goal, i, multiply_add(value, read_f32(own_scales, i), read_f32(own_offsets, i)))
+                    write(goal, i, multiply_add(value, base.read_f32(own_scales, i), base.read_f32(own_offsets, i)))
 
     return execute
 
@@ -239,7 +221,7 @@ def norm_columns(target: Target, variant: str) -> Any:
     inverse = _inverse(form)
     read, store, size = reader(kind, target), accessor("store", kind, target), SIZES[kind]
 
-    @kernel(NORM_COLUMNS)
+    @kernel(declared.NORM_COLUMNS)
     def execute(output, x, scales, offsets, outer_count, rows, columns, epsilon: f32, work, tid, nt):
         # For each column of a block: the mean, and the sum of squares, which becomes the factor.
         mean = work + tid * 8 * COLUMNS
@@ -251,29 +233,29 @@ def norm_columns(target: Target, variant: str) -> Any:
             column, count, start = _block(piece, rows, columns)
             start *= size
             for i in range(count):
-                store_f32(mean, i, _ZERO)
-                store_f32(factor, i, _ZERO if spread else _ONE)
+                base.store_f32(mean, i, _ZERO)
+                base.store_f32(factor, i, _ZERO if spread else _ONE)
             if centred:
                 for r in range(rows):
                     source = x + start + r * columns * size
                     for i in range(count):
-                        store_f32(mean, i, load_f32(mean, i) + read(source, i))
+                        base.store_f32(mean, i, base.load_f32(mean, i) + read(source, i))
                 for i in range(count):
-                    store_f32(mean, i, load_f32(mean, i) / height)
+                    base.store_f32(mean, i, base.load_f32(mean, i) / height)
             if spread:
                 for r in range(rows):
                     source = x + start + r * columns * size
                     for i in range(count):
-                        difference = read(source, i) - load_f32(mean, i)
-                        store_f32(factor, i, multiply_add(difference, difference, load_f32(factor, i)))
+                        difference = read(source, i) - base.load_f32(mean, i)
+                        base.store_f32(factor, i, multiply_add(difference, difference, base.load_f32(factor, i)))
                 for i in range(count):
-                    store_f32(factor, i, inverse(load_f32(factor, i), height, epsilon))
+                    base.store_f32(factor, i, inverse(base.load_f32(factor, i), height, epsilon))
             own_scales, own_offsets = scales + column * 4, offsets + column * 4
             for r in range(rows):
                 source, y = x + start + r * columns * size, output + start + r * columns * size
                 for i in range(count):
-                    value = (read(source, i) - load_f32(mean, i)) * load_f32(factor, i)
-                    store(y, i, multiply_add(value, load_f32(own_scales, i), load_f32(own_offsets, i)))
+                    value = (read(source, i) - base.load_f32(mean, i)) * base.load_f32(factor, i)
+                    store(y, i, multiply_add(value, base.load_f32(own_scales, i), base.load_f32(own_offsets, i)))
 
     return execute
 
@@ -283,7 +265,7 @@ def affine(target: Target, variant: str) -> Any:
     """Compute ``x * scale + offset`` for each channel, limited. Variant: the kind of input and output."""
     read, write, size = reader(variant, target), writer(variant, target), SIZES[variant]
 
-    @kernel(AFFINE)
+    @kernel(declared.AFFINE)
     def execute(output, x, scales, offsets, elements, channels, low: f32, high: f32, tid, nt):
         begin, end = span(elements, tid, nt)
         column = begin % channels
@@ -292,7 +274,7 @@ def affine(target: Target, variant: str) -> Any:
             y, source = output + begin * size, x + begin * size
             own_scales, own_offsets = scales + column * 4, offsets + column * 4
             for i in range(count):
-                value = multiply_add(read(source, i), read_f32(own_scales, i), read_f32(own_offsets, i))
+                value = multiply_add(read(source, i), base.read_f32(own_scales, i), base.read_f32(own_offsets, i))
                 write(y, i, mathematics.clamp(value, low, high))
             begin += count
             column = 0
@@ -300,7 +282,7 @@ def affine(target: Target, variant: str) -> Any:
     return execute
 
 
-@kernel(LOCAL_RESPONSE)
+@kernel(declared.LOCAL_RESPONSE)
 def local_response(output, x, rows, channels, radius, alpha: f32, beta: f32, bias: f32, tid, nt):
     """Divide by a power of the sum of squares around a channel. It does not work in place."""
     first, last = share(rows, tid, nt)
@@ -309,8 +291,8 @@ def local_response(output, x, rows, channels, radius, alpha: f32, beta: f32, bia
         for c in range(channels):
             total = _ZERO
             for k in range(max(0, c - radius), min(channels, c + radius + 1)):
-                total += read_f32(source, k) * read_f32(source, k)
+                total += base.read_f32(source, k) * base.read_f32(source, k)
             # The result first holds the base of the power.
-            write_f32(y, c, multiply_add(total, alpha, bias))
+            base.write_f32(y, c, multiply_add(total, alpha, bias))
         for c in range(channels):
-            store_f32(y, c, read_f32(source, c) * mathematics.exp(-beta * log(load_f32(y, c))))
+            base.store_f32(y, c, base.read_f32(source, c) * mathematics.exp(-beta * log(base.load_f32(y, c))))

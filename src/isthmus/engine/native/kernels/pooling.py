@@ -7,20 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import (
-    accessor,
-    device,
-    fill_bytes,
-    generated,
-    kernel,
-    load_f32,
-    load_i32,
-    load_i64,
-    share,
-    store_f32,
-    store_i32,
-    store_i64,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share
 from isthmus.engine.native.kernels.mathematics import f32, select, square_root
 from isthmus.engine.native.kernels.quantized_reduction import kinds_of, wide_number
 from isthmus.engine.native.kernels.rounding import NEAREST
@@ -148,11 +136,11 @@ def _byte_means(source: str, goal: str, ties: str) -> tuple[Callable, Callable]:
         ties_away, scale, _, zero, _, _, _ = storage
         if ties_away != 0:
             for c in range(channels):
-                store_i32(sums, c, load_i32(sums, c) + np.int32(read(pixel, c)))
+                base.store_i32(sums, c, base.load_i32(sums, c) + np.int32(read(pixel, c)))
         else:
             for c in range(channels):
                 term = f32(np.int32(read(pixel, c)) - np.int32(zero)) * f32(scale)
-                store_f32(sums, c, load_f32(sums, c) + term)
+                base.store_f32(sums, c, base.load_f32(sums, c) + term)
 
     @device
     def write_means(result, sums, channels, count, outside, storage):
@@ -160,7 +148,7 @@ def _byte_means(source: str, goal: str, ties: str) -> tuple[Callable, Callable]:
         if ties_away != 0:
             half = np.int32(count // 2)
             for c in range(channels):
-                total = load_i32(sums, c) + np.int32(outside) * np.int32(zero_in)
+                total = base.load_i32(sums, c) + np.int32(outside) * np.int32(zero_in)
                 signed_half = half if total >= 0 else -half
                 # Division truncates towards zero, as in C.
                 value = np.int32(f64(total + signed_half) / f64(count))
@@ -168,7 +156,7 @@ def _byte_means(source: str, goal: str, ties: str) -> tuple[Callable, Callable]:
         else:
             divisor = f32(count)
             for c in range(channels):
-                value = nearest(load_f32(sums, c) / divisor / f32(scale)) + f32(zero)
+                value = nearest(base.load_f32(sums, c) / divisor / f32(scale)) + f32(zero)
                 write(result, c, stored(np.int32(min(max(value, f32(least)), f32(most)))))
 
     return add, write_means
@@ -182,7 +170,7 @@ def _wide_means(source: str, goal: str, ties: str) -> tuple[Callable, Callable]:
     def add(sums, pixel, channels, storage):
         zero = storage[3]
         for c in range(channels):
-            store_i64(sums, c, load_i64(sums, c) + (np.int64(read(pixel, c)) - zero))
+            base.store_i64(sums, c, base.load_i64(sums, c) + (np.int64(read(pixel, c)) - zero))
 
     @device
     def write_means(result, sums, channels, count, _outside, storage):
@@ -190,12 +178,12 @@ def _wide_means(source: str, goal: str, ties: str) -> tuple[Callable, Callable]:
         divisor = f64(count)
         if ties_away != 0:
             for c in range(channels):
-                mean = f64(load_i64(sums, c)) / divisor
+                mean = f64(base.load_i64(sums, c)) / divisor
                 mean = np.trunc(mean + (half if mean >= 0 else -half))
                 write(result, c, number(mean, zero, least, most))
         else:
             for c in range(channels):
-                write(result, c, number(f64(load_i64(sums, c)) * scale / divisor, zero, least, most))
+                write(result, c, number(f64(base.load_i64(sums, c)) * scale / divisor, zero, least, most))
 
     return add, write_means
 
@@ -207,7 +195,7 @@ def _mean(source: str, goal: str, ties: str) -> Callable:
 
     @device
     def pool_window(out, window, extents, steps, channels, taps, counted, sums, storage):
-        fill_bytes(sums, 0, channels * sum_size)
+        base.fill_bytes(sums, 0, channels * sum_size)
         for d in range(extents[2]):
             for h in range(extents[1]):
                 pixel = _place(window, (0, h, d), steps)

@@ -7,19 +7,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels.base import (
-    I8,
-    device,
-    generated,
-    kernel,
-    load_f32,
-    load_i32,
-    read_f32,
-    read_u8,
-    share,
-    write_f32,
-    write_u8,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import device, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import span
 from isthmus.engine.native.kernels.requantization import byte_mask
 from isthmus.engine.native.kernels.rounding import NEAREST
@@ -42,17 +31,17 @@ def dequantize(target: Target, variant: str) -> Any:
     @kernel(DEQUANTIZE)
     def execute(x, y, outer_count, axis, inner, scales, zeros, tid, nt):
         if axis == 1:
-            scale, zero = load_f32(scales, 0), number(load_i32(zeros, 0))
+            scale, zero = base.load_f32(scales, 0), number(base.load_i32(zeros, 0))
             low, high = share(outer_count * inner, tid, nt)
             for i in range(low, high):
-                write_f32(y, i, np.float32(number(read(x, i)) - zero) * scale)
+                base.write_f32(y, i, np.float32(number(read(x, i)) - zero) * scale)
             return
         low, high = share(outer_count * axis, tid, nt)
         for row in range(low, high):
-            scale, zero = load_f32(scales, row % axis), number(load_i32(zeros, row % axis))
+            scale, zero = base.load_f32(scales, row % axis), number(base.load_i32(zeros, row % axis))
             source, result = x + row * inner * size, y + row * inner * 4
             for i in range(inner):
-                write_f32(result, i, np.float32(number(read(source, i)) - zero) * scale)
+                base.write_f32(result, i, np.float32(number(read(source, i)) - zero) * scale)
 
     return execute
 
@@ -90,15 +79,15 @@ def quantize(target: Target, variant: str) -> Any:
             row = first // length
             count = min(length - (first - row * length), last - first)
             source, result = x + first * 4, y + first * size
-            divisor, factor = load_f32(divisors, row % axis), load_f32(factors, row % axis)
-            zero = np.float32(load_i32(zeros, row % axis))
+            divisor, factor = base.load_f32(divisors, row % axis), base.load_f32(factors, row % axis)
+            zero = np.float32(base.load_i32(zeros, row % axis))
             if divisor == one:
                 for i in range(count):
-                    value = nearest(read_f32(source, i) * factor) + zero
+                    value = nearest(base.read_f32(source, i) * factor) + zero
                     write(result, i, limited(value))
             else:
                 for i in range(count):
-                    value = nearest(read_f32(source, i) / divisor) + zero
+                    value = nearest(base.read_f32(source, i) / divisor) + zero
                     write(result, i, limited(value))
             first += count
 
@@ -107,7 +96,7 @@ def quantize(target: Target, variant: str) -> Any:
 
 def _permuted(target: Target) -> Any:
     """Return a lookup of 64 bytes at a time in a table in four vector registers. Arguments: x, y, count, table."""
-    kind = vector_type(I8, 64)
+    kind = vector_type(base.I8, 64)
 
     def emit(code: VectorCode, x: Any, y: Any, count: Any, table: Any) -> None:
         builder = code.builder
@@ -149,7 +138,7 @@ def lookup(target: Target, variant: str) -> Any:
     def by_memory(x, y, count, table, tid, nt):
         low, high = share(count, tid, nt)
         for i in range(low, high):
-            write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
+            base.write_u8(y, i, base.read_u8(table, np.int64(base.read_u8(x, i))))
 
     return by_register if permuted is not None else by_memory
 

@@ -10,20 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import (
-    device,
-    device_reassociated,
-    fill_bytes,
-    generated,
-    kernel,
-    load_f32,
-    load_i32,
-    load_i64,
-    share,
-    store_f32,
-    store_i32,
-    store_i64,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import device, device_reassociated, generated, kernel, share
 from isthmus.engine.native.kernels.mathematics import exp_of_negative, f32
 from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.kernels.storage import READ, SIZE, STORED, WRITE, f64
@@ -61,7 +49,7 @@ def wide_number(goal: str, ties: str = "") -> Any:
 
 
 # How sums are loaded and stored, and their type, by the size of an element.
-_SUMS = {1: (load_i32, store_i32, np.int32), 2: (load_i64, store_i64, np.int64)}
+_SUMS = {1: (base.load_i32, base.store_i32, np.int32), 2: (base.load_i64, base.store_i64, np.int64)}
 
 
 def _adder(kind: str) -> Any:
@@ -85,13 +73,13 @@ def _writer(goal: str, ties: str) -> Any:
         scale, offset, bias = f32(scale), np.int32(offset), f32(bias)
         zero, least, most = np.int32(zero), f32(least - zero), f32(most - zero)
         for i in range(begin, end):
-            value = f32(load_i32(sums, i) - offset) * scale + bias
+            value = f32(base.load_i32(sums, i) - offset) * scale + bias
             write(result, i, stored(np.int32(nearest(min(max(value, least), most))) + zero))
 
     @device
     def write_wide(result, sums, begin, end, scale, divisor, offset, bias, zero, least, most):
         for i in range(begin, end):
-            steps = f64(load_i64(sums, i) - offset) * scale / f64(divisor)
+            steps = f64(base.load_i64(sums, i) - offset) * scale / f64(divisor)
             write(result, i, number(steps, zero, least, most))
 
     return write_bytes if SIZE[goal] == 1 else write_wide
@@ -112,7 +100,7 @@ def mean(target: Target, variant: str) -> Any:
         sums = work + tid * inner * 4 * size
         low, high = share(outer_count * kept, tid, nt)
         for row in range(low, high):
-            fill_bytes(sums, 0, inner * 4 * size)
+            base.fill_bytes(sums, 0, inner * 4 * size)
             for k in range(count):
                 place = x + ((row // kept * count + k) * kept + row % kept) * inner_count * inner * size
                 if inner == 1:
@@ -139,7 +127,7 @@ def add_bytes(target: Target, variant: str) -> Any:
         first, last = share(channels, tid, nt)
         if not goes_on:
             for i in range(first, last):
-                store_i32(sums, i, np.int32(0))
+                base.store_i32(sums, i, np.int32(0))
         for r in range(pixels):
             add(sums, x + r * channels, first, last)
 
@@ -174,7 +162,7 @@ def _softmax_by_table(kind: str, integers: bool) -> tuple[Any, Any]:
     In floats, quotients are rounded to even; in integers, half up.
     """
     read, write, stored, nothing = READ[kind], WRITE[kind], STORED[kind], np.int64(0) if integers else f32(0)
-    power_of = device(lambda table, i: np.int64(load_i32(table, i))) if integers else load_f32
+    power_of = device(lambda table, i: np.int64(base.load_i32(table, i))) if integers else base.load_f32
 
     @device_reassociated
     def add_up(source, length, top, table, scale):
@@ -207,17 +195,17 @@ def _softmax_of_wide(source: str, goal: str) -> tuple[Any, Any]:
     @device
     def add_up(source, length, top, powers, scale):
         for i in range(length):
-            store_f32(powers, i, exp_of_negative(f32(f64(np.int32(read(source, i)) - top) * scale)))
+            base.store_f32(powers, i, exp_of_negative(f32(f64(np.int32(read(source, i)) - top) * scale)))
         total = f64(0)
         for i in range(length):
-            total += f64(load_f32(powers, i))
+            total += f64(base.load_f32(powers, i))
         return total
 
     @device
     def put(result, source, length, top, powers, total, inverse, zero, least, most):
         factor = inverse / total
         for i in range(length):
-            write(result, i, number(f64(load_f32(powers, i)) * factor, zero, least, most))
+            write(result, i, number(f64(base.load_f32(powers, i)) * factor, zero, least, most))
 
     return add_up, put
 

@@ -13,18 +13,8 @@ import numpy as np
 
 from isthmus.compiled.instructions import atomic_store
 from isthmus.engine.native.control import CONTROL, FAULT
-from isthmus.engine.native.kernels.base import (
-    accessor,
-    copy_bytes,
-    device,
-    generated,
-    kernel,
-    load_i64,
-    load_u8,
-    share,
-    store_i32,
-    word,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share, word
 from isthmus.engine.native.kernels.conversions import number_type
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset
 from isthmus.engine.native.kernels.movement import mover
@@ -72,7 +62,7 @@ def gather(target: Target, variant: str) -> Any:
             if sized:
                 move(goal, source)
             else:
-                copy_bytes(goal, source, length)
+                base.copy_bytes(goal, source, length)
         report_outside(instruction, bases, outside)
 
     return execute
@@ -132,7 +122,7 @@ def gather_nd(target: Target, variant: str) -> Any:
             source = x + i // batch_tuples * batch_bytes
             offset, wrong = _tuple_offset(load_index, indices, i, depth, sizes, strides, from_end)
             outside |= wrong
-            copy_bytes(output + i * length, source + offset, length)
+            base.copy_bytes(output + i * length, source + offset, length)
         report_outside(instruction, bases, outside)
 
     return execute
@@ -255,7 +245,7 @@ def reverse_sequence(target: Target, variant: str) -> Any:
             i, j = (time, j) if time_first else (i, time)
             row = (outer * first + i) * middle + m
             source = x + (row * second + j) * length
-            copy_bytes(output + line * length, source, length)
+            base.copy_bytes(output + line * length, source, length)
         report_outside(instruction, bases, outside)
 
     return execute
@@ -335,20 +325,20 @@ def non_zero(output, x, elements, room, rank, dims, tid, nt):
         return
     row = 0
     for i in range(elements):
-        if load_u8(x, i) != 0 and row < room:
+        if base.load_u8(x, i) != 0 and row < room:
             rest = i
             for k in range(rank):
                 axis = rank - 1 - k
                 size = word(dims, axis)
-                store_i32(output, row * rank + axis, np.int32(rest % size))
+                base.store_i32(output, row * rank + axis, np.int32(rest % size))
                 rest //= size
             row += 1
     for i in range(row * rank, room * rank):
-        store_i32(output, i, np.int32(-1))
+        base.store_i32(output, i, np.int32(-1))
 
 
 @device
 def report_outside(p, b, outside):  # type: ignore[no-untyped-def]
     """Record the instruction as one that met an index outside its axis, unless `outside` is 0."""
     if outside != 0:
-        atomic_store(load_i64(b, CONTROL) + FAULT, p)
+        atomic_store(base.load_i64(b, CONTROL) + FAULT, p)

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.engine.native.lowering import float_nibbles
 from isthmus.engine.native.lowering.emitter import CONSTANT_ALIGNMENT, Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.float_nibbles import (
-    FloatNibbles,
-    float_nibbles,
-    scale_block,
-    stays_packed,
-    work_bytes,
-)
 from isthmus.engine.native.lowering.panels import (
     PanelTile,
     choose_tile,
@@ -153,15 +147,17 @@ def _has_nibbles(step: Step) -> bool:
     if not _is_packed_now(step) or math.prod(right.dims[:-2]) != 1 or not step.outputs[0].elements:
         return False
     axes = (right.rank - 2, right.rank - 1)
-    return stays_packed(right, *(axes[::-1] if _is_transposed(step) else axes))
+    return float_nibbles.stays_packed(right, *(axes[::-1] if _is_transposed(step) else axes))
 
 
-def _nibbles(step: Step) -> FloatNibbles | None:
+def _nibbles(step: Step) -> float_nibbles.FloatNibbles | None:
     """Return the right matrix as 4-bit weights [depth, columns], if it is stored so."""
     if not _has_nibbles(step):
         return None
     dims, transposed = operand(step, 1).dims[-2:], _is_transposed(step)
-    return float_nibbles(operand(step, 1)).rearrange(lambda a: a.reshape(dims).T if transposed else a.reshape(dims))
+    return float_nibbles.float_nibbles(operand(step, 1)).rearrange(
+        lambda a: a.reshape(dims).T if transposed else a.reshape(dims)
+    )
 
 
 def product_work(product: MatrixProduct, target: Target, nibbles: bool) -> int:
@@ -174,12 +170,12 @@ def product_work(product: MatrixProduct, target: Target, nibbles: bool) -> int:
     if product.tile.rows == 1:
         return 0
     depth = product.tile.depth_block(product.right.rows, 1, target)
-    return work_bytes(depth, product.tile.width(target))
+    return float_nibbles.work_bytes(depth, product.tile.width(target))
 
 
 def emit_product(
     e: Emitter, product: MatrixProduct, left: Operand, panels: Operand, result: Operand,
-    clamp: tuple[float, float] | None, work: Operand = ABSENT, nibbles: FloatNibbles | None = None,
+    clamp: tuple[float, float] | None, work: Operand = ABSENT, nibbles: float_nibbles.FloatNibbles | None = None,
 ) -> None:  # fmt: skip
     """Emit the multiplication of a left operand by panels; each panel begins with the bias.
 
@@ -212,7 +208,7 @@ def emit_product(
         kernel, a=left, panels=panels, c=result, table=table, batches=batches,
         rows=a.rows, columns=b.columns, depth=b.rows, a_row=size * a.row_step, a_column=size * a.column_step,
         c_row=size * b.columns, tile_block=tile_block, depth_block=depth_block, work=work if share else ABSENT,
-        work_bytes=share, block=scale_block(nibbles, b.rows), least=least, most=most,
+        work_bytes=share, block=float_nibbles.scale_block(nibbles, b.rows), least=least, most=most,
     )  # fmt: skip
 
 

@@ -8,17 +8,8 @@ from math import prod
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Operand
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry import movement as geometry
 from isthmus.prepare.geometry.layout import collapse, operand
-from isthmus.prepare.geometry.movement import (
-    MOVEMENTS,
-    Remap,
-    border_remap,
-    copies,
-    leaves_gaps,
-    padded_axes,
-    shape_values,
-    stored_number,
-)
 from isthmus.prepare.schedule import Step
 
 # The sizes in bytes of elements that a short run may become.
@@ -112,7 +103,7 @@ def _emit_transpose(
     )  # fmt: skip
 
 
-def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: int) -> None:
+def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: geometry.Remap, size: int) -> None:
     """Emit a copy that fills a dense tensor with runs of elements of `size` bytes, from offsets in tables.
 
     A short inner table is merged with the next one while the result has at most 4096 entries.
@@ -130,9 +121,9 @@ def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: i
 def _emit(step: Step, e: Emitter) -> None:
     """Emit the strided copies of a movement; if they do not fill the output, zeros come first."""
     output = step.outputs[0]
-    if leaves_gaps(step):
+    if geometry.leaves_gaps(step):
         _emit_fill(e, output, 0.0)
-    for copy in copies(step):
+    for copy in geometry.copies(step):
         size = copy.source.dtype.itemsize
         goal, source = e.at(copy.goal, copy.goal_start * size), e.at(copy.source, copy.source_start * size)
         emit_copy(e, goal, source, copy.dims, copy.goal_strides, copy.source_strides, size)
@@ -140,7 +131,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 def value_bits(value: float, tensor: Tensor) -> int:
     """Encode a number as a tensor stores it, with its bits in the low bytes of a word."""
-    return int.from_bytes(stored_number(value, tensor).tobytes().ljust(8, b"\0"), "little", signed=True)
+    return int.from_bytes(geometry.stored_number(value, tensor).tobytes().ljust(8, b"\0"), "little", signed=True)
 
 
 def _emit_fill(e: Emitter, output: Tensor, value: float) -> None:
@@ -155,14 +146,14 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     size, value = x.dtype.itemsize, step.params["pad_constant_value"]
     # The tables if elements of the input are repeated or mirrored at the border; None for a constant.
-    repeated = border_remap(step)
+    repeated = geometry.border_remap(step)
     if repeated is not None:
         emit_remap(e, e.at(output), e.at(x), repeated, size)
         return
     if not x.elements:
         _emit_fill(e, output, value)
         return
-    *outer, inner = padded_axes(step)
+    *outer, inner = geometry.padded_axes(step)
     outer.reverse()
     e.emit(
         f"movement:pad.{size}", output=e.at(output), x=e.at(x), value=value_bits(value, output),
@@ -178,11 +169,11 @@ def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
 
 def _emit_shape(step: Step, e: Emitter) -> None:
     output = step.outputs[0]
-    emit_copy(e, e.at(output), e.constant(shape_values(step)), output.dims, [1], [1], output.dtype.itemsize)
+    emit_copy(e, e.at(output), e.constant(geometry.shape_values(step)), output.dims, [1], [1], output.dtype.itemsize)
 
 
 LOWERINGS: dict[str, Lowering] = {
-    **dict.fromkeys(MOVEMENTS, Lowering(_emit, refuses=refuses_movement)),
+    **dict.fromkeys(geometry.MOVEMENTS, Lowering(_emit, refuses=refuses_movement)),
     "Pad": Lowering(_emit_pad, refuses=refuses_movement),
     "ConstantOfShape": Lowering(_emit_constant_of_shape),
     "Shape": Lowering(_emit_shape),

@@ -6,15 +6,10 @@ from math import inf, prod
 
 import numpy as np
 
+from isthmus.engine.native.lowering import reduction
 from isthmus.engine.native.lowering.elementwise import clamp_in_place
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import scale_of
-from isthmus.engine.native.lowering.reduction import (
-    has_bytes_of_one_type,
-    has_sixteen_bits,
-    result_limits,
-    stored_types,
-)
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS
 from isthmus.engine.native.signatures.normalization import COLUMN_WORK
@@ -208,7 +203,7 @@ _MIN_SCALE = 2.0**-31
 
 def _covers_stored_softmax(step: Step) -> bool:
     last = int(step.params["axis"]) in (-1, operand(step).rank - 1)
-    return last and (has_bytes_of_one_type(step) or has_sixteen_bits(step))
+    return last and (reduction.has_bytes_of_one_type(step) or reduction.has_sixteen_bits(step))
 
 
 def _stored_softmax_work(step: Step, target: Target, threads: int) -> int:
@@ -240,9 +235,9 @@ def _emit_stored_softmax(step: Step, e: Emitter) -> None:
         inverse = min(1.0 / qy.scale, float(np.finfo(np.float32).max))
     length = x.dims[-1]
     e.emit(
-        f"quantized_reduction:softmax.{stored_types(step)}{ending}", x=e.at(x), y=e.at(output),
+        f"quantized_reduction:softmax.{reduction.stored_types(step)}{ending}", x=e.at(x), y=e.at(output),
         rows=x.elements // length, length=length, table=table, work=work, scale=scale, inverse=inverse,
-        **result_limits(step),
+        **reduction.result_limits(step),
     )  # fmt: skip
 
 

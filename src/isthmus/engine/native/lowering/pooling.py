@@ -6,20 +6,10 @@ from math import prod
 
 import numpy as np
 
+from isthmus.engine.native.lowering import reduction
 from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import rounding_kernel, scale_of
-from isthmus.engine.native.lowering.reduction import (
-    column_work,
-    emit_columns,
-    emit_mean_of_tile,
-    has_bytes_of_one_type,
-    has_sixteen_bits,
-    result_limits,
-    stored_kind,
-    stored_types,
-    without_stored_kind,
-)
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.pooling import STORED_INTEGERS
@@ -51,9 +41,9 @@ def _emit_windows(e: Emitter, step: Step, variant: str, goal: Operand, stored: d
 def _emit_pool(step: Step, e: Emitter, name: str) -> None:
     """Emit a pooling by `name`: max, avg or l2."""
     if step.part is not None and step.part.pixels:
-        emit_mean_of_tile(step, e)
+        reduction.emit_mean_of_tile(step, e)
         return
-    output, kind = step.outputs[0], stored_kind(step)
+    output, kind = step.outputs[0], reduction.stored_kind(step)
     if not output.elements:
         return
     w = pool_window(step)
@@ -69,8 +59,10 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
 
 
 def _refuses_pool(step: Step, name: str) -> str | None:
-    unknown = without_stored_kind(step)
-    if unknown is None and stored_kind(step) not in ((*FLOATS, *STORED_INTEGERS) if name == "max" else FLOATS):
+    unknown = reduction.without_stored_kind(step)
+    if unknown is None and reduction.stored_kind(step) not in (
+        (*FLOATS, *STORED_INTEGERS) if name == "max" else FLOATS
+    ):
         return f"the {name} of windows of {operand(step).describe()} is not supported"
     return unknown or without_clamp(step)
 
@@ -78,7 +70,7 @@ def _refuses_pool(step: Step, name: str) -> str | None:
 def _emit_global(step: Step, e: Emitter, w: ConvWindow, function: str, kind: str) -> None:
     """Emit the pooling of a whole image as a reduction of its pixels."""
     area, pixel_bytes = prod(w.size), w.channels * operand(step).dtype.itemsize
-    emit_columns(
+    reduction.emit_columns(
         e, function, kind, step.outputs[0], x=e.at(operand(step)), outer_outputs=w.batches, inner=w.channels,
         elements=area, factor=1.0 if function == "max" else 1.0 / area, kept=[w.batches],
         kept_strides=[area * pixel_bytes], reduced=[area], reduced_strides=[pixel_bytes],
@@ -87,7 +79,7 @@ def _emit_global(step: Step, e: Emitter, w: ConvWindow, function: str, kind: str
 
 def _pool(name: str) -> Lowering:
     emit, refuses = (lambda step, e: _emit_pool(step, e, name)), (lambda step: _refuses_pool(step, name))
-    return Lowering(emit, refuses=refuses) if name == "max" else Lowering(emit, column_work, refuses)
+    return Lowering(emit, refuses=refuses) if name == "max" else Lowering(emit, reduction.column_work, refuses)
 
 
 LOWERINGS: dict[str, Lowering] = {op: _pool(name) for op, name in POOLS.items()}
@@ -109,10 +101,10 @@ def _emit_mean(step: Step, e: Emitter) -> None:
         scales = 1.0, scale_of(x) / scale_of(output)
     elif e.numerics == HEXAGON and 0 < ratio < np.inf:
         scales = 1.0, float(ratio)
-    kernel = rounding_kernel(e, step.op, "pooling:pool", f"mean_{stored_types(step)}", step.params)
+    kernel = rounding_kernel(e, step.op, "pooling:pool", f"mean_{reduction.stored_types(step)}", step.params)
     stored: dict[str, Value] = {
         "work": e.work(), "ties_away": int(ties_away), "scale_in": scales[0], "scale_out": scales[1],
-        "zero_in": qx.zero_point, **result_limits(step),
+        "zero_in": qx.zero_point, **reduction.result_limits(step),
     }  # fmt: skip
     _emit_windows(e, step, kernel, e.at(output), stored)
 
@@ -123,8 +115,8 @@ def _mean_work(step: Step, _target: Target, threads: int) -> int:
 
 
 def _covers_mean(step: Step) -> bool:
-    in_16_bits = has_sixteen_bits(step) and (step.part is None or step.part.pixels == 0)
-    return in_16_bits or has_bytes_of_one_type(step)
+    in_16_bits = reduction.has_sixteen_bits(step) and (step.part is None or step.part.pixels == 0)
+    return in_16_bits or reduction.has_bytes_of_one_type(step)
 
 
 QUANTIZED = {"PoolAvg2d": (_covers_mean, Lowering(_emit_mean, _mean_work))}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.engine.native.lowering import (
+    fixed_point,
     normalization,
     pooling,
     quantized_convolution,
@@ -16,16 +17,6 @@ from isthmus.engine.native.lowering import (
     resize,
 )
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.fixed_point import (
-    STORED,
-    emit_dequantize,
-    emit_lookup,
-    emit_quantize,
-    no_reals_of,
-    not_from_reals,
-    rounding_kernel,
-    signed_result,
-)
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import having
@@ -58,7 +49,7 @@ def _covers_function(step: Step) -> bool:
 
 def _emit_function(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
-    emit_lookup(e, x, e.at(output), function_codes(step, e.numerics), step, output)
+    fixed_point.emit_lookup(e, x, e.at(output), function_codes(step, e.numerics), step, output)
 
 
 # -- sums and products -------------------------------------------------------------------------------------------------
@@ -99,7 +90,7 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
     e.emit(
         kernel, a=e.at(operands[first]), b=e.at(operands[second]), y=e.at(output), rows=math.prod(output.dims[:axis]),
         inner=math.prod(output.dims[axis:]), a_offsets=offsets[first], b_offsets=offsets[second],
-        b_fixed=int(not all(moves)), **signed_result(step, output), **parameters(first, second),
+        b_fixed=int(not all(moves)), **fixed_point.signed_result(step, output), **parameters(first, second),
     )  # fmt: skip
 
 
@@ -117,7 +108,7 @@ def _emit_add(step: Step, e: Emitter) -> None:
         return {**factors, "bias": weighted.bias, "shift": weighted.shift}
 
     # Sums in fixed point round up in every mode.
-    _emit_runs(f"quantized_binary:add.{STORED[step.outputs[0].dtype]}", step, e, parameters)
+    _emit_runs(f"quantized_binary:add.{fixed_point.STORED[step.outputs[0].dtype]}", step, e, parameters)
 
 
 def _emit_multiply(step: Step, e: Emitter) -> None:
@@ -127,27 +118,27 @@ def _emit_multiply(step: Step, e: Emitter) -> None:
     def parameters(first: int, second: int) -> dict[str, int | float]:
         return {"a_zero": product.zeros[first], "b_zero": product.zeros[second], "scale": float(product.scale)}
 
-    stored = STORED[step.outputs[0].dtype]
-    _emit_runs(rounding_kernel(e, step.op, "quantized_binary:multiply", stored), step, e, parameters)
+    stored = fixed_point.STORED[step.outputs[0].dtype]
+    _emit_runs(fixed_point.rounding_kernel(e, step.op, "quantized_binary:multiply", stored), step, e, parameters)
 
 
 # -- to and from reals -------------------------------------------------------------------------------------------------
 
 
 def _emit_dequantize(step: Step, e: Emitter) -> None:
-    emit_dequantize(e, operand(step, 0), e.at(step.outputs[0]))
+    fixed_point.emit_dequantize(e, operand(step, 0), e.at(step.outputs[0]))
 
 
 def _emit_quantize(step: Step, e: Emitter) -> None:
-    emit_quantize(e, e.at(operand(step, 0)), step.outputs[0], step.op)
+    fixed_point.emit_quantize(e, e.at(operand(step, 0)), step.outputs[0], step.op)
 
 
 def _refuses_dequantize(step: Step) -> str | None:
-    return no_reals_of(operand(step, 0)) or _not_float(step.outputs[0])
+    return fixed_point.no_reals_of(operand(step, 0)) or _not_float(step.outputs[0])
 
 
 def _refuses_quantize(step: Step) -> str | None:
-    return not_from_reals(step.outputs[0]) or _not_float(operand(step, 0))
+    return fixed_point.not_from_reals(step.outputs[0]) or _not_float(operand(step, 0))
 
 
 def _not_float(tensor: Tensor) -> str | None:

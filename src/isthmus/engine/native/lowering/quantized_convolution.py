@@ -8,35 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from isthmus.engine.native.lowering import fixed_point
+from isthmus.engine.native.lowering import quantized_product as products
 from isthmus.engine.native.lowering.blocks import cut_blocks, suits_blocks
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.fixed_point import (
-    bias_fits,
-    bias_of,
-    has_byte_weights,
-    result_scales,
-    rounding_kernel,
-    signed_result,
-    sums_fit,
-    without_zero_points,
-)
 from isthmus.engine.native.lowering.nibbles import NibblePlan, fits_unit, nibble_plan
 from isthmus.engine.native.lowering.packed_weights import pack_weights
-from isthmus.engine.native.lowering.quantized_product import (
-    ProductBlocking,
-    QuantizedProduct,
-    by_panels,
-    constant_weights,
-    covers_products,
-    cut,
-    geometry_words,
-    matrix_of,
-    narrowed,
-    origin_of,
-    product_of,
-    row_form,
-    tile_effort,
-)
+from isthmus.engine.native.lowering.quantized_product import QuantizedProduct
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
@@ -46,24 +24,24 @@ from isthmus.prepare.schedule import Step
 
 def _plan(
     step: Step, target: Target, threads: int, packed: bool = True
-) -> tuple[QuantizedProduct, ProductBlocking, NibblePlan | None]:
+) -> tuple[QuantizedProduct, products.ProductBlocking, NibblePlan | None]:
     """Return the product that a step computes, its blocking, and the form of its weights if they are `packed`."""
-    product, form = product_of(step), row_form(operand(step, 0), target)
+    product, form = products.product_of(step), products.row_form(operand(step, 0), target)
     # Forms 3 and 4 of rows widen bytes to 16 bits.
     nibbles = nibble_plan(step, product, 2 if form >= 3 else 1) if packed else None
     if nibbles is None and suits_blocks(step, product, target):
         return product, cut_blocks(product, _form(step, target, True), target, threads), None
     if nibbles is None:
-        product = by_panels(product, target)
-    plan = cut(product, form, target, threads, word_groups=nibbles.word_groups if nibbles else 0)
+        product = products.by_panels(product, target)
+    plan = products.cut(product, form, target, threads, word_groups=nibbles.word_groups if nibbles else 0)
     if nibbles is None:
-        plan = narrowed(plan, operand(step, 1), product, form, target, threads)
+        plan = products.narrowed(plan, operand(step, 1), product, form, target, threads)
     return product, plan, nibbles
 
 
 def _form(step: Step, target: Target, by_blocks: bool) -> int:
     """Return how rows are converted (see `row_form`); matrix registers multiply signed and unsigned bytes."""
-    return 0 if by_blocks and target.has_matrix_registers else row_form(operand(step, 0), target)
+    return 0 if by_blocks and target.has_matrix_registers else products.row_form(operand(step, 0), target)
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -74,18 +52,18 @@ def _work(step: Step, target: Target, threads: int) -> int:
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     """Return the cost of tiles (see `tile_effort`)."""
     product, plan, _ = _plan(step, target, 1)
-    return tile_effort(product, plan.vectors, step, axis, target)
+    return products.tile_effort(product, plan.vectors, step, axis, target)
 
 
 def _emit(step: Step, e: Emitter) -> None:
     """Emit one instruction for each group of channels."""
     x, output = operand(step, 0), step.outputs[0]
     product, plan, nibbles = _plan(step, e.target, e.threads)
-    origin = origin_of(x, _form(step, e.target, plan.depth > 0))
+    origin = products.origin_of(x, _form(step, e.target, plan.depth > 0))
     total = product.columns * product.groups
-    scales = result_scales(e, step, total)
-    matrix, bias = matrix_of(step, product, without_zero_points(operand(step, 1))), bias_of(step, total)
-    bias = bias - origin * matrix.sum((0, 1), dtype=np.int64)
+    scales = fixed_point.result_scales(e, step, total)
+    matrix = products.matrix_of(step, product, fixed_point.without_zero_points(operand(step, 1)))
+    bias = fixed_point.bias_of(step, total) - origin * matrix.sum((0, 1), dtype=np.int64)
     if nibbles is not None and not fits_unit(nibbles.unit, bias, scales, matrix.shape[0] * matrix.shape[1]):
         product, plan, nibbles = _plan(step, e.target, e.threads, False)
     unit = 1 if nibbles is None else nibbles.unit
@@ -108,12 +86,12 @@ def _emit(step: Step, e: Emitter) -> None:
         part = slice(group * product.columns, (group + 1) * product.columns)
         heads = [(bias[part] * unit).astype(np.int32), scales[part] / np.float32(unit)]
         e.emit(
-            rounding_kernel(e, step.op, f"quantized_convolution:{kernel}", variant),
+            fixed_point.rounding_kernel(e, step.op, f"quantized_convolution:{kernel}", variant),
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
             weights=e.constant(packed.panels(part, heads, panel_columns, e.target.lanes)),
             offsets=tap_offsets, work=e.work(), work_bytes=plan.work_bytes,
-            **geometry_words(product, packed.plan, packed.taps, columns * (8 + packed.column_bytes)),
-            padding=origin & 0xFF, input_zero=quantization_of(x).zero_point, **signed_result(step, output),
+            **products.geometry_words(product, packed.plan, packed.taps, columns * (8 + packed.column_bytes)),
+            padding=origin & 0xFF, input_zero=quantization_of(x).zero_point, **fixed_point.signed_result(step, output),
             few_rows=favour_columns, **more,
         )  # fmt: skip
 
@@ -130,14 +108,16 @@ def _diagonal(matrix: np.ndarray, product: QuantizedProduct, filters: int) -> np
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     """Return whether a step multiplies bytes by constant bytes with one scale, or scales along a column axis."""
-    weights = constant_weights(step, is_eight_bit)
-    if weights is None or not has_byte_weights(weights) or quantization_of(weights).axis not in (None, *column_axes):
+    weights = products.constant_weights(step, is_eight_bit)
+    if weights is None or not fixed_point.has_byte_weights(weights):
+        return False
+    if quantization_of(weights).axis not in (None, *column_axes):
         return False
     columns = step.outputs[0].dims[-1]
-    return bias_fits(step, columns) and sums_fit(step, columns, weights.elements // columns)
+    return fixed_point.bias_fits(step, columns) and fixed_point.sums_fit(step, columns, weights.elements // columns)
 
 
-COVERS = covers_products(_covers_weights)
+COVERS = products.covers_products(_covers_weights)
 """For each operation, the test of whether a step multiplies bytes by constant bytes."""
 DENSE = Lowering(_emit, _work, effort=_effort)
 """The lowering of these steps."""

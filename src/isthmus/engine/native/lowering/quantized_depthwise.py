@@ -10,17 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering import quantized_convolution
+from isthmus.engine.native.lowering import fixed_point, quantized_convolution
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering, choose
-from isthmus.engine.native.lowering.fixed_point import (
-    bias_of,
-    byte_parts,
-    pair,
-    result_scales,
-    rounding_kernel,
-    signed_result,
-    without_zero_points,
-)
 from isthmus.engine.native.lowering.nibbles import fits_unit, has_middle_zero
 from isthmus.engine.native.lowering.quantized_product import multiplies_channels
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
@@ -86,7 +77,7 @@ class _Blocking:
 def _cut(step: Step, target: Target) -> _Blocking:
     """Choose the blocking of a convolution."""
     kernel_h, kernel_w = operand(step, 1).dims[:2]
-    (stride_h, stride_w), (dilation_h, dilation_w) = pair(step, "stride"), pair(step, "dilation")
+    (stride_h, stride_w), (dilation_h, dilation_w) = (fixed_point.pair(step, name) for name in ("stride", "dilation"))
     group_rows = 2 if target.dot == "none" else 4
     row_groups = -(-kernel_h // group_rows)
     # Groups may have more rows than the kernel. The rest serves output rows further down.
@@ -160,22 +151,22 @@ def _emit(step: Step, e: Emitter) -> None:
     qx = quantization_of(x)
     batch, height, width, channels = x.dims
     kernel_h, kernel_w = weights.dims[:2]
-    stride, dilation = pair(step, "stride"), pair(step, "dilation")
+    stride, dilation = fixed_point.pair(step, "stride"), fixed_point.pair(step, "dilation")
     (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     cut = _cut(step, e.target)
     signed, wants_signed = x.dtype is DataType.SFIXED_POINT_8, e.target.dot == "sdot"
     # The element that means 0, in the form in which the target multiplies it. The bias includes its products.
     origin = qx.zero_point + (0 if signed == wants_signed else 128 if signed else -128)
-    centred = without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
-    bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
-    scales = result_scales(e, step, channels)
+    centred = fixed_point.without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
+    bias = fixed_point.bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
+    scales = fixed_point.result_scales(e, step, channels)
     # Sums of unpacked bytes are multiples of 16 (see `kernels.nibbles`).
     unit = 16 if cut.group_rows == 4 else 1
     packs = weights.is_four_bit and has_middle_zero(weights) and fits_unit(unit, bias, scales, kernel_h * kernel_w)
     if packs:
         bias, scales = bias * unit, scales / np.float32(unit)
     # Nine-bit weights are the sum of two bytes; each step then occurs twice (see `quantized_convolution`).
-    pieces = byte_parts(centred) if cut.group_rows == 4 else [centred]
+    pieces = fixed_point.byte_parts(centred) if cut.group_rows == 4 else [centred]
     grouped = np.concatenate([_group_rows(piece, cut, stride[0]) for piece in pieces], axis=1)
     # The packed blocks, the row of each in the table, and their size so far.
     parts, table, packed = [], [], 0
@@ -193,13 +184,13 @@ def _emit(step: Step, e: Emitter) -> None:
     offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)] * len(pieces)
     form = "" if not packs else "nibbles_bytes" if cut.group_rows == 4 else "nibbles_pairs"
     e.emit(
-        rounding_kernel(e, step.op, "quantized_depthwise:convolve", form), x=e.at(x), y=e.at(output),
+        fixed_point.rounding_kernel(e, step.op, "quantized_depthwise:convolve", form), x=e.at(x), y=e.at(output),
         weights=e.constant(np.concatenate(parts)), blocks=e.offset_table(np.array(table, np.int64)),
         offsets=e.offset_table(np.array(offsets, np.int64)),
         blank=e.constant(np.full(64, qx.zero_point & 0xFF, np.uint8)), work=e.work(), batch=batch, height=height,
         width=width, channels=channels, out_height=output.dims[1], out_width=output.dims[2], stride_h=stride[0],
         stride_w=stride[1], dilation_h=dilation[0], top=top, left=left, steps=len(offsets), block_count=len(table),
-        input_flip=0 if signed == wants_signed else 0x80, **cut.words(), **signed_result(step, output),
+        input_flip=0 if signed == wants_signed else 0x80, **cut.words(), **fixed_point.signed_result(step, output),
     )  # fmt: skip
 
 

@@ -11,22 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.engine.native.lowering import quantized_product as products
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import weight_scales, without_zero_points
 from isthmus.engine.native.lowering.nibbles import NibblePlan, nibble_plan
 from isthmus.engine.native.lowering.packed_weights import pack_weights
 from isthmus.engine.native.lowering.panels import limits
-from isthmus.engine.native.lowering.quantized_product import (
-    ROW_FORMS,
-    SINGLE_ROW,
-    ProductBlocking,
-    QuantizedProduct,
-    cut,
-    geometry_words,
-    in_bytes,
-    matrix_of,
-    product_of,
-)
+from isthmus.engine.native.lowering.quantized_product import QuantizedProduct
 from isthmus.engine.native.target import Target
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
@@ -60,7 +51,7 @@ class _HybridBlocking:
     """
 
     product: QuantizedProduct
-    plan: ProductBlocking
+    plan: products.ProductBlocking
     size: int
     ranges: int
     length: int
@@ -74,19 +65,19 @@ def is_product_of_rows(step: Step) -> bool:
     """Return whether each row of results comes from a row of inputs that no other result needs."""
     if step.op == "FullyConnected":
         return True
-    product = product_of(step)
+    product = products.product_of(step)
     return product.kernel == product.stride == (1, 1) and product.stays_inside
 
 
 def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
     """Choose the blocking of a hybrid product, and lay out its work space: quantized rows, scales, copied rows."""
-    x, product = operand(step, 0), product_of(step)
-    size = 2 if ROW_FORMS[target.dot] == "s16" else 1
+    x, product = operand(step, 0), products.product_of(step)
+    size = 2 if products.ROW_FORMS[target.dot] == "s16" else 1
     nibbles = nibble_plan(step, product, size)
     word_groups = nibbles.word_groups if nibbles else 0
     # A single row takes as long as reading its weights, which stay bytes in memory.
     is_narrow = nibbles is None and size == 2 and product.rows * product.out_width == 1 and not target.is_uniform
-    tile = SINGLE_ROW if is_narrow else None
+    tile = products.SINGLE_ROW if is_narrow else None
     if is_narrow:
         word_groups = 2
     piece = 4 * max(word_groups, 1)
@@ -98,10 +89,10 @@ def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
         product = replace(product, pixel=pitch, channels=channels)
     else:
         ranges, pitch = x.dims[0], x.elements // x.dims[0] * size
-        product = in_bytes(product, size)
+        product = products.in_bytes(product, size)
     scaling = -(-ranges * pitch // 64) * 64
     staging = scaling + -(-ranges * _SCALING_BYTES // 64) * 64
-    plan = replace(cut(product, 0, target, threads, tile, word_groups), is_narrow=is_narrow)
+    plan = replace(products.cut(product, 0, target, threads, tile, word_groups), is_narrow=is_narrow)
     return _HybridBlocking(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging, nibbles)
 
 
@@ -113,13 +104,13 @@ def _work(step: Step, target: Target, threads: int) -> int:
 def _emit(step: Step, e: Emitter) -> None:
     """Emit the quantization of rows into work space, then a product for each group of channels."""
     output, blocking = step.outputs[0], _cut(step, e.target, e.threads)
-    product, plan, form = blocking.product, blocking.plan, ROW_FORMS[e.target.dot]
+    product, plan, form = blocking.product, blocking.plan, products.ROW_FORMS[e.target.dot]
     e.emit(
         f"quantized_hybrid:quantize_rows.{form}", x=e.at(operand(step, 0)), rows=blocking.ranges,
         length=blocking.length, y=e.work(), pitch=blocking.pitch, scaling=e.work(blocking.scaling),
     )  # fmt: skip
     total = product.columns * product.groups
-    matrix = matrix_of(step, product, without_zero_points(operand(step, 1)))
+    matrix = products.matrix_of(step, product, without_zero_points(operand(step, 1)))
     scales = weight_scales(operand(step, 1), total)
     bias = np.zeros(total, np.float32)
     if len(step.inputs) > 2 and step.inputs[2] is not None:
@@ -141,7 +132,7 @@ def _emit(step: Step, e: Emitter) -> None:
             x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
             weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
             offsets=e.offset_table(packed.offsets), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
-            **geometry_words(out_product, plan, packed.taps, panel_bytes),
+            **products.geometry_words(out_product, plan, packed.taps, panel_bytes),
             padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,
             few_rows=int(matrix.size > blocking.ranges * blocking.length), scaling=e.work(blocking.scaling),
             image_step=0 if by_row else _SCALING_BYTES, result_step=_SCALING_BYTES if by_row else 0,

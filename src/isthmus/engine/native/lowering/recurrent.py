@@ -14,20 +14,8 @@ from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product
 from isthmus.engine.native.lowering.panels import pack_panels
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
+from isthmus.prepare.geometry import recurrent as geometry
 from isthmus.prepare.geometry.matrices import Matrices
-from isthmus.prepare.geometry.recurrent import (
-    RecurrentLayer,
-    clip,
-    constant,
-    gate_biases,
-    gate_matrix,
-    input_biases,
-    input_weights,
-    offsets,
-    optional,
-    recurrent_layer,
-    refuses_recurrent,
-)
 from isthmus.prepare.schedule import Step
 
 # The size of recurrent weights, in bytes, from which several threads gain more than they lose by synchronising at
@@ -36,7 +24,7 @@ _WORTH_DIVIDING = 128 << 10
 
 
 @dataclass(frozen=True)
-class PanelledLayer(RecurrentLayer):
+class PanelledLayer(geometry.RecurrentLayer):
     """A recurrent layer whose units are divided into panels.
 
     Parameters
@@ -51,7 +39,7 @@ class PanelledLayer(RecurrentLayer):
     @staticmethod
     def of(step: Step, target: Target) -> PanelledLayer:
         """Divide the layer of a step into the widest panels that add at most a sixteenth of padding."""
-        layer = recurrent_layer(step)
+        layer = geometry.recurrent_layer(step)
         blocks = -(-layer.units // target.lanes)
         vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)
         return PanelledLayer(**asdict(layer), vectors=vectors, lanes=target.lanes)
@@ -86,20 +74,20 @@ class PanelledLayer(RecurrentLayer):
             "cell": self.batch * self.units * 4,
             "hidden": self.batch * self.units * 4,
         }
-        return offsets(sizes, 64)
+        return geometry.offsets(sizes, 64)
 
 
 def _refuses_lstm(step: Step) -> str | None:
     """Return why an Lstm cannot be executed, or None."""
     # Both weights of its input gate, in[16] and in[17], are optional, but only together.
-    missing = [index for index in (16, 17) if optional(step, index) is None]
-    return refuses_recurrent(step) or (f"in[{missing[0]}] is missing" if len(missing) == 1 else None)
+    missing = [index for index in (16, 17) if geometry.optional(step, index) is None]
+    return geometry.refuses_recurrent(step) or (f"in[{missing[0]}] is missing" if len(missing) == 1 else None)
 
 
 def _emit_inputs(step: Step, e: Emitter, layer: PanelledLayer) -> None:
     """Emit the product that computes the input's part of all gates, for all steps at once, into work space."""
     product = layer.input_product(e.target)
-    matrix, bias = input_weights(step, layer.padded), input_biases(step, layer.padded)
+    matrix, bias = geometry.input_weights(step, layer.padded), geometry.input_biases(step, layer.padded)
     panels = e.constant(pack_panels(matrix, bias, product.tile.width(e.target)))
     emit_product(e, product, e.at(step.inputs[0]), panels, e.work(layer.places()["input_gates"]), None)
 
@@ -135,7 +123,7 @@ def _outputs(step: Step, e: Emitter, count: int) -> list[Operand]:
 
 def _initial(step: Step, e: Emitter, index: int, elements: int) -> Operand:
     """Return the operand of an initial state, which is zero if that input is missing."""
-    tensor = optional(step, index)
+    tensor = geometry.optional(step, index)
     return e.constant(np.zeros(elements, np.float32)) if tensor is None else e.at(tensor)
 
 
@@ -150,10 +138,10 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
     """Emit an Lstm. The numbers are indices of its inputs in QNN's definition."""
     layer = PanelledLayer.of(step, e.target)
     width, places = layer.width, layer.places()
-    recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
-    peepholes = [constant(step, index) for index in (18, 19, 20)]
+    recurrent = geometry.gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
+    peepholes = [geometry.constant(step, index) for index in (18, 19, 20)]
     none = np.zeros(layer.units, np.float32)
-    projection = constant(step, 22)
+    projection = geometry.constant(step, 22)
     _emit_inputs(step, e, layer)
     out, last_cell, last = _outputs(step, e, 3)
     words: dict[str, int | float] = {
@@ -169,13 +157,13 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         if all(p is None for p in peepholes)
         else e.constant(np.concatenate([none if p is None else p for p in peepholes])),
         "coupled": int(layer.is_coupled),
-        "cell_clip": clip(step, "cell_clip_threshold"),
+        "cell_clip": geometry.clip(step, "cell_clip_threshold"),
         "hidden": e.work(places["hidden"]),
         "projected": 0 if projection is None else layer.hidden,
         "projection": ABSENT
         if projection is None
-        else e.constant(pack_panels(projection.T, constant(step, 23), width)),
-        "out_clip": clip(step, "output_clip_threshold"),
+        else e.constant(pack_panels(projection.T, geometry.constant(step, 23), width)),
+        "out_clip": geometry.clip(step, "output_clip_threshold"),
     }
     _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, layer, 1 if projection is None else 3)
 
@@ -187,11 +175,13 @@ def _emit_gru(step: Step, e: Emitter) -> None:
     linear = bool(step.params["linear_before_reset"])
     _emit_inputs(step, e, layer)
     if linear:
-        panels = pack_panels(gate_matrix(step, (4, 5, 6), padded), gate_biases(step, ((), (), (12,)), padded), width)
+        panels = pack_panels(
+            geometry.gate_matrix(step, (4, 5, 6), padded), geometry.gate_biases(step, ((), (), (12,)), padded), width
+        )
         new_panels = ABSENT
     else:
-        panels = pack_panels(gate_matrix(step, (4, 5), padded), None, width)
-        new_panels = e.constant(pack_panels(gate_matrix(step, (6,), padded), None, width))
+        panels = pack_panels(geometry.gate_matrix(step, (4, 5), padded), None, width)
+        new_panels = e.constant(pack_panels(geometry.gate_matrix(step, (6,), padded), None, width))
     out, last = _outputs(step, e, 2)
     words: dict[str, int | float] = {
         **_common_words(step, e, layer),
@@ -211,5 +201,5 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 LOWERINGS: dict[str, Lowering] = {
     "Lstm": Lowering(_emit_lstm, _work, _refuses_lstm),
-    "Gru": Lowering(_emit_gru, _work, refuses_recurrent),
+    "Gru": Lowering(_emit_gru, _work, geometry.refuses_recurrent),
 }

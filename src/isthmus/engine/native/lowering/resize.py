@@ -11,18 +11,9 @@ from isthmus.engine.native.lowering.movement import emit_remap, refuses_selectio
 from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
+from isthmus.prepare.geometry import resize as geometry
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.resize import (
-    bilinear,
-    changed_axes,
-    intermediate_bytes,
-    is_bilinear,
-    is_nearest,
-    nearest,
-    passes,
-    work_bytes,
-)
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 64
@@ -31,10 +22,10 @@ _ALIGNMENT = 64
 def _emit_resize(step: Step, e: Emitter) -> None:
     """Emit a resize: a copy by tables, bilinear interpolation of images, or one axis after the other."""
     x, output = operand(step), step.outputs[0]
-    if is_nearest(step):
-        emit_remap(e, e.at(output), e.at(x), nearest(step), x.dtype.itemsize)
+    if geometry.is_nearest(step):
+        emit_remap(e, e.at(output), e.at(x), geometry.nearest(step), x.dtype.itemsize)
         return
-    (_emit_bilinear if is_bilinear(step) else _emit_axes)(step, e)
+    (_emit_bilinear if geometry.is_bilinear(step) else _emit_axes)(step, e)
     clamp_in_place(step, e)
 
 
@@ -42,9 +33,9 @@ def _refuses_resize(step: Step) -> str | None:
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return None
-    if is_nearest(step):
+    if geometry.is_nearest(step):
         return refuses_selection(step)
-    kinds = FLOATS if is_bilinear(step) else FLOATS[:1]
+    kinds = FLOATS if geometry.is_bilinear(step) else FLOATS[:1]
     return without_clamp(step) if KINDS.get(x.dtype) in kinds else f"interpolation of {x.describe()} needs float32"
 
 
@@ -71,12 +62,12 @@ def _byte_taps(size: int, count: int, align_corners: bool, half_pixel_centers: b
 def _emit_bilinear(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     batch, height, width, channels = x.dims
-    size, is_bytes, taps = x.dtype.itemsize, x.dtype in STORED, bilinear(step)
+    size, is_bytes, taps = x.dtype.itemsize, x.dtype in STORED, geometry.bilinear(step)
     if not output.elements:
         return
     if is_bytes:
         modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
-        taps = bilinear(step, lambda size, count, _: _byte_taps(size, count, *modes))
+        taps = geometry.bilinear(step, lambda size, count, _: _byte_taps(size, count, *modes))
     # For rows, then for columns: the byte offsets before and after each result, and the weights of those after it.
     tables = []
     for places, weights in taps:
@@ -99,8 +90,9 @@ def _covers_bytes(step: Step) -> bool:
 
 def _emit_axes(step: Step, e: Emitter) -> None:
     """Resize one axis after the other; intermediate results alternate between two halves of the work space."""
-    half, source, last = intermediate_bytes(step, _ALIGNMENT), e.at(operand(step)), len(changed_axes(step)) - 1
-    for number, axis in enumerate(passes(step)):
+    half, source = geometry.intermediate_bytes(step, _ALIGNMENT), e.at(operand(step))
+    last = len(geometry.changed_axes(step)) - 1
+    for number, axis in enumerate(geometry.passes(step)):
         goal = e.at(step.outputs[0]) if number == last else e.work(number % 2 * half)
         e.emit(
             "resize:along_axis", output=goal, x=source, outer_count=axis.outer, size=axis.size, count=axis.count,
@@ -110,7 +102,7 @@ def _emit_axes(step: Step, e: Emitter) -> None:
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    return work_bytes(step, _ALIGNMENT)
+    return geometry.work_bytes(step, _ALIGNMENT)
 
 
 def _emit_grid_sample(step: Step, e: Emitter) -> None:

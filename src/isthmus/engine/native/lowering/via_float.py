@@ -11,16 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from isthmus.engine.native.lowering import fixed_point
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.fixed_point import (
-    emit_convert,
-    emit_dequantize,
-    emit_lookup,
-    emit_quantize,
-    is_convertible,
-    no_reals_of,
-    not_from_reals,
-)
 from isthmus.engine.native.lowering.float_pieces import FloatPiece, divide, padded_size
 from isthmus.engine.native.lowering.tables import conversion_codes
 from isthmus.engine.native.program import Operand
@@ -55,9 +47,9 @@ def _emit_reals(e: Emitter, stored: Tensor, reals: Operand, result_of: str = "")
     """Emit the conversion of a tensor to FLOAT_32; or back, if it is the result of an operation."""
     if stored.dtype.is_fixed_point:
         if result_of:
-            emit_quantize(e, reals, stored, result_of)
+            fixed_point.emit_quantize(e, reals, stored, result_of)
         else:
-            emit_dequantize(e, stored, reals)
+            fixed_point.emit_dequantize(e, stored, reals)
     elif stored.elements:
         kind, place = KINDS[stored.dtype], e.at(stored)
         variant, output, x = (f"f32_{kind}", place, reals) if result_of else (f"{kind}_f32", reals, place)
@@ -106,8 +98,8 @@ def through_float(plain: Lowering) -> Lowering:
     def refuses(step: Step) -> str | None:
         whole = twins(step, contents=False)
         reasons = [
-            *(no_reals_of(stored) for stored, _ in whole.before if stored.dtype.is_fixed_point),
-            *(not_from_reals(stored) for stored, _ in whole.after if stored.dtype.is_fixed_point),
+            *(fixed_point.no_reals_of(stored) for stored, _ in whole.before if stored.dtype.is_fixed_point),
+            *(fixed_point.not_from_reals(stored) for stored, _ in whole.after if stored.dtype.is_fixed_point),
         ]
         return next((reason for reason in reasons if reason is not None), None) or plain.refuses(whole.step)
 
@@ -144,10 +136,12 @@ def movement(plain: Lowering) -> Callable[[Step], Lowering]:
         output, offset, pairs = step.outputs[0], 0, replacements(step)
         for tensor, temporary in pairs.items():
             e.place_in_work(temporary, offset)
-            if is_convertible(tensor, output):
-                emit_convert(e, step, tensor, output, e.at(temporary))
+            if fixed_point.is_convertible(tensor, output):
+                fixed_point.emit_convert(e, step, tensor, output, e.at(temporary))
             else:
-                emit_lookup(e, tensor, e.at(temporary), conversion_codes(tensor, output, e.numerics), step, output)
+                fixed_point.emit_lookup(
+                    e, tensor, e.at(temporary), conversion_codes(tensor, output, e.numerics), step, output
+                )
             offset += padded_size(temporary.nbytes)
         inner = with_replacements(step, pairs)
         with e.nested(inner, offset):
@@ -157,7 +151,7 @@ def movement(plain: Lowering) -> Callable[[Step], Lowering]:
 
     def choose(step: Step) -> Lowering:
         output, pairs = step.outputs[0], replacements(step)
-        possible = all(all(map(is_eight_bit, (t, output))) or is_convertible(t, output) for t in pairs)
+        possible = all(all(map(is_eight_bit, (t, output))) or fixed_point.is_convertible(t, output) for t in pairs)
         if step.clamp is not None or not possible or plain.refuses(with_replacements(step, pairs)) is not None:
             return detour
         return conversion if pairs else plain

@@ -11,33 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.engine.native.lowering import fixed_point
+from isthmus.engine.native.lowering import quantized_product as products
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering, choose
-from isthmus.engine.native.lowering.fixed_point import (
-    is_in_reals,
-    operand_words,
-    pair,
-    product_units,
-    result_words,
-    scale_of,
-)
-from isthmus.engine.native.lowering.quantized_product import (
-    ProductBlocking,
-    QuantizedProduct,
-    constant_weights,
-    covers_products,
-    cut,
-    geometry_words,
-    in_bytes,
-    matrix_of,
-    multiplies_channels,
-    offsets,
-    origin_of,
-    panels,
-    product_of,
-    row_form,
-    tile_effort,
-    tiles_of,
-)
+from isthmus.engine.native.lowering.quantized_product import QuantizedProduct
 from isthmus.engine.native.lowering.reduction import result_limits
 from isthmus.engine.native.signatures.quantized_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
@@ -57,16 +34,18 @@ _MAX_WEIGHTS = (1 << 16) - 1
 _MAX_DEPTH = 1 << 18
 
 
-def _chunking(product: QuantizedProduct, x: Tensor, target: Target, threads: int) -> tuple[ProductBlocking, int]:
+def _chunking(
+    product: QuantizedProduct, x: Tensor, target: Target, threads: int
+) -> tuple[products.ProductBlocking, int]:
     """Return the blocking of a product of `x`, and into how many chunks of its groups taps are divided."""
     # Chunks have equal lengths. If that makes taps longer, rows are copied, since rows in place end with the last tap.
-    plan = cut(product, row_form(x, target), target, threads)
+    plan = products.cut(product, products.row_form(x, target), target, threads)
     least = -(-plan.groups // _CHUNK)
     counts = [count for count in range(least, 2 * least) if plan.groups % count == 0] or [least]
     groups = -(-plan.groups // counts[0])
     missing = 4 * (groups * counts[0] - plan.groups)
     if missing and not plan.staged:
-        plan = cut(product, 1, target, threads)
+        plan = products.cut(product, 1, target, threads)
     more = -(-missing // 64) * 64 if missing else 0
     return replace(plan, groups=groups, work_bytes=plan.work_bytes + more), counts[0]
 
@@ -152,8 +131,8 @@ def _bias(step: Step, columns: int) -> np.ndarray:
     assert x is not None
     assert weights is not None
     assert bias.data is not None
-    units = product_units(x, weights, columns)
-    if not is_in_reals(bias, units):
+    units = fixed_point.product_units(x, weights, columns)
+    if not fixed_point.is_in_reals(bias, units):
         return bias.data.reshape(-1).astype(np.float64)
     if bias.dtype.is_float:
         return bias.data.reshape(-1).astype(np.float64) / units
@@ -164,7 +143,7 @@ def _bias(step: Step, columns: int) -> np.ndarray:
 
 def _scales(step: Step, columns: int) -> np.ndarray:
     """Return the factors from sums to steps of the result."""
-    units = product_units(operand(step, 0), operand(step, 1), columns)
+    units = fixed_point.product_units(operand(step, 0), operand(step, 1), columns)
     return units / float(np.float32(quantization_of(step.outputs[0]).scale))
 
 
@@ -203,22 +182,27 @@ def _heads(bias: np.ndarray, scales: np.ndarray, weights: _Weights) -> list[np.n
     return [bias, scales, *(part.astype(np.int16).repeat(2).view(np.int32) for part in weights.parts())]
 
 
+def _product_of(step: Step) -> QuantizedProduct:
+    """Return the product that a step computes, with distances in bytes."""
+    return products.in_bytes(products.product_of(step), 2, 2)
+
+
 def _work(step: Step, target: Target, threads: int) -> int:
     """Return the bytes of scratch for rows that cannot be read in place."""
-    return _chunking(in_bytes(product_of(step), 2, 2), operand(step, 0), target, threads)[0].work_bytes * threads
+    return _chunking(_product_of(step), operand(step, 0), target, threads)[0].work_bytes * threads
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     """Return the cost of tiles (see `tile_effort`)."""
-    product = in_bytes(product_of(step), 2, 2)
-    plan = cut(product, row_form(operand(step, 0), target), target, 1)
-    return tile_effort(product, plan.vectors, step, axis, target)
+    product = _product_of(step)
+    plan = products.cut(product, products.row_form(operand(step, 0), target), target, 1)
+    return products.tile_effort(product, plan.vectors, step, axis, target)
 
 
 def _emit(step: Step, e: Emitter) -> None:
-    product, data = in_bytes(product_of(step), 2, 2), operand(step, 1).data
+    product, data = _product_of(step), operand(step, 1).data
     assert data is not None
-    weights = _weights_of(step, matrix_of(step, product, data), product.columns * product.groups)
+    weights = _weights_of(step, products.matrix_of(step, product, data), product.columns * product.groups)
     _emit_product(step, e, product, weights)
 
 
@@ -231,11 +215,11 @@ def _emit_product(
     # results, all in bytes; if that is 0, rows follow each other.
     x, output = operand(step, 0), step.outputs[0]
     plan, chunks = _chunking(product, x, e.target, e.threads)
-    origin = origin_of(x, row_form(x, e.target))
+    origin = products.origin_of(x, products.row_form(x, e.target))
     total = product.columns * product.groups
     bias = _bias(step, total)
     everything, scales = _in_integers(step, everything, _scales(step, total), bias, e)
-    starts = offsets(product, plan)
+    starts = products.offsets(product, plan)
     tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks)).reshape(-1)
     columns = plan.vectors * e.target.lanes
     for group in range(product.groups):
@@ -249,9 +233,9 @@ def _emit_product(
         e.emit(
             f"quantized_convolution:convolve_wide.{weights.width}_{plan.rows}x{plan.vectors}",
             x=e.at(x, places[0] + group * product.channels), y=e.at(output, places[1] + 2 * group * product.columns),
-            weights=e.constant(panels(weights.stored, heads, columns, e.target.lanes, 2, weights.dtype)),
+            weights=e.constant(products.panels(weights.stored, heads, columns, e.target.lanes, 2, weights.dtype)),
             offsets=e.offset_table(tap_offsets), work=e.work(), work_bytes=plan.work_bytes,
-            **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **result_limits(step),
+            **products.geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **result_limits(step),
             few_rows=int(everything.stored.size > x.elements),
             out_row=out_row or product.out_width * product.out_pixel,
             block=block, blocks=-(-taps // block),
@@ -260,7 +244,7 @@ def _emit_product(
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     """Return whether a step multiplies 16-bit numbers by constants with one scale, or scales along a column axis."""
-    weights = constant_weights(step, is_sixteen_bit)
+    weights = products.constant_weights(step, is_sixteen_bit)
     if weights is None or not weights.is_static or not weights.dtype.is_fixed_point or weights.dtype.itemsize > 2:
         return False
     limits, quantization = np.iinfo(weights.dtype.numpy), quantization_of(weights)
@@ -269,7 +253,7 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     return inside and quantization.axis in (None, *column_axes) and weights.elements // columns <= _MAX_DEPTH
 
 
-_COVERS = covers_products(_covers_weights)
+_COVERS = products.covers_products(_covers_weights)
 
 
 # -- two matrices known at run time ------------------------------------------------------------------------------------
@@ -309,7 +293,7 @@ class _Multiplication:
             rows, vectors = tile
             return -(-left.rows // rows) * rows * -(-right.columns // (vectors * target.lanes)) * vectors
 
-        return _Multiplication(left, right, min(tiles_of(target), key=cost), chunks, -(-pairs // chunks))
+        return _Multiplication(left, right, min(products.tiles_of(target), key=cost), chunks, -(-pairs // chunks))
 
     def work_bytes(self, target: Target) -> int:
         """Return a thread's work space: a panel of the right matrix and rows of the left one."""
@@ -337,19 +321,19 @@ def _multiplication_work(step: Step, target: Target, threads: int) -> int:
 
 def _emit_multiplication(step: Step, e: Emitter) -> None:
     x, other, output = operand(step, 0), operand(step, 1), step.outputs[0]
-    cut = _Multiplication.of(step, e.target)
-    left, right, size = cut.left, cut.right, other.dtype.itemsize
+    sizes = _Multiplication.of(step, e.target)
+    left, right, size = sizes.left, sizes.right, other.dtype.itemsize
     batches = np.stack([left.batch * left.elements * 2, right.batch * right.elements * size], axis=1)
-    rows, vectors = cut.tile
+    rows, vectors = sizes.tile
+    scale = fixed_point.scale_of(x) * fixed_point.scale_of(other) / fixed_point.scale_of(output)
     e.emit(
         f"quantized_convolution:multiply_wide.{rows}x{vectors}", left=e.at(x), right=e.at(other), y=e.at(output),
         batches=e.offset_table(batches), batch_count=len(batches), rows=left.rows, depth=left.columns,
         columns=right.columns, left_row=2 * left.row_step, left_column=2 * left.column_step,
         right_row=size * right.row_step, right_column=size * right.column_step, right_size=size,
-        **operand_words(x, "left"), **operand_words(other, "right"), work=e.work(),
-        work_bytes=cut.work_bytes(e.target), offsets=e.offset_table(4 * cut.groups * np.arange(cut.chunks)),
-        chunks=cut.chunks, groups=cut.groups, scale=scale_of(x) * scale_of(other) / scale_of(output),
-        **result_words(step, output),
+        **fixed_point.operand_words(x, "left"), **fixed_point.operand_words(other, "right"), work=e.work(),
+        work_bytes=sizes.work_bytes(e.target), offsets=e.offset_table(4 * sizes.groups * np.arange(sizes.chunks)),
+        chunks=sizes.chunks, groups=sizes.groups, scale=scale, **fixed_point.result_words(step, output),
     )  # fmt: skip
 
 
@@ -358,15 +342,14 @@ def _emit_multiplication(step: Step, e: Emitter) -> None:
 
 def _depthwise_product(step: Step) -> QuantizedProduct:
     """Return a depthwise product with all channels in one group; a tap is one pixel."""
-    product = in_bytes(product_of(step), 2, 2)
     channels = operand(step, 0).dims[-1]
-    return replace(product, channels=2 * channels, columns=channels, groups=1)
+    return replace(_product_of(step), channels=2 * channels, columns=channels, groups=1)
 
 
-def _depthwise_plan(step: Step, target: Target, threads: int) -> ProductBlocking:
+def _depthwise_plan(step: Step, target: Target, threads: int) -> products.ProductBlocking:
     """Return the blocking: rows are always copied, and vectors of channels may reach beyond the last one."""
     product = _depthwise_product(step)
-    plan = cut(product, row_form(operand(step, 0), target) or 1, target, threads, (DEPTHWISE_ROWS, 2))
+    plan = products.cut(product, products.row_form(operand(step, 0), target) or 1, target, threads, (DEPTHWISE_ROWS, 2))
     return replace(plan, groups=1, work_bytes=plan.work_bytes + 4 * target.lanes)
 
 
@@ -386,7 +369,7 @@ def _depthwise_panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, t
         np.where(order >= 0, array[..., order], array.dtype.type(0))
         for array in (weights.stored[:, 0], *_heads(bias, scales, weights))
     )
-    return panels(matrix.reshape(taps // 2, 2, -1), heads, 2 * target.lanes, target.lanes, 2, weights.dtype)
+    return products.panels(matrix.reshape(taps // 2, 2, -1), heads, 2 * target.lanes, target.lanes, 2, weights.dtype)
 
 
 def _depthwise_work(step: Step, target: Target, threads: int) -> int:
@@ -396,7 +379,7 @@ def _depthwise_work(step: Step, target: Target, threads: int) -> int:
 def _emit_depthwise(step: Step, e: Emitter) -> None:
     x, output, product = operand(step, 0), step.outputs[0], _depthwise_product(step)
     plan, channels = _depthwise_plan(step, e.target, e.threads), product.columns
-    origin = origin_of(x, row_form(x, e.target))
+    origin = products.origin_of(x, products.row_form(x, e.target))
     data = operand(step, 1).data
     assert data is not None
     weights = _weights_of(step, data.reshape(-1, 1, channels), channels)
@@ -416,8 +399,9 @@ def _emit_depthwise(step: Step, e: Emitter) -> None:
         f"quantized_convolution:convolve_wide_depthwise.{weights.width}", x=e.at(x), y=e.at(output),
         weights=e.constant(_depthwise_panels(corrected, scales, weights, e.target)),
         offsets=e.offset_table(np.array(starts, np.int64)), work=e.work(), work_bytes=plan.work_bytes,
-        **geometry_words(product, plan, len(starts), panel_bytes), padding=origin & 0xFFFF, **result_limits(step),
-        few_rows=0, out_row=product.out_width * product.out_pixel, block=block, blocks=-(-len(starts) // block),
+        **products.geometry_words(product, plan, len(starts), panel_bytes), padding=origin & 0xFFFF,
+        **result_limits(step), few_rows=0, out_row=product.out_width * product.out_pixel, block=block,
+        blocks=-(-len(starts) // block),
     )  # fmt: skip
 
 
@@ -428,11 +412,10 @@ def _phase_product(step: Step, phase: Phase) -> QuantizedProduct:
     """Return the plain convolution of one phase for one image, with all distances in bytes."""
     window = phase.window
     pixel = 2 * window.channels
-    filters = window.filters // window.groups
     return QuantizedProduct(
         window.out[1], window.size[1], window.size[2], pixel, pixel // window.groups, window.out[1], window.out[2],
-        2 * window.filters * pair(step, "stride")[1], filters, window.kernel[1:], (1, 1), window.dilation[1:],
-        window.pad[1], window.pad[2], window.groups,
+        2 * window.filters * fixed_point.pair(step, "stride")[1], window.filters // window.groups, window.kernel[1:],
+        (1, 1), window.dilation[1:], window.pad[1], window.pad[2], window.groups,
     )  # fmt: skip
 
 
@@ -458,7 +441,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
         first = phase.first[1] * row + phase.first[2] * 2 * filters
         for image in range(x.dims[0]):
             places = (2 * image * math.prod(x.dims[1:]), 2 * image * math.prod(output.dims[1:]) + first)
-            _emit_product(step, e, product, weights, places, row * pair(step, "stride")[0])
+            _emit_product(step, e, product, weights, places, row * fixed_point.pair(step, "stride")[0])
 
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
@@ -484,6 +467,6 @@ FIXED16 = {
         lambda step: _COVERS["MatMul"](step) or _covers_multiplication(step),
         choose(_COVERS["MatMul"], _DENSE, _MULTIPLICATION),
     ),
-    "DepthWiseConv2d": (_COVERS["Conv2d"], choose(multiplies_channels, _DENSE, _DEPTHWISE)),
+    "DepthWiseConv2d": (_COVERS["Conv2d"], choose(products.multiplies_channels, _DENSE, _DEPTHWISE)),
 }
 """For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""

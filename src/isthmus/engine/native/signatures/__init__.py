@@ -1,42 +1,18 @@
-"""The signatures of all kernels that programs may call, by name; there are no other kernels."""
+"""The signatures of all kernels that programs may call, by name; there are no other kernels.
+
+Each module here has those of the kernels' module with its name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from isthmus.engine.native.signatures import (
-    boxes,
-    convolution,
-    depthwise,
-    elementwise,
-    grouped_convolution,
-    integer_matmul,
-    matmul,
-    movement,
-    normalization,
-    pooling,
-    quantized_binary,
-    quantized_convolution,
-    quantized_depthwise,
-    quantized_elementwise,
-    quantized_hybrid,
-    quantized_reduction,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    selection,
-    tiles,
-    winograd,
-)
 from isthmus.engine.native.words import Signature
 
-_FAMILIES = (
-    convolution, depthwise, elementwise, grouped_convolution, integer_matmul, matmul, movement, normalization, pooling,
-    quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
-    quantized_reduction, recurrent, reduction, resize, selection, tiles, boxes, random, winograd,
-)  # fmt: skip
-SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
+_FAMILIES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+SIGNATURES = tuple(item for family in _FAMILIES for item in vars(family).values() if isinstance(item, Signature))
 """All signatures."""
 KERNELS: Mapping[str, Signature] = {
     f"{signature.kernel}.{variant}" if variant else signature.kernel: signature

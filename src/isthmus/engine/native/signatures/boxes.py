@@ -59,4 +59,3 @@ POST_PROCESS = Signature(
     # A box and a class are encoded together in 32 bits.
     rules=("class_count <= columns", "count * class_count < 1 << 31"),
 )
-SIGNATURES = (SUPPRESS, SELECT, POST_PROCESS)

@@ -38,8 +38,7 @@ INDIRECT = Signature(
         BLOCK,
         # Where the lists, copies and windows end in the work space of a thread, and 4-bit weights as floats begin.
         Number("floats"),
-        Real("least"),
-        Real("most"),
+        *Real.each("least most"),
     ),
     variants=TILES,
     where={
@@ -69,4 +68,3 @@ INDIRECT = Signature(
     ),
     functions={"crossing": _crossing},
 )
-SIGNATURES = (INDIRECT,)

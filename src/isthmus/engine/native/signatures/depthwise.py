@@ -50,8 +50,7 @@ CONVOLVE = Signature(
         *Number.each("x_batch y_batch"),
         *_axis("outer"),
         *_axis("inner"),
-        Real("least"),
-        Real("most"),
+        *Real.each("least most"),
     ),
     variants=_VARIANTS | halves(_VARIANTS),
     where={
@@ -65,4 +64,3 @@ CONVOLVE = Signature(
         "goal[1] >= batches * outer_out * inner_out * channels * item",
     ),
 )
-SIGNATURES = (CONVOLVE,)

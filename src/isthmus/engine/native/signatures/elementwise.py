@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from isthmus.engine.native.signatures.rounding import UP, with_ties
-from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Word, Write, flag, signed
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Word, Write, flags, signed
 from isthmus.graph import DataType
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops.elementwise import FUNCTIONS
@@ -186,9 +186,7 @@ CHOOSE = Signature(
         ReadOperand("yes", "walk(elements, inner, dims, yes_strides, size * yes_step, size)"),
         ReadOperand("no", "walk(elements, inner, dims, no_strides, size * no_step, size)"),
         *rows_of("condition yes no"),
-        flag("condition_step"),
-        flag("yes_step"),
-        flag("no_step"),
+        *flags("condition_step yes_step no_step"),
     ),
     {str(size): {"size": size} for size in (1, 2, 4, 8)},
 )
@@ -197,4 +195,3 @@ CAST = Signature(
     _ELEMENTS,
     {f"{source}_{goal}": {"size": SIZES[source], "out_size": SIZES[goal]} for source in SIZES for goal in SIZES},
 )
-SIGNATURES = (UNARY, UNARY_OF_STEPS, TRIGONOMETRIC, BINARY, BINARY_OF_STEPS, CHOOSE, CAST)

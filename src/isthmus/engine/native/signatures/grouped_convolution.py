@@ -22,8 +22,7 @@ CONVOLVE = Signature(
         Numbers("pad", 3, -_MAX, _MAX),
         # Channels of the input, which has as many as the result, and of a group.
         *Number.each("channels group", 1, _MAX),
-        Real("least"),
-        Real("most"),
+        *Real.each("least most"),
     ),
     where={"taps": "product(kernel)"},
     rules=(
@@ -34,4 +33,3 @@ CONVOLVE = Signature(
         "channels >= lanes",
     ),
 )
-SIGNATURES = (CONVOLVE,)

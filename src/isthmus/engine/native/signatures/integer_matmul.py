@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Signature, Write, flag
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Signature, Write, flags
 
 PRODUCT = Signature(
     "integer_matmul:product",
@@ -12,17 +12,13 @@ PRODUCT = Signature(
         ReadOperand("right", "sum_of(outer(batches, dims, right_strides), (0, inner * columns))"),
         ReadOperand("left_zeros", "(rows - 1) * left_step + 1"),
         ReadOperand("right_zeros", "(columns - 1) * right_step + 1"),
-        flag("left_step"),
-        flag("right_step"),
+        *flags("left_step right_step"),
         Number("rows", 1),
         Number("inner"),
-        Number("columns", 1),
-        Number("batches", 1),
+        *Number.each("columns batches", 1),
         Count("rank"),
         Numbers("dims", "rank", 1),
-        Numbers("left_strides", "rank"),
-        Numbers("right_strides", "rank"),
+        *Numbers.each("left_strides right_strides", "rank"),
     ),
     variants={f"{left}_{right}": {} for left in ("i8", "u8") for right in ("i8", "u8")},
 )
-SIGNATURES = (PRODUCT,)

@@ -52,8 +52,7 @@ _PRODUCT = (
     WorkSpace("work", "shares * work_bytes", absent="work_bytes == 0"),
     Number("work_bytes"),
     BLOCK,
-    Real("least"),
-    Real("most"),
+    *Real.each("least most"),
 )
 _WHERE = {
     "width": "vectors * lanes",
@@ -99,4 +98,3 @@ PACK = Signature(
     variants=_PANELS | halves(_PANELS),
     where={"width": "vectors * lanes"},
 )
-SIGNATURES = (PACKED, VECTOR, PACK)

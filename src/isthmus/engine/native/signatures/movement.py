@@ -129,4 +129,3 @@ REMAP = Signature(
     rules=("size in (0, length)",),
     functions={"remapped": _remapped},
 )
-SIGNATURES = (COPY, TRANSPOSE, JOIN, PART, FILL, PAD, REMAP)

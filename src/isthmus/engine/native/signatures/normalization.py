@@ -60,8 +60,7 @@ AFFINE = Signature(
         *_both("item * elements", "channels"),
         Number("elements"),
         Number("channels", 1),
-        Real("low"),
-        Real("high"),
+        *Real.each("low high"),
     ),
     variants={kind: {"item": SIZES[kind]} for kind in FLOATS},
 )
@@ -71,9 +70,6 @@ LOCAL_RESPONSE = Signature(
         *_both("4 * rows * channels"),
         *Number.each("rows channels", 1),
         Number("radius"),
-        Real("alpha"),
-        Real("beta"),
-        Real("bias"),
+        *Real.each("alpha beta bias"),
     ),
 )
-SIGNATURES = (SOFTMAX_ROWS, SOFTMAX_COLUMNS, NORM_ROWS, NORM_COLUMNS, AFFINE, LOCAL_RESPONSE)

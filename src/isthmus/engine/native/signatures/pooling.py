@@ -40,8 +40,7 @@ POOL = Signature(
         # Whether means of stored values are rounded half away from zero.
         flag("ties_away"),
         # Bytes are multiplied by the first and means divided by the second; means of 16 bits are multiplied by that.
-        Real("scale_in"),
-        Real("scale_out"),
+        *Real.each("scale_in scale_out"),
         signed("zero_in", 1 << 31),
         *RESULT,
     ),
@@ -55,4 +54,3 @@ POOL = Signature(
     rules=("fits(depth)", "fits(height)", "fits(width)"),
     functions={"fits": _fits},
 )
-SIGNATURES = (POOL,)

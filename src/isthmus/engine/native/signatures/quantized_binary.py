@@ -7,9 +7,7 @@ from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, 
 
 _INT32 = 1 << 31
 RESULT: tuple[Word, ...] = (
-    signed("zero", _INT32),
-    signed("least", _INT32),
-    signed("most", _INT32),
+    *Number.each("zero least most", -_INT32, _INT32),
     Number("flip", 0, 128),
 )
 """Zero point and limits of results as signed bytes, and the flip that converts these to the result's type."""
@@ -17,8 +15,7 @@ _RUNS: tuple[Word, ...] = (
     ReadOperand("a", "(a_offsets.least, a_offsets.most + inner) if rows * inner else 0"),
     ReadOperand("b", "(b_offsets.least, b_offsets.most + (1 if b_fixed else inner)) if rows * inner else 0"),
     Write("y", "rows * inner"),
-    Number("rows"),
-    Number("inner"),
+    *Number.each("rows inner"),
     OffsetTable("a_offsets", "rows", kind="i32"),
     OffsetTable("b_offsets", "rows", kind="i32"),
     flag("b_fixed"),
@@ -30,9 +27,7 @@ ADD = Signature(
     "quantized_binary:add",
     (
         *_RUNS,
-        signed("a_factor", _INT32),
-        signed("b_factor", _INT32),
-        signed("bias", _INT32),
+        *Number.each("a_factor b_factor bias", -_INT32, _INT32),
         Number("shift", 0, 31),
     ),
     variants=_STORED,
@@ -42,4 +37,3 @@ MULTIPLY = Signature(
     (*_RUNS, signed("a_zero", _INT32), signed("b_zero", _INT32), Real("scale")),
     variants=with_ties(_STORED, UP),
 )
-SIGNATURES = (ADD, MULTIPLY)

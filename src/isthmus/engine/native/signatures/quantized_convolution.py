@@ -61,8 +61,7 @@ def _words(size: int, out_row: str = "out_width * out_pixel") -> tuple[Word, ...
         *Number.each("pixel channels out_height out_width out_pixel columns kernel_h", 1, _MAX),
         # Input columns under a result.
         *Number.each("span stride_h stride_w dilation_h", 1, _MAX),
-        signed("top", _MAX),
-        signed("left", _MAX),
+        *Number.each("top left", -_MAX, _MAX),
         # Taps, and groups of four bytes in each.
         *Number.each("taps groups panel_bytes", 1),
         # Results computed together.
@@ -132,8 +131,7 @@ _TO_FLOATS = (
     flag("padding"),
     signed("input_zero", _MAX),
     Number("zero", 0, 0),
-    Real("least"),
-    Real("most"),
+    *Real.each("least most"),
     Number("flip", 0, 0),
     flag("few_rows"),
     # Scale (f32) and origin (i32) of the quantized input, and the bytes between those of neighbouring images and of
@@ -300,13 +298,4 @@ MULTIPLY_WIDE = Signature(
         "offsets.most + 4 * groups <= pitch",
         "work_bytes >= panel + tile_rows * pitch",
     ),
-)
-SIGNATURES = (
-    CONVOLVE,
-    CONVOLVE_GROUPS,
-    CONVOLVE_BLOCKS,
-    CONVOLVE_TO_FLOAT,
-    CONVOLVE_WIDE,
-    CONVOLVE_WIDE_DEPTHWISE,
-    MULTIPLY_WIDE,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
 from isthmus.engine.native.signatures.rounding import UP, with_ties
-from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write, signed
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write
 
 _MAX = 1 << 31
 # The largest number of results of a row that a tile computes.
@@ -74,8 +74,7 @@ CONVOLVE = Signature(
         *Number.each("height width channels out_height out_width", 1, _MAX),
         # Output rows that share groups, groups above each other, input rows under those output rows.
         *Number.each("together row_groups needed_rows stride_h stride_w dilation_h", 1, _MAX),
-        signed("top", _MAX),
-        signed("left", _MAX),
+        *Number.each("top left", -_MAX, _MAX),
         # Input columns under a result.
         Number("span", 1, _MAX),
         # Results of a row computed together, columns of work space for a row of groups, dot products for a result.
@@ -102,4 +101,3 @@ CONVOLVE = Signature(
     ),
     functions={"inside": _inside, "weights_of": _weights, "widest": _widest},
 )
-SIGNATURES = (CONVOLVE,)

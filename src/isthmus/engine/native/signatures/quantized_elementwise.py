@@ -53,4 +53,3 @@ CONVERT = Signature(
     ),
     with_ties({f"q{8 * a}_q{8 * b}": {"size": a, "out_size": b} for a, b in ((1, 2), (2, 1), (2, 2))}, UP),
 )
-SIGNATURES = (DEQUANTIZE, QUANTIZE, LOOKUP, CONVERT)

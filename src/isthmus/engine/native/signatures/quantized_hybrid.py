@@ -8,8 +8,7 @@ QUANTIZE_ROWS = Signature(
     "quantized_hybrid:quantize_rows",
     (
         ReadOperand("x", "rows * length * 4"),
-        Number("rows", 1),
-        Number("length", 1),
+        *Number.each("rows length", 1),
         Write("y", "(rows - 1) * pitch + length * size"),
         Number("pitch"),
         # For each row, its scale (f32) and the value that means 0 (i32).
@@ -17,4 +16,3 @@ QUANTIZE_ROWS = Signature(
     ),
     variants={"u8": {"size": 1}, "s8": {"size": 1}, "s16": {"size": 2}},
 )
-SIGNATURES = (QUANTIZE_ROWS,)

@@ -81,4 +81,3 @@ SOFTMAX = Signature(
     ),
     variants=_BYTES | _WIDE | {f"{kind}_integers": parts for kind, parts in _BYTES.items()},
 )
-SIGNATURES = (MEAN, ADD_BYTES, MEAN_OF_SUMS, SOFTMAX)

@@ -17,4 +17,3 @@ NUMBERS = Signature(
     ),
     variants={"uniform": {}, "normal": {}},
 )
-SIGNATURES = (NUMBERS,)

@@ -64,4 +64,3 @@ GRU = Signature(
     where=_WIDTH,
     rules=("first + count <= steps",),
 )
-SIGNATURES = (LSTM, GRU)

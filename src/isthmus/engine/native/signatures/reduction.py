@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.elementwise import FLOATS, HALVES, SIZES
-from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag, flags
 
 KINDS = {
     **dict.fromkeys(("sum", "prod"), (*FLOATS, "i32", "i64", "u32", "u64", "f64")),
@@ -70,9 +70,7 @@ RUNNING_SUM = Signature(
         Number("outer_count"),
         Number("length", 1),
         Number("inner"),
-        flag("exclusive"),
-        flag("reverse"),
+        *flags("exclusive reverse"),
     ),
     variants={kind: {"size": SIZES[kind]} for kind in KINDS["sum"]},
 )
-SIGNATURES = (ROWS, COLUMNS, RUNNING_SUM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
-from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag, flags
 from isthmus.graph.ops.sampling import MAX_SAMPLES
 
 # The largest side of an image that is sampled at float positions.
@@ -52,8 +52,7 @@ GRID_SAMPLE = Signature(
         Number("batch", 1),
         *Number.each("height width", 1, _EXACT),
         *Number.each("channels pixels", 1),
-        flag("corners"),
-        flag("nearest"),
+        *flags("corners nearest"),
         Number("padding", 0, 2),
     ),
 )
@@ -82,9 +81,7 @@ ROI_ALIGN = Signature(
         *Number.each("batch height width channels count out_height out_width", 1),
         # Samples of a pixel along each axis; 0 for as many as it covers pixels of the image.
         *Number.each("samples_y samples_x", 0, MAX_SAMPLES),
-        flag("aligned"),
-        flag("largest"),
+        *flags("aligned largest"),
         *Real.each("ratio_y ratio_x"),
     ),
 )
-SIGNATURES = (BILINEAR, ALONG_AXIS, GRID_SAMPLE, CROP_AND_RESIZE, ROI_ALIGN)

@@ -34,8 +34,7 @@ _EXTREMES = _with_indices(
 # One element of the axis for each element of the indices, whose dimensions are innermost first.
 _ALONG_AXIS = "sum_of(outer(elements, dims, strides), (0, (axis_size - 1) * axis_stride + size))"
 _ELEMENT_WALK: tuple[Word, ...] = (
-    Number("elements", 1),
-    Number("axis_size", 1),
+    *Number.each("elements axis_size", 1),
     Number("axis_stride"),
     flag("from_end"),
     Count("rank"),
@@ -158,7 +157,3 @@ NON_ZERO = Signature(
         Numbers("dims", "rank", 1),
     ),
 )
-SIGNATURES = (
-    GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ND, SCATTER_ELEMENTS, ONE_HOT, REVERSE_SEQUENCE, ARGUMENT, TOP_K,
-    NON_ZERO,
-)  # fmt: skip

@@ -64,6 +64,3 @@ def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
         first: dict(zip((first + bit for bit in range(mask.bit_length()) if mask >> bit & 1), new_values, strict=False))
         for first, mask in zip(values["firsts"], values["masks"], strict=True)
     }
-
-
-SIGNATURES = (REPEAT, PIPELINE, BRANCHES, VARY)

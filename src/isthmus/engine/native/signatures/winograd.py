@@ -21,8 +21,7 @@ _SQUARES = (
     # The squares of the result: in each image, so many downwards and across; those that are computed here.
     *Number.each("batches down across", 1),
     Number("first"),
-    Number("squares", 1),
-    Number("rows", 1),
+    *Number.each("squares rows", 1),
     Number("plane", 4),
     WorkSpace("work", "shares * work_bytes"),
     Number("work_bytes"),
@@ -55,8 +54,7 @@ GATHER = Signature(
         Write("result", "batches * height * width * columns * item"),
         *_SQUARES,
         *Number.each("height width columns", 1),
-        Real("least"),
-        Real("most"),
+        *Real.each("least most"),
     ),
     variants=_VARIANTS,
     where=_MATRICES,
@@ -68,4 +66,3 @@ GATHER = Signature(
         "work_bytes >= m * m * 8 + columns * 4",
     ),
 )
-SIGNATURES = (SCATTER, GATHER)
