@@ -97,11 +97,13 @@ def test_everything_that_kernels_import_is_in_their_keys() -> None:
         "isthmus.engine.native.doorbell", "isthmus.engine.native.program", "isthmus.compiled.objects", "isthmus.errors",
     }  # fmt: skip
     folders = ("isthmus.engine.native.kernels", "isthmus.engine.native.signatures")
+    engine = "isthmus.engine.native"
     imported = {
-        node.module
+        f"{engine}.{name.name}" if node.module == engine else str(node.module)
         for file in cache._KERNELS.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("isthmus.")
+        for name in node.names
     }
     assert {name for name in imported if not name.startswith(folders)} == otherwise | set(cache._OTHERS)
     assert all((cache._KERNELS / f"{name}.py").exists() for name in cache._OTHERS.values())
@@ -121,8 +123,11 @@ def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, mon
     (tmp_path / "outer.py").write_text("from isthmus.engine.native.kernels import inner, near as other\n")
     (tmp_path / "inner.py").write_text("from isthmus.engine.native.kernels.deep import something\n")
     (tmp_path / "near.py").write_text("from isthmus.errors import Code\n")
-    (tmp_path / "deep.py").write_text("from isthmus.compiled.instructions import system_call\n")
-    assert cache._sources("outer") == {"outer", "inner", "near", "deep", "../../../compiled/instructions"}
+    (tmp_path / "deep.py").write_text(
+        "from isthmus.compiled.instructions import system_call\nfrom isthmus.engine.native import control as layout\n"
+    )
+    sources = {"outer", "inner", "near", "deep", "../../../compiled/instructions", "../control"}
+    assert cache._sources("outer") == sources
 
 
 @pytest.mark.parametrize("kernel", ["executor:run", "doorbell:serve"])

@@ -11,7 +11,7 @@ from support.suites import long
 from engine.native import harness
 from engine.native.harness import Operand, Result
 from isthmus.engine.native.lower import is_in_float, lowering_of
-from isthmus.engine.native.lowering import float_pieces
+from isthmus.engine.native.lowering import via_float
 from isthmus.engine.native.target import portable
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.ops.sampling import LINEAR
@@ -51,7 +51,7 @@ def test_rows_have_the_bits_of_the_whole(case: str, monkeypatch: pytest.MonkeyPa
     for target in harness.targets():
         results = []
         for pieces in (32, 1):
-            monkeypatch.setattr(float_pieces, "MAX_PIECES", pieces)
+            monkeypatch.setattr(via_float, "MAX_PIECES", pieces)
             results.append(harness.run(step, arrays, target, 2, "after", None, lowering))
         np.testing.assert_array_equal(*(result[0] for result in results), err_msg=target.name)
 
@@ -88,7 +88,7 @@ def test_parts_of_a_sequence_have_the_bits_of_the_whole(
     for target in harness.targets():
         results, sizes = [], []
         for pieces in (32, 1):
-            monkeypatch.setattr(float_pieces, "MAX_PIECES", pieces)
+            monkeypatch.setattr(via_float, "MAX_PIECES", pieces)
             results.append(harness.run(step, arrays, target, 2, "after", None, lowering))
             sizes.append(lowering.work(step, target, 2))
         for divided, whole in zip(*results, strict=True):

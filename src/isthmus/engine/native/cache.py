@@ -54,8 +54,9 @@ def _sources(module: str) -> frozenset[str]:
                 sources.update(f"../signatures/{name.name}" for name in node.names)
             elif node.module.startswith(_SIGNATURES):
                 sources.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
-            elif node.module in _OTHERS:
-                sources.add(_OTHERS[node.module])
+            else:
+                names = node.module, *(f"{node.module}.{name.name}" for name in node.names)
+                sources.update(_OTHERS[name] for name in names if name in _OTHERS)
     return frozenset(sources)
 
 

@@ -13,22 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.engine.native import words as declared
 from isthmus.engine.native.program import BRANCHES, OPERAND_BITS, PIPELINE, REPEAT, VARY, Program
 from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
 from isthmus.engine.native.signatures.tiles import changes
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import (
-    MAX_LIST,
-    Count,
-    Memory,
-    Number,
-    Numbers,
-    OffsetTable,
-    OffsetTables,
-    Signature,
-    WorkSpace,
-    Write,
-)
 from isthmus.errors import QnnError
 from isthmus.prepare.schedule import Pool
 
@@ -441,7 +430,7 @@ def _refuse_rule(rule: str) -> None:
 
 
 @cache
-def _check_of(signature: Signature) -> Callable[..., int]:
+def _check_of(signature: declared.Signature) -> Callable[..., int]:
     """Return a function that checks one instruction of a kernel and returns the index of the word after it."""
     # Its parameters are the program's words, the index of the first word of the instruction, its number of shares, the
     # target's number of lanes, the numbers that the kernel's variant stands for, and the program's memory.
@@ -453,7 +442,7 @@ def _check_of(signature: Signature) -> Callable[..., int]:
     return check
 
 
-def _lines(signature: Signature) -> list[str]:
+def _lines(signature: declared.Signature) -> list[str]:
     """Return the source of the function of `_check_of`, from the signature alone: nothing in it comes from a program.
 
     Words, numbers of the variant and names of `where` are local variables there, so that extents and rules can use
@@ -469,7 +458,7 @@ def _lines(signature: Signature) -> list[str]:
     # The index of a word, relative to `_at`, to which the lengths of lists of variable length are added.
     index = 0
     for word in signature.words:
-        if isinstance(word, (Numbers, OffsetTables)):
+        if isinstance(word, (declared.Numbers, declared.OffsetTables)):
             line(f"{word.name} = _w[_at + {index} : _at + {index} + {word.length}]")
             if isinstance(word.length, str):
                 line(f"_at += {word.length}")
@@ -478,20 +467,20 @@ def _lines(signature: Signature) -> list[str]:
         else:
             line(f"{word.name} = _w[_at + {index}]")
             index += 1
-        if isinstance(word, Count):
-            line(f"if not 0 <= {word.name} <= {MAX_LIST}: _refuse_value({word.name!r}, {word.name})")
-        elif isinstance(word, Number):
+        if isinstance(word, declared.Count):
+            line(f"if not 0 <= {word.name} <= {declared.MAX_LIST}: _refuse_value({word.name!r}, {word.name})")
+        elif isinstance(word, declared.Number):
             line(f"if not {word.least} <= {word.name} <= {word.most}: _refuse_value({word.name!r}, {word.name})")
-        elif isinstance(word, Numbers):
+        elif isinstance(word, declared.Numbers):
             limits = f"{word.least} <= min({word.name}) and max({word.name}) <= {word.most}"
             line(f"if {word.name} and not ({limits}): _refuse_value({word.name!r}, {word.name})")
     line(f"_at += {index}")
     line("if _at > len(_w): raise IndexError")
     for word in signature.words:
-        if isinstance(word, OffsetTable):
+        if isinstance(word, declared.OffsetTable):
             entries = f"_memory.table({word.name!r}, {word.name}, {word.extent}, {word.columns}, {word.kind!r})"
             line(f"{word.name} = {entries}" + _unless_absent(word, "None"))
-        elif isinstance(word, OffsetTables):
+        elif isinstance(word, declared.OffsetTables):
             entries = f"_memory.table({word.name!r}, _table, _rows, 1, 'i64')"
             line(f"{word.name} = [{entries} for _table, _rows in zip({word.name}, {word.rows})]")
     for name, text in signature.where.items():
@@ -500,13 +489,13 @@ def _lines(signature: Signature) -> list[str]:
         line(f"if not ({rule}): _refuse_rule({rule!r})")
     written, work = [], []
     for word in signature.words:
-        if isinstance(word, Memory) and not isinstance(word, OffsetTable):
-            access = "work" if isinstance(word, WorkSpace) else "write" if isinstance(word, Write) else "read"
+        if isinstance(word, declared.Memory) and not isinstance(word, declared.OffsetTable):
+            access = {declared.WorkSpace: "work", declared.Write: "write"}.get(type(word), "read")
             span = f"_memory.{access}({word.name!r}, {word.name}, ({word.extent}))"
             line(f"_span_{word.name} = {span}" + _unless_absent(word, "(0, 0, 0)"))
-            if isinstance(word, WorkSpace):
+            if isinstance(word, declared.WorkSpace):
                 work.append(word.name)
-            elif isinstance(word, Write):
+            elif isinstance(word, declared.Write):
                 written.append(word.name)
     for name in work:
         for other in written:
@@ -515,6 +504,6 @@ def _lines(signature: Signature) -> list[str]:
     return lines
 
 
-def _unless_absent(word: Memory, nothing: str) -> str:
+def _unless_absent(word: declared.Memory, nothing: str) -> str:
     """Return the end of a conditional expression whose value is `nothing` if the operand may be and is absent."""
     return f" if {word.name} or not ({word.absent}) else {nothing}" if word.absent else ""

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ MAX_LIST = 32
 """The largest number of entries in a list of an instruction."""
 Value = int | float | Sequence[int]
 """The value of a word before it is encoded; operands are integers too."""
+
+
+AnyWord = TypeVar("AnyWord", bound="Word")
 
 
 class IllTypedWord(Exception):
@@ -49,6 +52,11 @@ class Word:
     """The declaration of one word of an instruction, or of several with one name."""
 
     name: str
+
+    @classmethod
+    def each(cls: type[AnyWord], names: str, *parts: Any, **named: Any) -> tuple[AnyWord, ...]:
+        """Return a word for each of these names, which are separated by spaces, alike in all other fields."""
+        return tuple(cls(name, *parts, **named) for name in names.split())
 
     @property
     def many(self) -> int | str:
@@ -74,11 +82,6 @@ class Number(Word):
 
     least: int = 0
     most: int = MAX_COUNT
-
-    @classmethod
-    def each(cls, names: str, least: int = 0, most: int = MAX_COUNT) -> tuple[Number, ...]:
-        """Return a number for each of these names, which are separated by spaces, all with the same limits."""
-        return tuple(cls(name, least, most) for name in names.split())
 
     def encode(self, value: Any) -> list[int]:
         number = _integer(value)
@@ -111,11 +114,6 @@ class Bits(Word):
 class Real(Word):
     """A float, stored as the 64 bits of a double."""
 
-    @classmethod
-    def each(cls, names: str) -> tuple[Real, ...]:
-        """Return a float for each of these names, which are separated by spaces."""
-        return tuple(cls(name) for name in names.split())
-
     def encode(self, value: Any) -> list[int]:
         if not isinstance(value, (float, np.floating)):
             raise IllTypedWord(f"is {value!r}, not a float")
@@ -137,11 +135,6 @@ class Numbers(Word):
     length: int | str
     least: int = 0
     most: int = MAX_COUNT
-
-    @classmethod
-    def each(cls, names: str, length: int | str, least: int = 0, most: int = MAX_COUNT) -> tuple[Numbers, ...]:
-        """Return a list for each of these names, which are separated by spaces, all with the same length and limits."""
-        return tuple(cls(name, length, least, most) for name in names.split())
 
     @property
     def many(self) -> int | str:

@@ -73,13 +73,10 @@ def invoke(target: Target, variant: str) -> Any:
             # The program is pointed at each tensor, which must exist and have the expected size.
             row, io = load_i64(block + layout.ROWS, 0), load_i64(block + layout.IO, 0)
             for i in range(load_i64(block + layout.ROW_COUNT, 0)):
-                address, nbytes = (
-                    load_i64(tensors + load_i64(row + layout.ROW_DATA, 0), 0),
-                    load_i64(row + layout.ROW_BYTES, 0),
-                )
-                if load_i64(tensors + load_i64(row + layout.ROW_SIZE, 0), 0) != nbytes or (
-                    address == 0 and nbytes != 0
-                ):
+                address = load_i64(tensors + load_i64(row + layout.ROW_DATA, 0), 0)
+                nbytes = load_i64(row + layout.ROW_BYTES, 0)
+                size = load_i64(tensors + load_i64(row + layout.ROW_SIZE, 0), 0)
+                if size != nbytes or (address == 0 and nbytes != 0):
                     ready = 0
                 source = load_i64(row + layout.ROW_SOURCE, 0)
                 store_i64(io, i, source if source != 0 else address)

@@ -24,13 +24,9 @@ _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 # While spinning, the processor is looked up in one of 64 iterations, where these bits are 0.
 _CPU_CHECK_MASK = 63
 _FIRST_IO = int(Pool.IO)
-_NO_GRAPH, _OUTSIDE, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
-    int(Code.GRAPH_INVALID_HANDLE),
-    int(Code.GRAPH_INVALID_TENSOR),
-    int(Code.GRAPH_ABORTED),
-    int(Code.MEM_INVALID_HANDLE),
-    int(Code.MEM_INVALID_SHAPE),
-)
+_NO_GRAPH, _ABORTED = int(Code.GRAPH_INVALID_HANDLE), int(Code.GRAPH_ABORTED)
+_OUTSIDE, _NO_MEMORY = int(Code.GRAPH_INVALID_TENSOR), int(Code.MEM_INVALID_HANDLE)
+_TOO_SMALL = int(Code.MEM_INVALID_SHAPE)
 
 
 def _post(target: Target) -> Any:
@@ -166,10 +162,8 @@ def _bind(page: int, graph: int, service: int) -> int:
 
     `page` has the request, `graph` is the graph's row in the table of graphs, `service` the server's own words.
     """
-    sizes, bases = (
-        load_i64(graph + layout.GRAPH_SIZES, 0),
-        load_i64(load_i64(graph + layout.GRAPH_CONTROL, 0) + BASES, 0),
-    )
+    sizes = load_i64(graph + layout.GRAPH_SIZES, 0)
+    bases = load_i64(load_i64(graph + layout.GRAPH_CONTROL, 0) + BASES, 0)
     memory, count = load_i64(service + layout.MEMORY, 0), load_i64(service + layout.MEMORY_COUNT, 0)
     for i in range(load_i64(graph + layout.GRAPH_IO, 0)):
         slot = load_i64(page + layout.SLOTS, i)
@@ -203,15 +197,8 @@ def serve(target: Target, variant: str) -> Any:
         done = atomic_load(page + layout.RESPONSE)
         ended = False
         while not ended:
-            done = await_change(
-                page + layout.REQUEST,
-                page + layout.REQUEST_SLEEPER,
-                done,
-                page + layout.SERVER_CPU,
-                page + layout.CLIENT_CPU,
-                spins,
-                0,
-            )
+            own, other = page + layout.SERVER_CPU, page + layout.CLIENT_CPU
+            done = await_change(page + layout.REQUEST, page + layout.REQUEST_SLEEPER, done, own, other, spins, 0)
             atomic_store(page + layout.SERVER_CPU, current_cpu())
             number = load_i64(page + layout.GRAPH, 0)
             status = 0

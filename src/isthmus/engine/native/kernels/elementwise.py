@@ -45,10 +45,8 @@ def unary(target: Target, variant: str) -> Any:
     name, _, kind = variant.rpartition("_")
     of_kind = {"f64": reals.UNARY_F64, **dict.fromkeys((*FLOATS, STEPS), reals.UNARY_F32)}.get(kind, {})
     function = {**integers.UNARY_INTEGER, **reals.UNARY_TO_BOOL, **of_kind}[name]
-    source, goal = (
-        ElementStorage.of(kind, target),
-        ElementStorage.of("bool" if name in reals.UNARY_TO_BOOL else kind, target),
-    )
+    source = ElementStorage.of(kind, target)
+    goal = ElementStorage.of("bool" if name in reals.UNARY_TO_BOOL else kind, target)
     load, store, size, out_size = source.load, goal.store, source.size, goal.size
     if kind == STEPS:
         compute = device(lambda x, a, b, scale, inverse: f64(function(f32(x * scale), a, b)) * inverse)

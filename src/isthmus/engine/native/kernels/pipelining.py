@@ -12,18 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.compiled.instructions import YIELD, atomic_add, atomic_load, atomic_store, system_call
-from isthmus.engine.native.control import (
-    ABORT,
-    ABORT_NUMBER,
-    BASE_WORDS,
-    BODY,
-    CONTROL,
-    HEADER_WORDS,
-    LINE,
-    NEXT_ITERATION,
-    PROGRESS,
-    ROW_WORDS,
-)
+from isthmus.engine.native import control as layout
 from isthmus.engine.native.kernels.atomics import architecture, pause_of
 from isthmus.engine.native.kernels.base import generated, kernel, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import SPINS_BEFORE_YIELD, call_kernel
@@ -48,28 +37,25 @@ def take(target: Target, variant: str) -> Any:
     @kernel(PIPELINE)
     def execute(instructions, times, first_cursor, arena_bytes, lead, cursors, pools, strides, bases, tid, nt):
         # The base table of this thread: a copy of the first thread's, except for arena and cursors.
-        own = bases + 8 * tid * load_i64(bases, BASE_WORDS)
+        own = bases + 8 * tid * load_i64(bases, layout.BASE_WORDS)
         if tid > 0:
-            for i in range(-HEADER_WORDS, first_cursor):
+            for i in range(-layout.HEADER_WORDS, first_cursor):
                 store_i64(own, i, load_i64(bases, i))
         store_i64(own, first_cursor, load_i64(own, _SCRATCH) + tid * arena_bytes)
         if nt == 1:
             point_cursors(own, first_cursor + 1, cursors, pools, strides, 0)
             return
-        control = load_i64(bases, CONTROL)
-        body, abort, number = (
-            load_i64(control + BODY, 0),
-            load_i64(control + ABORT, 0),
-            load_i64(control + ABORT_NUMBER, 0),
-        )
+        control = load_i64(bases, layout.CONTROL)
+        body, abort = load_i64(control + layout.BODY, 0), load_i64(control + layout.ABORT, 0)
+        number = load_i64(control + layout.ABORT_NUMBER, 0)
         while True:
-            iteration = atomic_add(control + NEXT_ITERATION, 1)
+            iteration = atomic_add(control + layout.NEXT_ITERATION, 1)
             if iteration >= times:
                 return
             point_cursors(own, first_cursor + 1, cursors, pools, strides, iteration)
             # The word is reused by an iteration that cannot begin before this one has ended.
-            progress = control + PROGRESS + LINE * (iteration % nt)
-            progress_before = control + PROGRESS + LINE * ((iteration + nt - 1) % nt)
+            progress = control + layout.PROGRESS + layout.LINE * (iteration % nt)
+            progress_before = control + layout.PROGRESS + layout.LINE * ((iteration + nt - 1) % nt)
             done = 0
             for i in range(instructions):
                 # Instructions that the iteration before must have completed: up to this one plus `lead`, or all.
@@ -86,7 +72,7 @@ def take(target: Target, variant: str) -> Any:
                 # In an aborted run all iterations are still taken, since other threads wait for them, but nothing is
                 # computed.
                 if abort == 0 or atomic_load(abort) != number:
-                    row = body + 8 * ROW_WORDS * i
+                    row = body + 8 * layout.ROW_WORDS * i
                     call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
                 atomic_store(progress, iteration * instructions + i + 1)
 
@@ -104,13 +90,13 @@ def branches(target: Target, variant: str) -> Any:
     def execute(instructions, bases, tid, nt):
         if nt == 1:
             return
-        row, share = load_i64(load_i64(bases, CONTROL) + BODY, 0), tid
+        row, share = load_i64(load_i64(bases, layout.CONTROL) + layout.BODY, 0), tid
         for _ in range(instructions):
             shares = load_i64(row, 2)
             if share < shares:
                 call_kernel(load_i64(row, 0), load_i64(row, 1), bases, share, shares)
                 return
             share -= shares
-            row += 8 * ROW_WORDS
+            row += 8 * layout.ROW_WORDS
 
     return execute

@@ -11,8 +11,7 @@ from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import accessor, device, generated, kernel, share
 from isthmus.engine.native.kernels.mathematics import f32, select, square_root
 from isthmus.engine.native.kernels.quantized_reduction import kinds_of, wide_number
-from isthmus.engine.native.kernels.rounding import NEAREST
-from isthmus.engine.native.kernels.storage import READ, SIZE, STORED, WRITE, f64, reader, writer
+from isthmus.engine.native.kernels.storage import NEAREST, READ, SIZE, STORED, WRITE, f64, reader, writer
 from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target

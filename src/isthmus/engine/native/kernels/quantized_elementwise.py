@@ -11,8 +11,16 @@ from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import device, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import span
 from isthmus.engine.native.kernels.requantization import byte_mask
-from isthmus.engine.native.kernels.rounding import NEAREST
-from isthmus.engine.native.kernels.storage import READ, SIZE, STORED, WRITE, ElementStorage, of_operand, of_result
+from isthmus.engine.native.kernels.storage import (
+    NEAREST,
+    READ,
+    SIZE,
+    STORED,
+    WRITE,
+    ElementStorage,
+    of_operand,
+    of_result,
+)
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_elementwise import CONVERT, DEQUANTIZE, LOOKUP, QUANTIZE
 from isthmus.engine.native.signatures.rounding import without_ties

@@ -13,8 +13,7 @@ import numpy as np
 from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import device, device_reassociated, generated, kernel, share
 from isthmus.engine.native.kernels.mathematics import exp_of_negative, f32
-from isthmus.engine.native.kernels.rounding import NEAREST
-from isthmus.engine.native.kernels.storage import READ, SIZE, STORED, WRITE, f64
+from isthmus.engine.native.kernels.storage import NEAREST, READ, SIZE, STORED, WRITE, f64
 from isthmus.engine.native.signatures.quantized_reduction import (
     ADD_BYTES,
     MEAN,

@@ -12,12 +12,45 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.kernels.base import accessor, device
-from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.signatures.elementwise import BYTE_STEPS, SIZES, STEPS
+from isthmus.engine.native.signatures.rounding import AWAY, TOWARDS, UP
 from isthmus.engine.native.target import Target
 
 f64 = np.float64
 _ZERO = f64(0)
+_HALF = np.float32(0.5)
+
+# The rest is exact. Twice the rest leads from one neighbour of a half to the other.
+
+
+@device
+def _even(value):  # type: ignore[no-untyped-def]
+    return np.rint(value)
+
+
+@device
+def _up(value):  # type: ignore[no-untyped-def]
+    whole = np.rint(value)
+    rest = value - whole
+    return whole + rest + rest if rest == _HALF else whole
+
+
+@device
+def _away(value):  # type: ignore[no-untyped-def]
+    whole = np.rint(value)
+    rest = value - whole
+    return whole + rest + rest if abs(rest) == _HALF and (rest > np.float32(0)) == (value > np.float32(0)) else whole
+
+
+@device
+def _towards(value):  # type: ignore[no-untyped-def]
+    whole = np.rint(value)
+    rest = value - whole
+    return whole + rest + rest if abs(rest) == _HALF and (rest > np.float32(0)) != (value > np.float32(0)) else whole
+
+
+NEAREST: dict[str, Callable] = {"": _even, UP: _up, AWAY: _away, TOWARDS: _towards}
+"""The rounding of floats to integers, by what becomes of exact halves (see `signatures.rounding`)."""
 
 # By the name of a type of stored integers: its numpy type, how it is read and written, and its size in bytes.
 STORED = {"s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32}

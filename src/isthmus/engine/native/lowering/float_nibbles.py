@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.nibbles import WORD
+from isthmus.engine.native.lowering.packed_weights import WORD
 from isthmus.engine.native.lowering.panels import split_panels
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.fixed_point import quantization_of

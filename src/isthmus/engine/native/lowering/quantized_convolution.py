@@ -12,8 +12,7 @@ from isthmus.engine.native.lowering import fixed_point
 from isthmus.engine.native.lowering import quantized_product as products
 from isthmus.engine.native.lowering.blocks import cut_blocks, suits_blocks
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.nibbles import NibblePlan, fits_unit, nibble_plan
-from isthmus.engine.native.lowering.packed_weights import pack_weights
+from isthmus.engine.native.lowering.packed_weights import NibblePlan, fits_unit, nibble_plan, pack_weights
 from isthmus.engine.native.lowering.quantized_product import QuantizedProduct
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType

@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering import fixed_point, quantized_convolution
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering, choose
-from isthmus.engine.native.lowering.nibbles import fits_unit, has_middle_zero
+from isthmus.engine.native.lowering.packed_weights import fits_unit, has_middle_zero
 from isthmus.engine.native.lowering.quantized_product import multiplies_channels
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
 from isthmus.engine.native.target import Target

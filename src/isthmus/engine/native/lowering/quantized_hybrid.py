@@ -14,8 +14,7 @@ import numpy as np
 from isthmus.engine.native.lowering import quantized_product as products
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import weight_scales, without_zero_points
-from isthmus.engine.native.lowering.nibbles import NibblePlan, nibble_plan
-from isthmus.engine.native.lowering.packed_weights import pack_weights
+from isthmus.engine.native.lowering.packed_weights import NibblePlan, nibble_plan, pack_weights
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.quantized_product import QuantizedProduct
 from isthmus.engine.native.target import Target

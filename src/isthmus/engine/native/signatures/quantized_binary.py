@@ -16,8 +16,7 @@ _RUNS: tuple[Word, ...] = (
     ReadOperand("b", "(b_offsets.least, b_offsets.most + (1 if b_fixed else inner)) if rows * inner else 0"),
     Write("y", "rows * inner"),
     *Number.each("rows inner"),
-    OffsetTable("a_offsets", "rows", kind="i32"),
-    OffsetTable("b_offsets", "rows", kind="i32"),
+    *OffsetTable.each("a_offsets b_offsets", "rows", kind="i32"),
     flag("b_fixed"),
     *RESULT,
 )

@@ -8,8 +8,7 @@ NUMBERS = Signature(
     "random:numbers",
     (
         Write("output", "elements * 4"),
-        ReadOperand("seed", "4"),
-        ReadOperand("execution", "4"),
+        *ReadOperand.each("seed execution", "4"),
         Number("stream", 0, (1 << 32) - 1),
         Number("elements", 1),
         # A number is multiplied by the factor, then the summand is added.

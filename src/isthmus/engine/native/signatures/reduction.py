@@ -24,8 +24,7 @@ _VARIANTS = {
 }
 _LISTS = (
     Real("factor"),
-    Count("kept_rank"),
-    Count("reduced_rank"),
+    *Count.each("kept_rank reduced_rank"),
     Numbers("kept", "kept_rank", 1),
     Numbers("kept_strides", "kept_rank"),
     Numbers("reduced", "reduced_rank", 1),

@@ -18,11 +18,9 @@ BILINEAR = Signature(
         Number("image_bytes"),
         *Number.each("height width channels", 1),
         # Byte offsets of the rows above and below each row of the result, and the weights of the latter.
-        OffsetTable("upper", "height"),
-        OffsetTable("lower", "height"),
+        *OffsetTable.each("upper lower", "height"),
         ReadOperand("row_weights", "4 * height"),
-        OffsetTable("left", "width"),
-        OffsetTable("right", "width"),
+        *OffsetTable.each("left right", "width"),
         ReadOperand("pixel_weights", "4 * width"),
     ),
     where={
