@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,10 @@ import pytest
 from isthmus import cabi as interface
 from isthmus.backends.cpu import c as cpu_c
 from isthmus.backends.gpu import c as gpu_c
-from isthmus.backends.gpu import headers as gpu_headers
 from isthmus.backends.htp import c as htp_c
 from isthmus.backends.htp import headers as htp_headers
-from isthmus.backends.lpai import headers as lpai_headers
-from isthmus.cabi import delegate, layout, notation, objects, op_package, other_backends, system, tables, types
+from isthmus.backends.lpai import c as lpai_c
+from isthmus.cabi import delegate, notation, objects, op_package, system, tables, types
 from isthmus.capi.messages import name_of
 from isthmus.errors import Code
 
@@ -32,8 +32,8 @@ FAMILIES = {"HTP": [each for each in ALL_HEADERS if "/DSP/" not in each],
             "DSP": [each for each in ALL_HEADERS if "/HTP/" not in each]}  # fmt: skip
 HEADERS = FAMILIES["HTP"]
 INIT_MACROS = set(re.findall(r"#define (\w+_INIT)\b", "".join((INCLUDE / file).read_text() for file in ALL_HEADERS)))
-DECLARED = (*gpu_headers.HEADERS, *htp_headers.HEADERS, *lpai_headers.HEADERS, *other_backends.HEADERS)
-"""The headers that are printed from declarations."""
+BACKENDS = {each: Path(each.__file__).with_name("headers.txt").read_text() for each in (gpu_c, htp_c, lpai_c)}
+"""The declarations of single backends."""
 C_NAMES = {
     objects.Property: ["QnnBackend_Property_t", "QnnGraph_Property_t"],
     objects.ContextProperty: ["QnnContext_Property_t"],
@@ -49,9 +49,9 @@ OTHER_FIELDS = {
     "QnnSystemInterface_t.table": "QNN_SYSTEM_INTERFACE_VER_NAME",
 }
 NOT_IN_C = {
-    system.ModelGraphInfo, tables.ComposingTable, htp_c.EarlierHtpDeviceConfig,
+    system.ModelGraphInfo, tables.ComposingTable,
 }  # fmt: skip
-"""What model libraries, earlier headers and no header of ours declare, and what is laid over tables of any size."""
+"""What model libraries and no header of ours declare, and what is laid over tables of any size."""
 ENUMERATIONS = {
     "QNN_BACKEND_CONFIG_OPTION_": objects.BackendOption,
     "QNN_CONTEXT_CONFIG_OPTION_": objects.ContextOption,
@@ -93,10 +93,11 @@ def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
 
 
 def declared(family: str) -> Iterator[tuple[type[ctypes.Structure], str]]:
-    """The structures that are declared for C and Python at once, of the headers of a family."""
-    for header in DECLARED:
-        if f"QNN/{header.file}" in FAMILIES[family]:
-            yield from ((each.ctype, each.name) for each in header.declarations if isinstance(each, layout.Structure))
+    """The structures that headers of single backends declare, if a family has these headers."""
+    for text in BACKENDS.values():
+        for header in text.split("header ")[1:]:
+            if f"QNN/{header.split()[0]}" in FAMILIES[family]:
+                yield from ((notation.type_named(name), name) for name in re.findall(r"(?m)^struct!? (\w+)", header))
 
 
 def fields(kind: type) -> Iterator[str]:
@@ -168,46 +169,61 @@ def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
     assert run_c(tmp_path, body) == expected
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_numbers_of_declarations_are_those_of_the_header(tmp_path: Path, family: str) -> None:
-    headers = [header for header in DECLARED if f"QNN/{header.file}" in FAMILIES[family]]
-    kinds = [each for header in headers for each in header.declarations if isinstance(each, layout.Enumeration)]
-    expected = {name: number for kind in kinds for name, number in kind.numbers().items()}
-    expected |= {f"{kind.prefix}_{kind.undefined}": types.UNDEFINED for kind in kinds if kind.undefined}
+def test_numbers_of_backends_are_those_of_their_headers(tmp_path: Path) -> None:
+    expected, kinds = {}, []
+    for module, text in BACKENDS.items():
+        options = {**vars(import_module(module.__name__.replace(".c", ".options"))), **vars(module)}
+        for name, prefix, members in re.findall(r"(?m)^enum!? (\w+) (\w+): @(\w+)", text):
+            kinds.append(name)
+            for key, number in getattr(options.get(members), "__members__", {}).items():
+                expected |= {f"{prefix}_{key}": int(number)} if number < 20001 else {}
     body = "".join(f'  printf("{name} %d\\n", (int){name});\n' for name in expected)
-    body += "".join(f'  printf("%zu\\n", sizeof({kind.name}));\n' for kind in kinds)
-    found = run_c(tmp_path, body, family=family)
-    assert found == [*(f"{name} {number}" for name, number in expected.items()), *["4"] * len(kinds)]
+    body += "".join(f'  printf("%zu\\n", sizeof({kind}));\n' for kind in kinds)
+    assert len(expected) > 100
+    assert run_c(tmp_path, body) == [*(f"{name} {number}" for name, number in expected.items()), *["4"] * len(kinds)]
 
 
-def test_a_declaration_becomes_c_and_ctypes() -> None:
-    kind = layout.Enumeration("Sample_Kind_t", "SAMPLE_KIND", {"FIRST": 1, "OURS": 20001}, "UNKNOWN")
-    value = layout.Structure(
-        "Sample_SomeConfig_t",
-        "Sample_Kind_t kind; union { uint8_t flag; const char *text; }; uint32_t first, rest[3];",
-        "{SAMPLE_KIND_FIRST, {0}, 0, {0}}",
+def test_declarations_of_a_backend_become_c_and_ctypes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("known_types", "_members", "_undefined"):
+        monkeypatch.setattr(notation, name, dict(getattr(notation, name)))
+    (tmp_path / "headers.txt").write_text(
+        "struct! Sample_Hidden_t: uint64_t number;\n"
+        "header X/SampleSome.h ../QnnCommon.h <stdbool.h>: A sample.\n"
+        "enum! Sample_Kind_t SAMPLE_KIND: @Kinds UNKNOWN=QNN_UNDEFINED\n"
+        "enum! Sample_Bare_t: @Bare\n"
+        "@Values\n"
+        "struct! Sample_SomeConfig_t _Sample: Sample_Kind_t kind; union { @Members };\n"
+        "    uint32_t first, rest[3];\n"
     )
-    text = layout.Header("X/SampleSome.h", "A sample.", ("../QnnCommon.h", "<stdbool.h>"), (kind, value)).text()
+    named = {"Kinds": {"FIRST": 1, "OURS": 20001}, "Bare": {"SAMPLE_BARE": 3}}
+    texts = {"Values": "struct Sample_Value_t: bool is_on;", "Members": "uint8_t flag; const char *text;"}
+    headers = notation.declare_headers(tmp_path, named | texts)
+    text = headers["X/SampleSome.h"]()
     assert text.splitlines()[2:7] == [
         "#ifndef SAMPLE_SOME_H", "#define SAMPLE_SOME_H", "", '#include "../QnnCommon.h"', "#include <stdbool.h>",
     ]  # fmt: skip
     assert (
         """
 typedef enum { SAMPLE_KIND_FIRST = 1, SAMPLE_KIND_UNKNOWN = QNN_UNDEFINED } Sample_Kind_t;
-typedef struct {
+typedef enum { SAMPLE_BARE = 3 } Sample_Bare_t;
+typedef struct { bool is_on; } Sample_Value_t;
+QNN_LAYOUT(Sample_Value_t, 1);
+#define SAMPLE_VALUE_INIT {0}
+typedef struct _Sample {
   Sample_Kind_t kind;
   union { uint8_t flag; const char *text; };
   uint32_t first, rest[3];
 } Sample_SomeConfig_t;
 QNN_LAYOUT(Sample_SomeConfig_t, 32);
-#define SAMPLE_SOME_CONFIG_INIT {SAMPLE_KIND_FIRST, {0}, 0, {0}}
 """
         in text
     )
-    places = {name: getattr(value.ctype, name).offset for name in fields(value.ctype)}
+    assert "Hidden" not in text
+    assert ctypes.sizeof(notation.type_named("Sample_Hidden_t")) == 8
+    value = notation.type_named("Sample_SomeConfig_t")
+    places = {name: getattr(value, name).offset for name in fields(value)}
     assert places == {"kind": 0, "flag": 8, "text": 8, "first": 16, "rest": 20}
-    long = layout.Functions({"Sample_Fn_t": ", ".join(f"uint32_t number{index}" for index in range(9))})
-    assert next(long.lines()) == "typedef Qnn_ErrorHandle_t (*Sample_Fn_t)("
+    assert value(text=4096).text == 4096, "a pointer is a plain address"
 
 
 ENTRIES = """\
@@ -283,16 +299,14 @@ def test_entries_are_printed_to_the_last_character(monkeypatch: pytest.MonkeyPat
 
     for name in ("known_types", "_members", "_undefined"):
         monkeypatch.setattr(notation, name, dict(getattr(notation, name)))
-    monkeypatch.setattr(notation, "_headers", [])
-    for each in re.split(r"\n(?! )", ENTRIES):
-        notation._enter(each)
+    monkeypatch.setattr(notation, "_HEADERS", notation._read(ENTRIES, {}, is_plain=False))
     assert dict(notation.header_files({"Sample": Sample})) == {"Sample/QnnSample.h": PRINTED}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_structure_that_the_headers_declare_has_cs_size_and_an_initial_value(tmp_path: Path, family: str) -> None:
     entries = [
-        each for first, *entries in notation._headers for each in entries if family == "DSP" or " DSP/" not in first
+        each for first, *entries in notation._HEADERS for each in entries if family == "DSP" or " DSP/" not in first
     ]
     names = [match[1] for match in map(re.compile(r"struct!? (\w+)").match, entries) if match]
     assert len(names) > 70
@@ -381,12 +395,12 @@ def test_ways_to_set_power_have_their_numbers() -> None:
 
 
 def test_the_value_of_a_devices_config_is_where_the_vendors_library_reads_it() -> None:
-    assert {name: getattr(htp_c.HtpDeviceConfig, name).offset for name in fields(htp_c.HtpDeviceConfig)} == {
+    assert {name: getattr(htp_headers.DEVICE_CONFIG, name).offset for name in fields(htp_headers.DEVICE_CONFIG)} == {
         "option": 0, "socModel": 8, "arch": 8, "useSignedProcessDomain": 8, "useSecureProcessDomain": 8,
         "asyncExecute": 8, "htpExtension": 8,
     }  # fmt: skip
-    assert ctypes.sizeof(htp_c.HtpDeviceConfig) == 16
-    earlier = htp_c.EarlierHtpDeviceConfig
+    assert ctypes.sizeof(htp_headers.DEVICE_CONFIG) == 16
+    earlier = htp_headers.EARLIER_DEVICE_CONFIG
     assert {name: getattr(earlier, name).offset for name in fields(earlier)} == {
         "option": 0, "socModel": 4, "arch": 4, "useSignedProcessDomain": 4,
     }  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from cabi.test_layouts import run_c
 from isthmus.backends.htp import c as htp_c
-from isthmus.cabi import layout, notation, objects, other_backends, tables, types, writer
+from isthmus.cabi import notation, objects, other_backends, tables, types, writer
 from isthmus.errors import Code, QnnError
 
 SCALARS = {
@@ -122,8 +122,8 @@ def test_a_table_for_composing_is_longer_than_any_table() -> None:
 
 def test_numbers_from_20001_to_29999_are_this_projects_own() -> None:
     numbers = {"A": 20000, "B": 20001, "C": 29999, "D": 30000, "NONE": 5}
-    kind = layout.Enumeration("Sample_Own_t", "OWN", numbers, "NONE")
-    assert kind.numbers() == {"OWN_A": 20000, "OWN_D": 30000}
+    listed = dict(notation._numbers("OWN", "@Numbers", {"Numbers": numbers}))
+    assert listed == {"OWN_A": "20000", "OWN_D": "30000", "OWN_NONE": "5"}
 
 
 @pytest.mark.parametrize("width", [119, 120, 121])
@@ -131,12 +131,10 @@ def test_a_declaration_is_broken_where_it_is_wider_than_a_line(width: int) -> No
     """A line has 120 characters."""
     name = "n" * (width - len("typedef enum { A = 1 } ;"))
     assert (len(list(notation.block("typedef enum", ["A = 1"], name))) == 1) == (width <= 120)
-    name = "n" * (width - len("typedef Qnn_ErrorHandle_t (*)(int a);"))
-    lines = list(layout.Functions({name: "int a"}).lines())
-    assert (len(lines) == 1) == (width <= 120)
-    assert "".join(line.strip() for line in lines) == f"typedef Qnn_ErrorHandle_t (*{name})(int a);"
-    name = "n" * (width - len("#define _INIT {0}"))
-    *_, macro = layout.Structure("Sample_t", "uint32_t a;", "{0}", name).lines()
+    name = "N" * (width - len("#define _INIT {0}"))
+    entry = f"struct {name}: uint32_t a;"
+    [[_, entry]] = notation._read(f"header S.h a.h: A sample.\n{entry}", {}, is_plain=False)
+    *_, macro = notation._lines(entry, {})
     assert macro == (f"#define {name}_INIT {{0}}" if width <= 120 else f"#define {name}_INIT \\\n  {{0}}")
 
 

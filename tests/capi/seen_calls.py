@@ -12,8 +12,7 @@ from typing import Any
 
 from support.waiting import PATIENCE
 
-from isthmus.backends.htp.c import HtpMemDescriptor
-from isthmus.backends.htp.headers import CONTEXT_CONFIG, DEVICE_CONFIG, GRAPH_CONFIG, HtpDeviceOption
+from isthmus.backends.htp.headers import CONTEXT_CONFIG, DEVICE_CONFIG, GRAPH_CONFIG, MEM_DESCRIPTOR, HtpDeviceOption
 from isthmus.backends.htp.options import HtpContextOption, HtpGraphOption, HtpMemType
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.driver import DescriptorType
@@ -93,7 +92,7 @@ class Calls:
 
     def device(self, chip: int, device: int = 0) -> int:
         """A device of a chip, or the given one after it was set to that chip."""
-        custom = self.keep(DEVICE_CONFIG.ctype(int(HtpDeviceOption.SOC)))
+        custom = self.keep(DEVICE_CONFIG(int(HtpDeviceOption.SOC)))
         custom.socModel = chip
         config = self.keep(objects.DeviceConfig(0))
         config.customConfig = ctypes.addressof(custom)
@@ -136,7 +135,7 @@ class Calls:
         """Register the whole buffer of a file descriptor as a kind of memory, or several; the rules that it breaks."""
         descriptors = self.keep((objects.MemDescriptor * count)())
         for each in descriptors:
-            content = self.keep(HtpMemDescriptor(kind, os.fstat(fd).st_size))
+            content = self.keep(MEM_DESCRIPTOR(kind, os.fstat(fd).st_size))
             content.sharedBufferConfig.fd = fd
             each.memType, each.customInfo = DescriptorType.CUSTOM, ctypes.addressof(content)
             if kind == HtpMemType.SHARED_BUFFER:
@@ -194,7 +193,7 @@ def callbacks_of(calls: Calls) -> objects.BinaryCallback:
 
 def context_config(calls: Calls, option: Any, value: Any) -> Any:
     if isinstance(option, HtpContextOption):
-        custom = calls.keep(CONTEXT_CONFIG.ctype(int(option)))
+        custom = calls.keep(CONTEXT_CONFIG(int(option)))
         if option in (HtpContextOption.REGISTER_MULTI_CONTEXTS, HtpContextOption.REGISTER_CONCURRENT_RESOURCE_SHARING):
             getattr(custom, option.field).firstGroupHandle = value
         elif option is HtpContextOption.PARALLEL_WEIGHT_LOADING:
@@ -220,7 +219,7 @@ def graph_config(calls: Calls, option: Any, value: Any) -> Any:
         made = objects.GraphConfig(option)
         made.priority = value
         return made
-    custom = calls.keep(GRAPH_CONFIG.ctype(int(option)))
+    custom = calls.keep(GRAPH_CONFIG(int(option)))
     if option is HtpGraphOption.OPTIMIZATION:
         custom.optimizationOption.type, custom.optimizationOption.floatValue = value, 1
     elif option is HtpGraphOption.PARALLEL_GRAPH_EXECUTION_CONFIG:

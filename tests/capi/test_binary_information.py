@@ -14,7 +14,7 @@ from support.suites import sampled
 from capi.qnn_calls import Client
 from isthmus import cabi as interface
 from isthmus import qnn
-from isthmus.backends.htp.c import HtpDeviceConfig, HtpGraphConfig, HtpOnChipDevice
+from isthmus.backends.htp.headers import DEVICE_CONFIG, DEVICE_INFO, GRAPH_CONFIG
 from isthmus.backends.htp.options import HtpDeviceConfigOption, HtpGraphOption, HtpOptimization
 from isthmus.backends.seam.program_binary import FORMAT
 from isthmus.backends.vendor.structures import describe
@@ -60,7 +60,7 @@ def configs(client: Client, kind: Any, customs: list[Any]) -> Any:
 
 
 def graph_config(option: HtpGraphOption, value: Any) -> Any:
-    made = HtpGraphConfig(option)
+    made = GRAPH_CONFIG(option)
     if isinstance(value, tuple):
         made.optimizationOption.type, made.optimizationOption.floatValue = value
     else:
@@ -70,11 +70,11 @@ def graph_config(option: HtpGraphOption, value: Any) -> Any:
 
 def on_chip(client: Client, soc: int = 0, arch: int = 0) -> int:
     """A device with these configs."""
-    customs = [HtpDeviceConfig(HtpDeviceConfigOption.SOC)] * bool(soc)
+    customs = [DEVICE_CONFIG(HtpDeviceConfigOption.SOC)] * bool(soc)
     for custom in customs:
         custom.socModel = soc
     if arch:
-        customs.append(HtpDeviceConfig(HtpDeviceConfigOption.ARCH))
+        customs.append(DEVICE_CONFIG(HtpDeviceConfigOption.ARCH))
         customs[-1].arch.arch = arch
     return client.make("deviceCreate", None, configs(client, objects.DeviceConfig, customs))
 
@@ -142,7 +142,7 @@ def test_a_description_in_version_3_has_a_blob_of_each_graph(htp: Client, backen
         "vtcm": 4 * MB, "level": 0, "dlbc": 0, "hvx_threads": 0, "share_io": 0,
     }  # fmt: skip
     platform = fields.platformInfo.contents.v1.hwDevices[0].v1
-    chip = HtpOnChipDevice.from_address(platform.deviceInfoExtension + 8)
+    chip = DEVICE_INFO.from_address(platform.deviceInfoExtension).onChipDevice
     assert (chip.vtcmSize, chip.socModel, chip.arch) == (8, 69, 79)
     described.free()
 
@@ -246,7 +246,7 @@ def test_a_graph_has_at_most_the_vector_threads_of_its_chip(
 
 
 def test_a_chip_that_there_is_not_is_refused(htp: Client) -> None:
-    chip, processor = HtpDeviceConfig(HtpDeviceConfigOption.SOC), HtpDeviceConfig(HtpDeviceConfigOption.ARCH)
+    chip, processor = DEVICE_CONFIG(HtpDeviceConfigOption.SOC), DEVICE_CONFIG(HtpDeviceConfigOption.ARCH)
     chip.socModel, processor.arch.arch = 999, 12
     for custom in (chip, processor):
         listed = configs(htp, objects.DeviceConfig, [custom])

@@ -16,7 +16,7 @@ from support.waiting import PATIENCE
 
 from capi.qnn_calls import Client, at, doubling, in_handle, opened
 from isthmus import cabi as interface
-from isthmus.backends.htp import c as htp_c
+from isthmus.backends.htp import headers as htp_headers
 from isthmus.cabi import objects, types
 from isthmus.capi import rules
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
@@ -361,8 +361,8 @@ def test_memory_that_is_registered_too_small_is_named(libraries: Path) -> None:
     backend, context = opened(watched)
     graph, x, y = doubling(watched, context)
     with rpcmem.alloc(25, 1, 4096) as buffer:
-        shared = htp_c.HtpMemDescriptor(1, 4096)
-        shared.sharedBufferConfig = htp_c.HtpSharedBuffer(buffer.fd, 0)
+        shared = htp_headers.MEM_DESCRIPTOR(1, 4096)
+        shared.sharedBufferConfig.fd, shared.sharedBufferConfig.offset = buffer.fd, 0
         descriptor = objects.MemDescriptor(objects.MemShape(2, (ctypes.c_uint32 * 2)(1, 4), None), int(F32), 2)
         descriptor.customInfo = ctypes.addressof(shared)
         handle = ctypes.c_void_p()

@@ -18,7 +18,7 @@ from capi.test_custom_configs import context_config
 from capi.test_process_domains import OnChip
 from capi.test_spill_fill_groups import right
 from isthmus import qnn
-from isthmus.backends.htp.c import HtpMemDescriptor
+from isthmus.backends.htp.headers import MEM_DESCRIPTOR
 from isthmus.backends.htp.options import HtpContextOption
 from isthmus.cabi import objects
 from isthmus.cabi.objects import ContextOption, EventUnit
@@ -57,7 +57,7 @@ class Device(OnChip):
         """Register buffers of the context, as working device code describes them: the code, and the handles."""
         descriptors = (objects.MemDescriptor * len(buffers))()
         for each, (kind, buffer) in zip(descriptors, buffers, strict=True):
-            custom = self.client.keep(HtpMemDescriptor(kind, buffer.nbytes))
+            custom = self.client.keep(MEM_DESCRIPTOR(kind, buffer.nbytes))
             custom.sharedBufferConfig.fd = buffer.fd
             each.memShape.numDim, each.memShape.dimSize = 0, None
             each.dataType, each.memType = 0x7FFFFFFF, 2

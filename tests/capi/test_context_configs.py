@@ -78,7 +78,7 @@ def properties(client: Client, context: int) -> dict[int, tuple[int, int]]:
     """The code and the value of each property of a context."""
     found = {}
     for option in range(1, 9):
-        custom = CONTEXT_PROPERTY.ctype(option, 77)
+        custom = CONTEXT_PROPERTY(option, 77)
         request = objects.ContextProperty(0)
         request.customProperty = ctypes.addressof(custom)
         listed = (ctypes.POINTER(objects.ContextProperty) * 2)(ctypes.pointer(request))

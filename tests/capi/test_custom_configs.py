@@ -28,7 +28,7 @@ from isthmus.qnn import gpu, lpai
 
 
 def lpai_config(option: int, value: ctypes.Structure | None = None, noun: str = "graph") -> dict[Any, Any]:
-    config = lpai_headers.CUSTOM.ctype()
+    config = lpai_headers.CUSTOM()
     config.option, config.config = option, None if value is None else ctypes.addressof(value)
     return options.settings(LibraryServer("QnnLpai"), noun, ctypes.addressof(config))
 
@@ -43,17 +43,17 @@ def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
 @pytest.mark.parametrize(
     ("option", "given", "wanted"),
     [
-        (lpai.SCRATCH_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM].ctype, memType=1, size=64, addr=4096),
+        (lpai.SCRATCH_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM], memType=1, size=64, addr=4096),
          lpai.Mem(lpai.MemType.DDR, 64, 4096)),
-        (lpai.SCRATCH_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM].ctype, memType=1, size=0, addr=None),
+        (lpai.SCRATCH_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM], memType=1, size=0, addr=None),
          lpai.Mem(lpai.MemType.DDR, 0, 0)),
-        (lpai.PERSISTENT_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM].ctype, memType=1, size=128, addr=8192),
+        (lpai.PERSISTENT_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM], memType=1, size=128, addr=8192),
          lpai.Mem(lpai.MemType.DDR, 128, 8192)),
-        (lpai.PERSISTENT_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM].ctype, memType=3, size=0, addr=None),
+        (lpai.PERSISTENT_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM], memType=3, size=0, addr=None),
          lpai.Mem(lpai.MemType.TCM, 0, 0)),
-        (lpai.PERF_CFG, filled(lpai_headers.STRUCTURES[lpai.PERF_CFG].ctype, fps=30, ftrtRatio=5, clientType=2),
+        (lpai.PERF_CFG, filled(lpai_headers.STRUCTURES[lpai.PERF_CFG], fps=30, ftrtRatio=5, clientType=2),
          lpai.PerfCfg(30, 5, lpai.ClientType.NON_REAL_TIME)),
-        (lpai.CORE_AFFINITY, filled(lpai_headers.STRUCTURES[lpai.CORE_AFFINITY].ctype, affinity=2, coreSelection=1),
+        (lpai.CORE_AFFINITY, filled(lpai_headers.STRUCTURES[lpai.CORE_AFFINITY], affinity=2, coreSelection=1),
          lpai.CoreAffinity(lpai.Affinity.HARD, 1)),
         (lpai.RESET_STATE, None, None),
     ],
@@ -77,7 +77,7 @@ def test_the_options_of_lpais_preparation_change_nothing_and_are_logged(
     caplog: pytest.LogCaptureFixture, cores: bytes | None
 ) -> None:
     address = None if cores is None else ctypes.cast(ctypes.c_char_p(cores), ctypes.c_void_p).value
-    given = filled(lpai_headers.PREPARE.ctype, enablePerLayer=1, enableCoreSelection=address)
+    given = filled(lpai_headers.PREPARE, enablePerLayer=1, enableCoreSelection=address)
     with caplog.at_level(10, "isthmus"):
         assert lpai_config(lpai.PREPARE, given) == {}
     said = "enablePerLayer = 1" + (", cores '0,1'" if cores else "")
@@ -104,7 +104,7 @@ def test_an_option_that_lpai_does_not_have_is_refused(noun: str) -> None:
 def test_hardware_of_lpai_named_in_c_is_that_of_a_configuration_file(
     target: int, version: int, wanted: dict[str, str]
 ) -> None:
-    given = filled(lpai_headers.HW_INFO.ctype, lpaiTarget=target, hwVersion=version)
+    given = filled(lpai_headers.HW_INFO, lpaiTarget=target, hwVersion=version)
     assert lpai_config(lpai.BackendConfig.HW_INFO, given, "backend") == {"lpai_backend": wanted}
 
 
@@ -113,14 +113,14 @@ def test_hardware_of_lpai_named_in_c_is_that_of_a_configuration_file(
     [(3, 6, "target 3"), (UNDEFINED, 6, "target 2147483647"), (0, 3, "hardware version 3"), (0, 9, "version 9")],
 )
 def test_hardware_of_lpai_that_is_not_simulated_is_refused(target: int, version: int, said: str) -> None:
-    given = filled(lpai_headers.HW_INFO.ctype, lpaiTarget=target, hwVersion=version)
+    given = filled(lpai_headers.HW_INFO, lpaiTarget=target, hwVersion=version)
     with pytest.raises(QnnError, match=f"4012 .*{said}"):
         lpai_config(0, given, "backend")
 
 
 def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
     given = filled(
-        gpu_headers.GRAPH_CONFIG.ctype, precision=1, disableMemoryOptimizations=0, disableNodeOptimizations=1,
+        gpu_headers.GRAPH_CONFIG, precision=1, disableMemoryOptimizations=0, disableNodeOptimizations=1,
         disableQueueRecording=0,
     )  # fmt: skip
     assert options.settings(LibraryServer("QnnGpu"), "graph", ctypes.addressof(given)) == {
@@ -131,7 +131,7 @@ def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
 
 def gpu_config(noun: str, **fields: Any) -> dict[Any, Any]:
     kind = gpu_headers.CONTEXT_CONFIG if noun == "context" else gpu_headers.BACKEND_CONFIG
-    given = filled(kind.ctype, **fields)
+    given = filled(kind, **fields)
     return options.settings(LibraryServer("QnnGpu"), noun, ctypes.addressof(given))
 
 
@@ -160,12 +160,12 @@ def test_a_config_of_the_gpus_backend_changes_nothing_and_is_logged(
 def test_hints_for_the_gpu_are_accepted_and_its_impossible_options_refused(libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyopencl", reason="needs OpenCL")
     client = Client(libraries / "libQnnGpu.so")
-    tuning = filled(gpu_headers.BACKEND_CONFIG.ctype, option=gpu.BackendConfig.ENABLE_TUNING_MODE)
+    tuning = filled(gpu_headers.BACKEND_CONFIG, option=gpu.BackendConfig.ENABLE_TUNING_MODE)
     config = filled(objects.BackendConfig, customConfig=ctypes.addressof(tuning))
     backend = client.make("backendCreate", None, (ctypes.POINTER(objects.BackendConfig) * 2)(ctypes.pointer(config)))
 
     def created(**fields: Any) -> int:
-        custom = filled(gpu_headers.CONTEXT_CONFIG.ctype, **fields)
+        custom = filled(gpu_headers.CONTEXT_CONFIG, **fields)
         config = filled(objects.ContextConfig, customConfig=ctypes.addressof(custom))
         listed = (ctypes.POINTER(objects.ContextConfig) * 2)(ctypes.pointer(config))
         out = ctypes.c_void_p()
@@ -205,7 +205,7 @@ _names = itertools.count()
 def created_with(opened_htp: tuple[Client, int, int], noun: str, option: int, kind: int = 3) -> str:
     """Create a graph or a context of HTP with one custom config and free it; why it was refused, if it was."""
     client, backend, context = opened_htp
-    custom = filled(htp_c.HtpGraphConfig, option=option)
+    custom = filled(htp_headers.GRAPH_CONFIG, option=option)
     if option == HtpGraphOption.FINALIZE_CONFIG:
         custom.finalizeConfig.value.dataType = DataType.UINT_32
     if option == HtpGraphOption.OPTIMIZATION:
@@ -276,7 +276,7 @@ def test_options_of_htp_have_a_number_each() -> None:
 
 def context_config(client: Client, option: int, **fields: Any) -> Any:
     """A list of one custom config of a context; a mapping has the members of a structure."""
-    custom = htp_headers.CONTEXT_CONFIG.ctype(option)
+    custom = htp_headers.CONTEXT_CONFIG(option)
     for name, value in fields.items():
         for member, part in value.items() if isinstance(value, dict) else ():
             setattr(getattr(custom, name), member, part)
@@ -353,7 +353,7 @@ def test_extended_udma_is_for_graphs_that_are_prepared_from_v81_on(
 ) -> None:
     client, backend, _ = opened_htp
     listed = context_config(client, HtpContextOption.USE_EXTENDED_UDMA, useExtendedUdma=True)
-    named = filled(htp_c.HtpDeviceConfig, option=1)
+    named = filled(htp_headers.DEVICE_CONFIG, option=1)
     named.arch.arch = arch
     config = filled(objects.DeviceConfig, customConfig=ctypes.addressof(named))
     configs = (ctypes.POINTER(objects.DeviceConfig) * 2)(ctypes.pointer(config))

@@ -17,6 +17,7 @@ from support.processes import answer
 
 from capi.qnn_calls import Client, at, doubling, opened
 from isthmus.backends.htp import c as htp_c
+from isthmus.backends.htp import headers as htp_headers
 from isthmus.cabi import objects, types
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
@@ -247,7 +248,7 @@ def answers(client: Client) -> dict[str, int]:
 
 def chip(client: Client, soc: int) -> Any:
     """Configs of a device that name a chip."""
-    config = client.keep(htp_c.HtpDeviceConfig(htp_c.HtpDeviceOption.SOC))
+    config = client.keep(htp_headers.DEVICE_CONFIG(htp_c.HtpDeviceOption.SOC))
     config.socModel = soc
     return device_configs(client, ctypes.addressof(config))
 

@@ -18,7 +18,7 @@ from support.waiting import PATIENCE, run_in_threads
 from capi.qnn_calls import Client, at, doubling, in_handle, opened
 from isthmus import cabi as interface
 from isthmus import qnn
-from isthmus.backends.htp import c as htp_c
+from isthmus.backends.htp import headers as htp_headers
 from isthmus.backends.seam import execution_deadline as limit
 from isthmus.backends.seam.binding import BindingBase as DriverBinding
 from isthmus.cabi import objects, types
@@ -289,8 +289,8 @@ def test_deregistered_memory_is_not_executed_on(htp: Client) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         handles = []
         for offset in (0, 64):
-            shared = htp_c.HtpMemDescriptor(1, 4096)
-            shared.sharedBufferConfig = htp_c.HtpSharedBuffer(buffer.fd, offset)
+            shared = htp_headers.MEM_DESCRIPTOR(1, 4096)
+            shared.sharedBufferConfig.fd, shared.sharedBufferConfig.offset = buffer.fd, offset
             descriptor = objects.MemDescriptor(objects.MemShape(2, (ctypes.c_uint32 * 2)(1, 8), None), int(F32), 2)
             descriptor.customInfo = ctypes.addressof(shared)
             handle = ctypes.c_void_p()

@@ -273,7 +273,7 @@ from isthmus.cabi import objects
 library, file, budget = sys.argv[1:]
 client = Client(Path(library))
 backend = client.make("backendCreate", None, None)
-custom = CONTEXT_CONFIG.ctype(3)
+custom = CONTEXT_CONFIG(3)
 custom.fileReadMemoryBudgetInMb = int(budget)
 chosen = objects.ContextConfig(0), objects.ContextConfig(objects.ContextOption.DEFER_GRAPH_INIT)
 chosen[0].customConfig, chosen[1].isGraphInitDeferred = ctypes.addressof(custom), 1

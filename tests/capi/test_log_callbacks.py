@@ -86,10 +86,8 @@ class Program:
         for option in (1, 101):  # SCRATCH_MEM, PERSISTENT_MEM
             memory = np.zeros(1 << 16, np.uint8)
             start = -memory.ctypes.data % 64
-            pool = self.client.keep(
-                lpai_headers.STRUCTURES[option].ctype(1, memory.nbytes - 64, memory.ctypes.data + start)
-            )
-            own = self.client.keep(lpai_headers.CUSTOM.ctype(option, ctypes.addressof(pool)))
+            pool = self.client.keep(lpai_headers.STRUCTURES[option](1, memory.nbytes - 64, memory.ctypes.data + start))
+            own = self.client.keep(lpai_headers.CUSTOM(option, ctypes.addressof(pool)))
             config = self.client.keep(objects.GraphConfig(objects.GraphOption.CUSTOM))
             config.customConfig = ctypes.addressof(own)
             self.client.graphSetConfig(graph, (ctypes.POINTER(objects.GraphConfig) * 2)(ctypes.pointer(config)))

@@ -199,7 +199,7 @@ class Asked:
         return self.at(place, (ctypes.POINTER(objects.ContextConfig) * 2)(ctypes.pointer(config)))
 
     def custom(self, place: str, number: int, size: int = 4096) -> int:
-        config = CONTEXT_CONFIG.ctype(number)
+        config = CONTEXT_CONFIG(number)
         if number in (HtpContextOption.REGISTER_MULTI_CONTEXTS, HtpContextOption.REGISTER_CONCURRENT_RESOURCE_SHARING):
             config.groupRegistration.maxSpillFillBuffer = size
         else:
@@ -215,7 +215,7 @@ class Asked:
         return code
 
     def on_device(self, number: int, value: int) -> int:
-        config = DEVICE_CONFIG.ctype(number)
+        config = DEVICE_CONFIG(number)
         config.socModel = value
         if number in (1, 2):
             config.arch.deviceId, config.arch.arch = 0, value
@@ -263,7 +263,7 @@ def _graph_config(words: list[str]) -> Any:
     if words[0] in made:
         return made[words[0]](int(words[-1]))
     number = int(words[0])
-    config = GRAPH_CONFIG.ctype(number)
+    config = GRAPH_CONFIG(number)
     if number == HtpGraphOption.OPTIMIZATION:
         config.optimizationOption.type, config.optimizationOption.floatValue = HtpOptimization.ENABLE_DLBC, 1
     elif number != HtpGraphOption.FINALIZE_CONFIG:

@@ -15,7 +15,7 @@ from capi.qnn_calls import Client
 from capi.test_binary_information import on_chip
 from capi.test_custom_configs import context_config
 from isthmus import qnn
-from isthmus.backends.htp.c import HtpMemDescriptor
+from isthmus.backends.htp.headers import MEM_DESCRIPTOR
 from isthmus.backends.htp.options import HtpContextOption
 from isthmus.cabi import objects
 from isthmus.errors import Code
@@ -60,7 +60,7 @@ class OnChip:
 
     def register(self, context: int, buffer: rpcmem.RpcBuffer) -> tuple[int, int]:
         """Register a whole buffer: the code, and the handle."""
-        custom = self.client.keep(HtpMemDescriptor(1, buffer.nbytes))
+        custom = self.client.keep(MEM_DESCRIPTOR(1, buffer.nbytes))
         custom.sharedBufferConfig.fd = buffer.fd
         descriptor = self.client.keep(objects.MemDescriptor())
         dims = self.client.keep((ctypes.c_uint32 * 1)(buffer.nbytes))

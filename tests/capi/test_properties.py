@@ -32,7 +32,7 @@ def client(libraries: Path) -> Client:
 
 def requests(*wanted: tuple[int, Any], kind: Any = objects.Property) -> Any:
     """List requests for custom properties, of these options, to be written into these objects; null ends the list."""
-    custom = [headers.CUSTOM.ctype(option, ctypes.addressof(into)) for option, into in wanted]
+    custom = [headers.CUSTOM(option, ctypes.addressof(into)) for option, into in wanted]
     made = [kind(0, ctypes.addressof(each)) for each in custom]
     pointers = (ctypes.POINTER(kind) * (len(made) + 1))(*map(ctypes.pointer, made))
     pointers.kept = custom, made
@@ -41,9 +41,9 @@ def requests(*wanted: tuple[int, Any], kind: Any = objects.Property) -> Any:
 
 def backend_of(client: Client, version: int) -> int:
     """Create a backend for a version of the hardware."""
-    hardware = headers.HW_INFO.ctype()
+    hardware = headers.HW_INFO()
     hardware.lpaiTarget, hardware.hwVersion = LpaiTarget.X86, version
-    custom = headers.CUSTOM.ctype(lpai.BackendConfig.HW_INFO, ctypes.addressof(hardware))
+    custom = headers.CUSTOM(lpai.BackendConfig.HW_INFO, ctypes.addressof(hardware))
     config = objects.BackendConfig()
     config.customConfig = ctypes.addressof(custom)
     return client.make("backendCreate", None, (ctypes.POINTER(objects.BackendConfig) * 2)(ctypes.pointer(config)))

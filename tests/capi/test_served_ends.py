@@ -19,7 +19,7 @@ from capi.qnn_calls import at
 from capi.served import F32, UNREADABLE, Served
 from capi.test_served_graphs import Composing, binary_of, notified
 from isthmus import capi, qnn
-from isthmus.backends.htp import c as htp_c
+from isthmus.backends.htp import headers as htp_headers
 from isthmus.backends.htp.options import HtpGraphConfigOption
 from isthmus.backends.seam.runner import RunnerBinding
 from isthmus.cabi import objects, other_backends, system
@@ -93,7 +93,7 @@ def test_an_op_package_that_is_named_with_its_folder_must_exist(served: Served) 
 
 
 def test_a_config_of_htps_graph_that_has_an_effect_is_a_setting() -> None:
-    config = htp_c.HtpGraphConfig()
+    config = htp_headers.GRAPH_CONFIG()
     config.option, config.precision = 2, 1
     server = Served("QnnHtp")
     ((option, value),) = options.settings(server.server, "graph", ctypes.addressof(config)).items()

@@ -15,7 +15,7 @@ import pytest
 from capi.qnn_calls import at
 from capi.served import UNREADABLE, Served
 from isthmus import qnn
-from isthmus.backends.htp import c as htp_c
+from isthmus.backends.htp import headers as htp_headers
 from isthmus.backends.lpai import headers as lpai_headers
 from isthmus.cabi import objects, system
 from isthmus.capi import records, serialization
@@ -51,7 +51,7 @@ def test_a_platform_has_one_device_with_one_core(library: str) -> None:
     else:
         assert len(set(extensions)) == 5, "each description has its own"
         for each in extensions:
-            extension = htp_c.HtpDeviceInfoExtension.from_address(each or 0)
+            extension = htp_headers.DEVICE_INFO.from_address(each or 0)
             chip = extension.onChipDevice
             assert (extension.devType, chip.vtcmSize, chip.socModel, chip.arch) == (0, 8, 0, 73)
             assert (chip.signedPdSupport, chip.dlbcSupport) == (False, False)
@@ -195,8 +195,8 @@ def test_a_descriptor_says_where_memory_is(monkeypatch: pytest.MonkeyPatch) -> N
     served = Served("QnnHtp")
     ion, dma, custom = (descriptor(served, kind, 2, 3) for kind in (1, 3, 2))
     ion.ionInfo.fd, dma.dmaBufInfo.fd, dma.dmaBufInfo.data = 5, 6, 0x7000
-    place = served.client.keep(htp_c.HtpMemDescriptor(1, 4096))
-    place.sharedBufferConfig = htp_c.HtpSharedBuffer(8, 64)
+    place = served.client.keep(htp_headers.MEM_DESCRIPTOR(1, 4096))
+    place.sharedBufferConfig.fd, place.sharedBufferConfig.offset = 8, 64
     custom.customInfo = ctypes.addressof(place)
     read: list[qnn.MemDescriptor] = []
     monkeypatch.setattr(qnn.Context, "mem_register", lambda context, given: read.extend(given) or [])
@@ -523,7 +523,7 @@ def test_files_and_events_of_profiles_that_cannot_be_are_refused(
 )  # fmt: skip
 def test_a_config_of_lpai_without_its_value_is_refused(noun: str, option: int) -> None:
     served = Served("QnnLpai")
-    custom = served.client.keep(lpai_headers.CUSTOM.ctype())
+    custom = served.client.keep(lpai_headers.CUSTOM())
     custom.option, custom.config = option, None
     kind = {"backend": objects.BackendConfig, "graph": objects.GraphConfig, "context": objects.ContextConfig}[noun]
     configs = served.configs(kind, 0, customConfig=ctypes.addressof(custom))

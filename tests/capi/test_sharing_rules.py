@@ -143,11 +143,11 @@ class Case:
 
     def sizes(self, client: Client, backend: int, libraries: Path) -> Any:
         """Return what the description of its binary says of the constants, or the code of a refusal."""
-        options = [client.keep(CONTEXT_CONFIG.ctype(HtpContextOption.WEIGHT_SHARING_ENABLED))] * self.asked
+        options = [client.keep(CONTEXT_CONFIG(HtpContextOption.WEIGHT_SHARING_ENABLED))] * self.asked
         for each in options:
             each.weightSharingEnabled = True
         if self.udma:
-            options.append(CONTEXT_CONFIG.ctype(HtpContextOption.USE_EXTENDED_UDMA))
+            options.append(CONTEXT_CONFIG(HtpContextOption.USE_EXTENDED_UDMA))
             options[-1].useExtendedUdma = True
         listed = configs(client, objects.ContextConfig, options)
         context = client.make("contextCreate", backend, on_chip(client, self.soc), listed)

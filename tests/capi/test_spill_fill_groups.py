@@ -53,7 +53,7 @@ def spill_fill(libraries: Path, content: bytes) -> int:
     """The spill-fill of a binary's first graph, as clients read it from graph information in version 3."""
     described = Described(libraries, content)
     blob = described.fields.graphs[0].graphInfoV3.graphBlobInfo
-    need = GRAPH_BLOB.ctype.from_address(blob).contextBinaryGraphBlobInfoV1.spillFillBufferSize
+    need = GRAPH_BLOB.from_address(blob).contextBinaryGraphBlobInfoV1.spillFillBufferSize
     described.free()
     return int(need)
 

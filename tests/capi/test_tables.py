@@ -233,7 +233,7 @@ def test_each_number_of_a_context_option_of_htp_is_known_ignored_or_refused() ->
 def test_an_island_of_lpai_may_have_no_name() -> None:
     served = Served("QnnLpai")
     backend, _ = served.opened()
-    custom = served.client.keep(lpai_headers.CUSTOM.ctype())
+    custom = served.client.keep(lpai_headers.CUSTOM())
     custom.option, custom.config = int(LpaiContextOption.ENABLE_ISLAND), None
     configs = served.configs(objects.ContextConfig, 0, customConfig=ctypes.addressof(custom))
     assert served.make("contextCreate", backend, 0, configs)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from differential.client import UNKNOWN, Encoding, Node, Session, TensorValue
-from isthmus.backends.htp.c import HtpMemDescriptor
+from isthmus.backends.htp.headers import MEM_DESCRIPTOR
 from isthmus.cabi import objects, types
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.tensor import TensorType
@@ -137,7 +137,7 @@ class Calls(Session):
         descriptor.dataType, descriptor.memType = U8, kind
         fd = shared() if fd is None else fd
         if kind == 2:
-            custom = self.keep(HtpMemDescriptor())
+            custom = self.keep(MEM_DESCRIPTOR())
             custom.type, custom.size, custom.sharedBufferConfig.fd = 1, 4096, fd
             descriptor.customInfo = ctypes.addressof(custom)
         elif kind == 3:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from isthmus import cabi
-from isthmus.backends.htp.c import HtpDeviceConfig, HtpDeviceOption, HtpGraphConfig, HtpGraphOption
+from isthmus.backends.htp.c import HtpGraphOption
+from isthmus.backends.htp.headers import DEVICE_CONFIG, GRAPH_CONFIG, HtpDeviceOption
 from isthmus.cabi import objects, types
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.tensor import TensorType
@@ -241,7 +242,7 @@ class Session(Client):
         """The device, created at the first use."""
         settings = None
         if self.chip is not None:
-            config = HtpDeviceConfig()
+            config = DEVICE_CONFIG()
             config.option, config.socModel = HtpDeviceOption.SOC, self.chip
             settings = self.configs(objects.DeviceConfig, (objects.DeviceOption.CUSTOM, "customConfig", config))
         return self.make("deviceCreate", None, settings)
@@ -266,7 +267,7 @@ class Session(Client):
         """Create an empty graph; one for a chip may use all of the chip's VTCM."""
         settings = None
         if self.chip is not None:
-            vtcm, level, precision = HtpGraphConfig(), HtpGraphConfig(), HtpGraphConfig()
+            vtcm, level, precision = GRAPH_CONFIG(), GRAPH_CONFIG(), GRAPH_CONFIG()
             vtcm.option, vtcm.vtcmSizeInMB = HtpGraphOption.VTCM_SIZE_IN_MB, 0
             level.option, level.optimizationOption.type, level.optimizationOption.floatValue = 1, 3, 2.0
             precision.option, precision.precision = HtpGraphOption.PRECISION, 1

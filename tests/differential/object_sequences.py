@@ -9,7 +9,7 @@ from typing import Any
 
 from differential.calls import F32, READ, U8, UNKNOWN, WRITE, Calls
 from differential.client import Node
-from isthmus.backends.htp.c import HtpDeviceConfig, HtpGraphConfig
+from isthmus.backends.htp.headers import DEVICE_CONFIG, GRAPH_CONFIG
 from isthmus.cabi import objects
 
 
@@ -20,14 +20,14 @@ def twice(q: Calls, function: str, handle: int, *more: Any) -> list[int]:
 
 def chip(q: Calls, number: int, option: int = 0) -> int:
     """Create a device for a chip."""
-    config = HtpDeviceConfig()
+    config = DEVICE_CONFIG()
     config.option, config.socModel = option, number
     return q.making("deviceCreate", None, q.configs(objects.DeviceConfig, (0, "customConfig", config)))
 
 
 def graph_option(q: Calls, option: int, **fields: Any) -> int:
     """Create a graph with one of HTP's own options."""
-    config = HtpGraphConfig()
+    config = GRAPH_CONFIG()
     config.option = option
     for name, value in fields.items():
         setattr(config, name, value)
@@ -36,7 +36,7 @@ def graph_option(q: Calls, option: int, **fields: Any) -> int:
 
 def optimization(q: Calls, type: int, value: float) -> int:
     """Create a graph with an optimization option."""
-    config = HtpGraphConfig()
+    config = GRAPH_CONFIG()
     config.option, config.optimizationOption.type, config.optimizationOption.floatValue = 1, type, value
     return q.graph_with(0, "customConfig", config)
 

@@ -20,7 +20,7 @@ import numpy as np
 from capi.qnn_calls import Client, at, doubling, in_handle, opened
 from world import Outcome, World
 
-from isthmus.backends.htp import c as htp_c
+from isthmus.backends.htp import headers as htp_headers
 from isthmus.cabi import objects, types
 from isthmus.capi.installation import install
 from isthmus.errors import Code, QnnError
@@ -265,8 +265,8 @@ def register(world: TableWorld, rng: random.Random) -> None:
     buffer = rpcmem.alloc(25, 1, 2 * step)
     handles: list[int] = []
     for offset in (0, step):
-        shared = htp_c.HtpMemDescriptor(1, buffer.nbytes)
-        shared.sharedBufferConfig = htp_c.HtpSharedBuffer(buffer.fd, offset)
+        shared = htp_headers.MEM_DESCRIPTOR(1, buffer.nbytes)
+        shared.sharedBufferConfig.fd, shared.sharedBufferConfig.offset = buffer.fd, offset
         shape = objects.MemShape(2, (ctypes.c_uint32 * 2)(1, graph.width), None)
         descriptor = objects.MemDescriptor(shape, int(DataType.FLOAT_32), 2)
         descriptor.customInfo = ctypes.addressof(shared)

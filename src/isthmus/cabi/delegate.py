@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-
-from isthmus.cabi.notation import declared
+from isthmus.cabi.notation import CStructure
 
 
-@declared("TfLiteQnnDelegateOptions")
-class DelegateOptions(ctypes.Structure):
+class DelegateOptions(CStructure, declares="TfLiteQnnDelegateOptions"):
     """TfLiteQnnDelegateOptions, with the options of each backend inside."""
 
 
-@declared("TfLiteQnnDelegateProfilingResult")
-class ProfilingResult(ctypes.Structure):
+class ProfilingResult(CStructure, declares="TfLiteQnnDelegateProfilingResult"):
     """TfLiteQnnDelegateProfilingResult."""

@@ -1,16 +1,17 @@
 """QNN's headers, declared once in ``headers.txt``: C gets headers of it, and Python ctypes structures.
 
-An entry of the file begins a line, and continues in lines that are indented:
+Headers of single backends are declared in a ``headers.txt`` of their package. An entry of such a file begins a line,
+and continues in lines that are indented:
 
 - ``header FILE INCLUDES: DOC`` begins a header.
 - ``enum TYPE PREFIX: MEMBERS`` is an enumeration. ``A B=4 C`` are members, numbered as in C; ``@Class`` are those of a
-  Python enumeration, and ``@Code`` the error codes of this prefix. A member for undefined values is added, unless the
-  entry begins with ``enum!``.
+  Python enumeration, except numbers from 20001 on, which are this project's own, and ``@Code`` the error codes of this
+  prefix. A member for undefined values is added, unless the entry begins with ``enum!``.
 - ``macros PREFIX: MEMBERS`` are macros, with members like those of an enumeration.
 - ``struct TYPE: MEMBERS`` is a structure, with a macro for its initial value, unless the entry begins with ``struct!``.
-  ``+TYPE`` are the members of another one.
+  ``+TYPE`` are the members of another one. A second name before the colon is the structure's tag.
 - ``functions GROUP`` are the prototypes of a group of functions (`declarations`).
-- Everything else is C: type definitions, macros, comments.
+- Everything else is C: type definitions, macros, comments. What precedes the first header is in none.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_uint32, c_uint64, c_void_p
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from isthmus.cabi.declarations import BACKEND, SYSTEM, function_name, name_of
 from isthmus.errors import Code
 
-_Structure = TypeVar("_Structure", bound=type[ctypes.Structure])
 WIDTH = 120
 _SIZED = (f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _HANDLES = ("", "Backend", "Context", "Device", "Graph", "Log", "Mem", "OpPackage", "Profile", "Signal")
@@ -39,17 +40,32 @@ known_types: dict[str, Any] = {
 """The ctypes types of C types; each declaration adds its own to those of C itself and of ``QnnCommon.h``."""
 # The members of structures in C.
 _members: dict[str, str] = {}
+# The structures whose pointers are plain addresses in Python.
+_plain: set[str] = set()
 # The initial values of enumerations in C.
 _undefined: dict[str, str] = {}
-# The entries of each header; the first is that of the header itself.
-_headers: list[list[str]] = []
+# The numbers that are this project's own.
+_OWN = range(20001, 30000)
+Entries = list[str]
+"""The entries of a header; the first is that of the header itself."""
 
 
-def _enter(entry: str) -> None:
-    """Make an entry of the file known, with its types."""
-    if entry.startswith("header "):
-        _headers.append([])
-    _headers[-1].append(entry)
+def _read(text: str, named: Mapping[str, Any], is_plain: bool) -> list[Entries]:
+    """Make the entries of a text known, with their types; return those of each header."""
+    headers: list[Entries] = []
+    texts = {name: value for name, value in named.items() if isinstance(value, str)}
+    text = re.sub(r"@(\w+)", lambda word: texts.get(word[1], word[0]), text)
+    for entry in filter(None, re.split(r"\n(?! )", text.strip())):
+        if entry.startswith("header "):
+            headers.append([])
+        if headers:
+            headers[-1].append(entry)
+        _enter(entry, named, is_plain)
+    return headers
+
+
+def _enter(entry: str, named: Mapping[str, Any], is_plain: bool) -> None:
+    """Make the types of an entry known."""
     match = re.match(r"(enum|struct)(!?) (\w+)(?: (\w+))?:\s+(.*)", entry, re.S)
     if match is None:
         _enter_types(entry)
@@ -57,10 +73,13 @@ def _enter(entry: str) -> None:
         undefined = re.search(r"(\w+)=QNN_UNDEFINED", match[5])
         has_undefined = "Version" not in match[3] and not match[2]
         first = "UNDEFINED" if has_undefined else undefined[1] if undefined else re.split(r"[=\s]", match[5])[0]
-        known_types[match[3]], _undefined[match[3]] = c_uint32, f"{match[4]}_{first}"
+        first = next(iter(_listed(named[first[1:]]))) if first.startswith("@") else first
+        known_types[match[3]], _undefined[match[3]] = c_uint32, f"{match[4]}_{first}" if match[4] else first
     else:
         members = re.sub(r"\+(\w+)", lambda first: _members[first[1]], match[5])
         _members[match[3]] = " ".join(members.split())
+        if is_plain:
+            _plain.add(match[3])
 
 
 def _enter_types(entry: str) -> None:
@@ -82,25 +101,43 @@ def init_macro(name: str) -> str:
 # -- ctypes ------------------------------------------------------------------------------------------------------------
 
 
-def declared(name: str, *others: str) -> Callable[[_Structure], _Structure]:
-    """Give a ctypes structure the members that the headers declare for a C structure; `others` have the same ones."""
+# Checkers of types cannot derive from the type of structures, whose name is not public.
+_StructureType: Any = type(ctypes.Structure)
 
-    def enter(structure: _Structure) -> _Structure:
-        # A structure that points to itself has a plain address there.
-        known_types[name] = None
-        fields, structure._anonymous_ = ctypes_fields(_members[name])
-        structure._fields_ = fields
-        for each in (name, *others):
-            known_types[each] = structure
+
+class _Declared(_StructureType):
+    """The type of structures whose members are those that the headers declare."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], declares: str = "") -> Any:
+        names = declares.split()
+        if names:
+            # A structure that points to itself has a plain address there.
+            known_types[names[0]] = None
+            fields, anonymous = ctypes_fields(_members[names[0]], names[0] in _plain)
+            namespace |= {"_anonymous_": anonymous, "_fields_": fields}
+        structure = super().__new__(cls, name, bases, namespace)
+        known_types.update(dict.fromkeys(names, structure))
         return structure
 
-    return enter
+    def __init__(self, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: str) -> None:
+        super().__init__(name, bases, namespace)
+
+
+if TYPE_CHECKING:
+
+    class CStructure(ctypes.Structure):
+        """A structure of C, declared in the headers: ``declares`` names it, and further ones with the same members."""
+
+        def __init_subclass__(cls, declares: str = "") -> None: ...
+
+else:
+    CStructure = _Declared("CStructure", (ctypes.Structure,), {})
 
 
 def type_named(name: str) -> Any:
     """Return the ctypes type of a C type, or None; a structure that no class declares for Python gets one here."""
     if name not in known_types and name in _members:
-        declared(name)(type(name, (ctypes.Structure,), {}))
+        _Declared(name, (CStructure,), {}, declares=name)
     return known_types.get(name)
 
 
@@ -200,16 +237,52 @@ def pack(indent: str, items: Iterable[str], hanging: str = "") -> list[str]:
 
 
 def header_files(enumerations: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the headers: their files below the folder ``QNN``, and their texts.
+    """Yield QNN's headers: their files below the folder ``QNN``, and their texts.
 
     `enumerations` are the Python enumerations that entries name.
     """
-    for first, *entries in _headers:
-        match = re.fullmatch(r"header (\S+) (.*?): (.*)", " ".join(first.split()))
-        assert match, first
-        lines = (line for entry in entries for line in _lines(entry, enumerations))
-        doc = "\n".join(textwrap.wrap(match[3], WIDTH - 4, subsequent_indent=" * "))
-        yield match[1], header_text(match[1], doc, match[2].split(), lines)
+    yield from ((_heading(entries)[1], _print(entries, enumerations)) for entries in _HEADERS)
+
+
+def declare_headers(folder: Path, named: Mapping[str, Any]) -> dict[str, Callable[[], str]]:
+    """Declare the headers of a backend's package; return functions that return their texts, by file.
+
+    Pointers in their structures are plain addresses in Python.
+
+    - `named`: What entries name by ``@``: enumerations or numbers by name, and texts that stand for declarations.
+    """
+    headers = _read((folder / "headers.txt").read_text("ascii"), named, is_plain=True)
+    return {_heading(entries)[1]: partial(_print, entries, named) for entries in headers}
+
+
+def api_header(folder: str, number: int, version: tuple[int, int, int], file: str = "") -> tuple[str, str]:
+    """Return the header that names a backend, as its file and its text.
+
+    - `number`, `version`: Its number among QNN's backends, and the version of its interface.
+    - `file`: The file, if it does not follow from the folder.
+    """
+    file, macro = file or f"{folder}/Qnn{folder.capitalize()}Common.h", f"QNN_{folder}_API_VERSION"
+    parts = ("MAJOR", "MINOR", "PATCH")
+    core, own = (", ".join(f"{start}_{part}" for part in parts) for start in ("QNN_API_VERSION", macro))
+    lines = [f"#define QNN_BACKEND_ID_{folder} {number}"]
+    lines += [f"#define {macro}_{part} {value}" for part, value in zip(parts, version, strict=True)]
+    lines.append(f"#define {macro}_INIT \\\n  {{{{{core}}}, \\\n   {{{own}}}}}")
+    return file, header_text(file, f"Which backend {folder} is.", ["../QnnCommon.h"], lines)
+
+
+def _heading(entries: Entries) -> re.Match[str]:
+    """Return a header's file, the headers that it includes, and what it is for."""
+    match = re.fullmatch(r"header (\S+) (.*?): (.*)", " ".join(entries[0].split()))
+    assert match, entries[0]
+    return match
+
+
+def _print(entries: Entries, named: Mapping[str, Any]) -> str:
+    """Return the text of a header."""
+    file, includes, doc = _heading(entries).groups()
+    lines = (line for entry in entries[1:] for line in _lines(entry, named))
+    doc = "\n".join(textwrap.wrap(doc, WIDTH - 4, subsequent_indent=" * "))
+    return header_text(file, doc, includes.split(), lines)
 
 
 def _lines(entry: str, enumerations: Mapping[str, Any]) -> Iterator[str]:
@@ -229,7 +302,7 @@ def _lines(entry: str, enumerations: Mapping[str, Any]) -> Iterator[str]:
         yield from block("typedef enum", [*(f"{each}," for each in items[:-1]), items[-1]], name)
     else:
         members = _members[name]
-        tag = name if f"struct {name} *" in members else ""
+        tag = prefix or (name if f"struct {name} *" in members else "")
         yield from block(f"typedef struct {tag}".rstrip(), split_members(members), name)
         yield f"QNN_LAYOUT({name}, {ctypes.sizeof(type_named(name))});"
         if not mark:
@@ -245,11 +318,17 @@ def _numbers(prefix: str, members: str, enumerations: Mapping[str, Any]) -> Iter
             codes = {name_of(code): str(int(code)) for code in Code}
             yield from ((key, code) for key, code in codes.items() if key.startswith(f"{prefix}_ERROR_"))
         elif name.startswith("@"):
-            listed = enumerations[name[1:]].__members__.items()
-            yield from ((f"{prefix}_{key}", str(int(member))) for key, member in listed if key != "UNDEFINED")
+            listed = {key: number for key, number in _listed(enumerations[name[1:]]).items() if number not in _OWN}
+            names = {key: f"{prefix}_{key}" if prefix else key for key in listed if key != "UNDEFINED"}
+            yield from ((names[key], str(int(listed[key]))) for key in names)
         else:
             number = int(value, 0) if value[:1].isdecimal() else number + 1
             yield name if name.startswith("QNN_") else f"{prefix}_{name}", value or str(number)
+
+
+def _listed(members: Any) -> Mapping[str, int]:
+    """Return the members of an enumeration by name, with aliases; or the numbers that stand for one."""
+    return members if isinstance(members, Mapping) else members.__members__
 
 
 def _initial_value(members: str) -> str:
@@ -276,6 +355,4 @@ def _prototypes(group: str) -> Iterator[str]:
             yield from [line] if len(line) <= WIDTH else [opening, *pack("    ", items)]
 
 
-for _entry in re.split(r"\n(?! )", Path(__file__).with_name("headers.txt").read_text("ascii").strip()):
-    if _entry:
-        _enter(_entry)
+_HEADERS = _read(Path(__file__).with_name("headers.txt").read_text("ascii"), {}, is_plain=False)

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_char_p, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 
-from isthmus.cabi.notation import declared
+from isthmus.cabi.notation import CStructure
 
 
 class BackendOption(IntEnum):
@@ -134,28 +134,23 @@ PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW = 516
 """The capability to fetch a tensor's data by a callback."""
 
 
-@declared("QnnBackend_Config_t")
-class BackendConfig(ctypes.Structure):
+class BackendConfig(CStructure, declares="QnnBackend_Config_t"):
     """QnnBackend_Config_t."""
 
 
-@declared("QnnBackend_OperationName_t")
-class OperationName(ctypes.Structure):
+class OperationName(CStructure, declares="QnnBackend_OperationName_t"):
     """QnnBackend_OperationName_t."""
 
 
-@declared("QnnContext_AsyncExecutionQueueDepth_t")
-class QueueDepth(ctypes.Structure):
+class QueueDepth(CStructure, declares="QnnContext_AsyncExecutionQueueDepth_t"):
     """QnnContext_AsyncExecutionQueueDepth_t."""
 
 
-@declared("QnnContext_Config_t")
-class ContextConfig(ctypes.Structure):
+class ContextConfig(CStructure, declares="QnnContext_Config_t"):
     """QnnContext_Config_t."""
 
 
-@declared("QnnGraph_Config_t")
-class GraphConfig(ctypes.Structure):
+class GraphConfig(CStructure, declares="QnnGraph_Config_t"):
     """QnnGraph_Config_t."""
 
 
@@ -166,118 +161,95 @@ class EnvironmentOption(IntEnum):
     POPULATE_CLIENT_BUFS = 1
 
 
-@declared("QnnGraph_ExecuteEnvironment_t")
-class ExecuteEnvironment(ctypes.Structure):
+class ExecuteEnvironment(CStructure, declares="QnnGraph_ExecuteEnvironment_t"):
     """QnnGraph_ExecuteEnvironment_t."""
 
 
-@declared("QnnBackend_Property_t", "QnnGraph_Property_t")
-class Property(ctypes.Structure):
+class Property(CStructure, declares="QnnBackend_Property_t QnnGraph_Property_t"):
     """QnnBackend_Property_t and QnnGraph_Property_t: their only option is a custom property, 0."""
 
 
-@declared("QnnContext_Property_t")
-class ContextProperty(ctypes.Structure):
+class ContextProperty(CStructure, declares="QnnContext_Property_t"):
     """QnnContext_Property_t."""
 
 
-@declared("Qnn_MemShape_t")
-class MemShape(ctypes.Structure):
+class MemShape(CStructure, declares="Qnn_MemShape_t"):
     """Qnn_MemShape_t."""
 
 
-@declared("Qnn_MemDescriptor_t")
-class MemDescriptor(ctypes.Structure):
+class MemDescriptor(CStructure, declares="Qnn_MemDescriptor_t"):
     """Qnn_MemDescriptor_t."""
 
 
-@declared("QnnDevice_CoreInfoV1_t")
-class CoreInfoV1(ctypes.Structure):
+class CoreInfoV1(CStructure, declares="QnnDevice_CoreInfoV1_t"):
     """QnnDevice_CoreInfoV1_t."""
 
 
-@declared("QnnDevice_CoreInfo_t")
-class CoreInfo(ctypes.Structure):
+class CoreInfo(CStructure, declares="QnnDevice_CoreInfo_t"):
     """QnnDevice_CoreInfo_t."""
 
 
-@declared("QnnDevice_HardwareDeviceInfoV1_t")
-class HardwareDeviceInfoV1(ctypes.Structure):
+class HardwareDeviceInfoV1(CStructure, declares="QnnDevice_HardwareDeviceInfoV1_t"):
     """QnnDevice_HardwareDeviceInfoV1_t."""
 
 
-@declared("QnnDevice_HardwareDeviceInfo_t")
-class HardwareDeviceInfo(ctypes.Structure):
+class HardwareDeviceInfo(CStructure, declares="QnnDevice_HardwareDeviceInfo_t"):
     """QnnDevice_HardwareDeviceInfo_t."""
 
 
-@declared("QnnDevice_PlatformInfoV1_t")
-class PlatformInfoV1(ctypes.Structure):
+class PlatformInfoV1(CStructure, declares="QnnDevice_PlatformInfoV1_t"):
     """QnnDevice_PlatformInfoV1_t."""
 
 
-@declared("QnnDevice_PlatformInfo_t")
-class PlatformInfo(ctypes.Structure):
+class PlatformInfo(CStructure, declares="QnnDevice_PlatformInfo_t"):
     """QnnDevice_PlatformInfo_t."""
 
 
-@declared("QnnDevice_Config_t")
-class DeviceConfig(ctypes.Structure):
+class DeviceConfig(CStructure, declares="QnnDevice_Config_t"):
     """QnnDevice_Config_t."""
 
 
-@declared("QnnProfile_Config_t")
-class ProfileConfig(ctypes.Structure):
+class ProfileConfig(CStructure, declares="QnnProfile_Config_t"):
     """QnnProfile_Config_t."""
 
 
-@declared("QnnProfile_EventData_t")
-class EventData(ctypes.Structure):
+class EventData(CStructure, declares="QnnProfile_EventData_t"):
     """QnnProfile_EventData_t."""
 
 
-@declared("QnnProfile_ExtendedEventData_t")
-class ExtendedEventData(ctypes.Structure):
+class ExtendedEventData(CStructure, declares="QnnProfile_ExtendedEventData_t"):
     """QnnProfile_ExtendedEventData_t."""
 
 
-@declared("QnnSignal_Config_t")
-class SignalConfig(ctypes.Structure):
+class SignalConfig(CStructure, declares="QnnSignal_Config_t"):
     """QnnSignal_Config_t."""
 
 
-@declared("QnnContext_ParamsV1_t")
-class ContextParamsV1(ctypes.Structure):
+class ContextParamsV1(CStructure, declares="QnnContext_ParamsV1_t"):
     """QnnContext_ParamsV1_t: one of several binaries to load, and its callback."""
 
 
-@declared("Qnn_ContextBinaryDataRequest_t")
-class BinaryDataRequest(ctypes.Structure):
+class BinaryDataRequest(CStructure, declares="Qnn_ContextBinaryDataRequest_t"):
     """Qnn_ContextBinaryDataRequest_t: a section of a binary that a callback brings."""
 
 
-@declared("Qnn_ContextBinaryDmaDataResponse_t")
-class DmaDataResponse(ctypes.Structure):
+class DmaDataResponse(CStructure, declares="Qnn_ContextBinaryDmaDataResponse_t"):
     """Qnn_ContextBinaryDmaDataResponse_t: the buffer with the section."""
 
 
-@declared("Qnn_ContextBinaryDmaDataMem_t")
-class DmaDataMem(ctypes.Structure):
+class DmaDataMem(CStructure, declares="Qnn_ContextBinaryDmaDataMem_t"):
     """Qnn_ContextBinaryDmaDataMem_t: a buffer that is no longer used."""
 
 
-@declared("Qnn_ContextBinaryCallback_t")
-class BinaryCallback(ctypes.Structure):
+class BinaryCallback(CStructure, declares="Qnn_ContextBinaryCallback_t"):
     """Qnn_ContextBinaryCallback_t: the callbacks that bring the data of a binary and take its buffers back."""
 
 
-@declared("QnnContext_ParamsV2_t")
-class ContextParamsV2(ctypes.Structure):
+class ContextParamsV2(CStructure, declares="QnnContext_ParamsV2_t"):
     """QnnContext_ParamsV2_t: the same as version 1, with callbacks for the binary's data."""
 
 
-@declared("QnnContext_Params_t")
-class ContextParams(ctypes.Structure):
+class ContextParams(CStructure, declares="QnnContext_Params_t"):
     """QnnContext_Params_t."""
 
 

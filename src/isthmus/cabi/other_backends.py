@@ -5,21 +5,18 @@ Sources of clients name their structures and numbers beside those of the backend
 
 from __future__ import annotations
 
-import ctypes
-from dataclasses import replace
 from enum import IntEnum
 
-from isthmus.cabi.layout import api_header
-from isthmus.cabi.notation import declared
+from isthmus.cabi.notation import CStructure, api_header
 
 IR, SAVER, DSP = (9, (0, 1, 0)), (2, (1, 1, 0)), (5, (5, 0, 1))
 """The numbers of these backends, and the versions of their interfaces."""
 HEADERS = (
     api_header("IR", *IR),
     api_header("DSP", *DSP),
-    replace(api_header("SAVER", *SAVER), file="Saver/QnnSaverCommon.h"),
+    api_header("SAVER", *SAVER, "Saver/QnnSaverCommon.h"),
 )
-"""The headers that name these backends; ``headers.txt`` has the others."""
+"""The headers that name these backends, each as its file and its text; ``headers.txt`` has the others."""
 
 
 class SaverOption(IntEnum):
@@ -31,21 +28,17 @@ class SaverOption(IntEnum):
     FILE_CONFIG = 3
 
 
-@declared("QnnIrGraph_SerializationOption_t")
-class IrSerialization(ctypes.Structure):
+class IrSerialization(CStructure, declares="QnnIrGraph_SerializationOption_t"):
     """QnnIrGraph_SerializationOption_t."""
 
 
-@declared("QnnIrGraph_CustomConfig_t")
-class IrGraphConfig(ctypes.Structure):
+class IrGraphConfig(CStructure, declares="QnnIrGraph_CustomConfig_t"):
     """QnnIrGraph_CustomConfig_t."""
 
 
-@declared("QnnSaver_FileConfig_t")
-class SaverFiles(ctypes.Structure):
+class SaverFiles(CStructure, declares="QnnSaver_FileConfig_t"):
     """QnnSaver_FileConfig_t."""
 
 
-@declared("QnnSaver_Config_t")
-class SaverConfig(ctypes.Structure):
+class SaverConfig(CStructure, declares="QnnSaver_Config_t"):
     """QnnSaver_Config_t."""

@@ -5,38 +5,32 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, c_char_p, c_uint32, c_void_p
 
-from isthmus.cabi.notation import declared
+from isthmus.cabi.notation import CStructure
 from isthmus.cabi.objects import GraphConfig
 from isthmus.cabi.types import Tensor
 
 
-@declared("QnnSystemContext_GraphInfo_t")
-class GraphInfo(ctypes.Structure):
+class GraphInfo(CStructure, declares="QnnSystemContext_GraphInfo_t"):
     """QnnSystemContext_GraphInfo_t. The fields common to all versions can be read as version 3."""
 
 
-@declared("QnnSystemContext_BinaryInfo_t")
-class BinaryInfo(ctypes.Structure):
+class BinaryInfo(CStructure, declares="QnnSystemContext_BinaryInfo_t"):
     """QnnSystemContext_BinaryInfo_t."""
 
 
-@declared("QnnSystemProfile_SerializationTarget_t")
-class SerializationTarget(ctypes.Structure):
+class SerializationTarget(CStructure, declares="QnnSystemProfile_SerializationTarget_t"):
     """QnnSystemProfile_SerializationTarget_t, with its only kind, a file (1)."""
 
 
-@declared("QnnSystemProfile_SerializationTargetConfig_t")
-class SerializationConfig(ctypes.Structure):
+class SerializationConfig(CStructure, declares="QnnSystemProfile_SerializationTargetConfig_t"):
     """QnnSystemProfile_SerializationTargetConfig_t."""
 
 
-@declared("QnnSystemProfile_ProfileEventV1_t")
-class ProfileEvent(ctypes.Structure):
+class ProfileEvent(CStructure, declares="QnnSystemProfile_ProfileEventV1_t"):
     """QnnSystemProfile_ProfileEventV1_t."""
 
 
-@declared("QnnSystemProfile_ProfileData_t")
-class ProfileData(ctypes.Structure):
+class ProfileData(CStructure, declares="QnnSystemProfile_ProfileData_t"):
     """QnnSystemProfile_ProfileData_t."""
 
 
@@ -57,6 +51,5 @@ GRAPH_CONFIGS = POINTER(POINTER(GraphConfig))
 """A null-terminated list of a graph's configs."""
 
 
-@declared("QnnSystemDlc_GraphConfigInfo_t")
-class DlcGraphConfigInfo(ctypes.Structure):
+class DlcGraphConfigInfo(CStructure, declares="QnnSystemDlc_GraphConfigInfo_t"):
     """QnnSystemDlc_GraphConfigInfo_t."""

@@ -6,10 +6,9 @@ sizes are those of 64-bit machines.
 
 from __future__ import annotations
 
-import ctypes
 from enum import IntEnum
 
-from isthmus.cabi.notation import declared
+from isthmus.cabi.notation import CStructure
 
 UNDEFINED = 0x7FFFFFFF
 """The undefined value of every QNN enumeration."""
@@ -78,76 +77,62 @@ DATATYPE_STRING = 0x0608
 """Data types of parameters and packed weights that no tensor of a graph has here."""
 
 
-@declared("Qnn_Version_t")
-class Version(ctypes.Structure):
+class Version(CStructure, declares="Qnn_Version_t"):
     """Qnn_Version_t."""
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}"
 
 
-@declared("Qnn_ScaleOffset_t")
-class ScaleOffset(ctypes.Structure):
+class ScaleOffset(CStructure, declares="Qnn_ScaleOffset_t"):
     """Qnn_ScaleOffset_t: real = (stored + offset) * scale."""
 
 
-@declared("Qnn_AxisScaleOffset_t")
-class AxisScaleOffset(ctypes.Structure):
+class AxisScaleOffset(CStructure, declares="Qnn_AxisScaleOffset_t"):
     """Qnn_AxisScaleOffset_t."""
 
 
-@declared("Qnn_BwScaleOffset_t")
-class BwScaleOffset(ctypes.Structure):
+class BwScaleOffset(CStructure, declares="Qnn_BwScaleOffset_t"):
     """Qnn_BwScaleOffset_t: values with fewer bits than their type."""
 
 
-@declared("Qnn_BwAxisScaleOffset_t")
-class BwAxisScaleOffset(ctypes.Structure):
+class BwAxisScaleOffset(CStructure, declares="Qnn_BwAxisScaleOffset_t"):
     """Qnn_BwAxisScaleOffset_t; null offsets mean that all are 0."""
 
 
-@declared("Qnn_BlockEncoding_t")
-class BlockEncoding(ctypes.Structure):
+class BlockEncoding(CStructure, declares="Qnn_BlockEncoding_t"):
     """Qnn_BlockEncoding_t: a block's size in every dimension, and a scale and offset for every block."""
 
 
-@declared("Qnn_BlockwiseExpansion_t")
-class BlockwiseExpansion(ctypes.Structure):
+class BlockwiseExpansion(CStructure, declares="Qnn_BlockwiseExpansion_t"):
     """Qnn_BlockwiseExpansion_t: a scale and offset per index of an axis, and an integer factor per block along it."""
 
 
-@declared("Qnn_QuantizeParams_t")
-class QuantizeParams(ctypes.Structure):
+class QuantizeParams(CStructure, declares="Qnn_QuantizeParams_t"):
     """Qnn_QuantizeParams_t."""
 
 
-@declared("Qnn_ClientBuffer_t")
-class ClientBuffer(ctypes.Structure):
+class ClientBuffer(CStructure, declares="Qnn_ClientBuffer_t"):
     """Qnn_ClientBuffer_t."""
 
 
-@declared("Qnn_TensorV1_t")
-class TensorV1(ctypes.Structure):
+class TensorV1(CStructure, declares="Qnn_TensorV1_t"):
     """Qnn_TensorV1_t."""
 
 
-@declared("Qnn_TensorV2_t")
-class TensorV2(ctypes.Structure):
+class TensorV2(CStructure, declares="Qnn_TensorV2_t"):
     """Qnn_TensorV2_t: the first version's fields, followed by more."""
 
 
-@declared("Qnn_Tensor_t")
-class Tensor(ctypes.Structure):
+class Tensor(CStructure, declares="Qnn_Tensor_t"):
     """Qnn_Tensor_t. The fields common to both versions can be read and written as `v1`."""
 
 
-@declared("Qnn_TensorSetV1_t")
-class TensorSetV1(ctypes.Structure):
+class TensorSetV1(CStructure, declares="Qnn_TensorSetV1_t"):
     """Qnn_TensorSetV1_t."""
 
 
-@declared("Qnn_Scalar_t")
-class Scalar(ctypes.Structure):
+class Scalar(CStructure, declares="Qnn_Scalar_t"):
     """Qnn_Scalar_t."""
 
 
@@ -168,16 +153,13 @@ SCALAR_FIELDS = {
 """The field of a scalar that holds a value of each data type."""
 
 
-@declared("Qnn_Param_t")
-class Param(ctypes.Structure):
+class Param(CStructure, declares="Qnn_Param_t"):
     """Qnn_Param_t."""
 
 
-@declared("Qnn_OpConfigV1_t")
-class OpConfigV1(ctypes.Structure):
+class OpConfigV1(CStructure, declares="Qnn_OpConfigV1_t"):
     """Qnn_OpConfigV1_t."""
 
 
-@declared("Qnn_OpConfig_t")
-class OpConfig(ctypes.Structure):
+class OpConfig(CStructure, declares="Qnn_OpConfig_t"):
     """Qnn_OpConfig_t."""

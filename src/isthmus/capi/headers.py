@@ -1,7 +1,7 @@
 """Generation of C code from Python's tables: function tables, operations, accessors, functions that call Python.
 
-Headers of single backends are printed from their packages' declarations (`isthmus.cabi.layout`), QNN's own from
-``cabi/headers.txt`` (`isthmus.cabi.notation`). Those in the folder ``handwritten`` are copied, where a line
+Headers of single backends are printed from ``headers.txt`` in their packages, QNN's own from ``cabi/headers.txt``
+(`isthmus.cabi.notation`). Those in the folder ``handwritten`` are copied, where a line
 ``GENERATED(part)`` stands for a part that is generated here. A wheel contains the results; in a source tree they are
 written when they are needed (`isthmus.capi.installation.include`), and by ``python -m isthmus.capi.headers``.
 """
@@ -18,8 +18,7 @@ from pathlib import Path
 from isthmus.backends.seam import registry
 from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION, objects, other_backends, types
 from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter, function_name
-from isthmus.cabi.layout import api_header
-from isthmus.cabi.notation import header_files
+from isthmus.cabi.notation import api_header, header_files
 from isthmus.cabi.tables import TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HANDWRITTEN, HERE, INCLUDE
@@ -240,10 +239,10 @@ def _backend_headers() -> Iterator[tuple[str, Callable[[], str]]]:
     for entry in registry.usable():
         facet = registry.c_facet(entry.name)
         if entry.driver.__module__.startswith("isthmus.") and facet.backend_id:
-            common = api_header(entry.name.upper(), facet.backend_id, facet.version)
-            yield common.file, common.text
+            file, text = api_header(entry.name.upper(), facet.backend_id, facet.version)
+            yield file, partial(str, text)
             yield from facet.headers.items()
-    yield from ((header.file, header.text) for header in other_backends.HEADERS)
+    yield from ((file, partial(str, text)) for file, text in other_backends.HEADERS)
 
 
 _DECLARED = dict(_backend_headers())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import tiny
 
-from isthmus.backends.htp.options import GRAPH_DEFAULTS, HtpGraphConfigOption, read_config
+from isthmus.backends.htp.options import HtpConfig, HtpGraphConfigOption, read_config
 from isthmus.backends.htp.vtcm import VtcmReport, vtcm_bytes
 from isthmus.backends.seam import planned, registry
 from isthmus.backends.seam.entry import PlanRequest
@@ -63,7 +63,7 @@ def test_the_size_of_vtcm_is_the_graphs_the_configurations_or_the_chips(config, 
 
 
 def test_a_size_in_bytes_counts_from_version_81_on() -> None:
-    chosen = {**GRAPH_DEFAULTS, HtpGraphConfigOption.VTCM_SIZE_IN_BYTES: 3 * MIB}
+    chosen = {**HtpConfig().graph_options("g"), HtpGraphConfigOption.VTCM_SIZE_IN_BYTES: 3 * MIB}
     assert [vtcm_bytes(chosen, 0, arch) for arch in (79, 81)] == [4 * MIB, 3 * MIB]
 
 

@@ -117,7 +117,7 @@ def lengths(library: str, precision: str) -> list[int]:
     client.make("contextCreate", backend, device, None)  # Keeps the accelerator's process.
     first = replace(PRECISIONS[precision], depth=WIDE, columns=WIDE)
     for graphs in ([first], [first, replace(first, rows=1)]):
-        option = CONTEXT_CONFIG.ctype(HtpContextOption.WEIGHT_SHARING_ENABLED)
+        option = CONTEXT_CONFIG(HtpContextOption.WEIGHT_SHARING_ENABLED)
         option.weightSharingEnabled = True
         context = client.make("contextCreate", backend, device, configs(client, objects.ContextConfig, [option]))
         assert not any(each.compose(client, context, f"g{number}") for number, each in enumerate(graphs))

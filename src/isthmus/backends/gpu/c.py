@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from ctypes import c_uint32, c_void_p
 from enum import IntEnum
 from typing import Any
 
@@ -16,22 +14,16 @@ from isthmus.errors import Code
 from isthmus.log import LogLevel
 
 
-class GpuMemInfo(ctypes.Structure):
-    """QnnGpu_MemInfoCustom_t: OpenCL (0) is the only kind."""
-
-    _fields_ = [("memType", c_uint32), ("buffer", c_void_p)]
-
-
 def _memory(address: int) -> options.GpuMemInfo:
     """Convert the structure at an address; a type that QNN does not define stays a number, and is refused later."""
-    structure = read(address, GpuMemInfo)
+    structure = read(address, headers.MEM_INFO)
     kind = next((each for each in GpuMemType if each == structure.memType), structure.memType)
     return options.GpuMemInfo(kind, structure.buffer)
 
 
 def _backend(address: int, log: LogFunction) -> dict[str, Any]:
     """Read and log a custom config of the backend; return no settings, because none of these options has an effect."""
-    config = read(address, headers.BACKEND_CONFIG.ctype)
+    config = read(address, headers.BACKEND_CONFIG)
     option = option_of(GpuBackendOption, config.option, "GPU backend", Code.BACKEND_INVALID_CONFIG)
     log(LogLevel.INFO, f"GPU backend option {option.name}: accepted, but without effect here")
     return {}
@@ -48,7 +40,7 @@ _CONTEXT_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
 
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a context; return its option with its value. One without effect is logged."""
-    config = read(address, headers.CONTEXT_CONFIG.ctype)
+    config = read(address, headers.CONTEXT_CONFIG)
     option = option_of(GpuContextOption, config.option, "GPU context", Code.CONTEXT_INVALID_CONFIG)
     value = _CONTEXT_VALUES[option](config)
     if option is GpuContextOption.PERF_HINT:
@@ -59,7 +51,7 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     """Return the values of all graph options from the structure at an address; nothing is logged."""
-    config = read(address, headers.GRAPH_CONFIG.ctype)
+    config = read(address, headers.GRAPH_CONFIG)
     return {option: getattr(config, headers.field(option)) for option in GRAPH_OPTIONS}
 
 
@@ -71,6 +63,6 @@ FACET = CFacet(
     config={"gpu": {"follow_client": True}},
     memory=_memory,
     configs={"backend": _backend, "context": _context, "graph": _graph},
-    headers={header.file: header.text for header in headers.HEADERS},
+    headers=headers.HEADERS,
     hints=((r"\bqnn\.gpu\.allocate makes it for a backend", "clCreateBuffer makes it, in the context of the others"),),
 )

@@ -18,17 +18,17 @@ _KEY_CHANNELS, _VALUE_CHANNELS = 256, 64
 
 def figures_of(blob: bytes) -> GraphFigures | None:
     """Read a graph's blob; None if it is too short to be one."""
-    first = ctypes.sizeof(GRAPH_BLOB.ctype)
+    first = ctypes.sizeof(GRAPH_BLOB)
     if len(blob) < first:
         return None
-    one = GRAPH_BLOB.ctype.from_buffer_copy(blob).contextBinaryGraphBlobInfoV1
+    one = GRAPH_BLOB.from_buffer_copy(blob).contextBinaryGraphBlobInfoV1
     vtcm = one.vtcmSize << 20 if one.vtcmSize < _MAX_MB else one.vtcmSize
     found = GraphFigures(
         one.spillFillBufferSize, vtcm, level=one.optimizationLevel, hvx_threads=one.numHvxThreads, dlbc=one.htpDlbc
     )
-    if len(blob) < first + ctypes.sizeof(GRAPH_BLOB_V2.ctype):
+    if len(blob) < first + ctypes.sizeof(GRAPH_BLOB_V2):
         return found
-    two = GRAPH_BLOB_V2.ctype.from_buffer_copy(blob, first).contextBinaryGraphBlobInfoV2
+    two = GRAPH_BLOB_V2.from_buffer_copy(blob, first).contextBinaryGraphBlobInfoV2
     return replace(
         found, op_data=two.opDataSize, constants=two.constSize, ddr=two.ddrTensorSize, io=two.ioTensorSize,
         shared_weights=two.sharedWeightsSize, share_io=two.isSafeShareIO,
@@ -41,7 +41,7 @@ def graph_blob(figures: GraphFigures) -> bytes:
     >>> figures_of(graph_blob(GraphFigures(65536, 8 << 20, io=12))) == GraphFigures(65536, 8 << 20, io=12)
     True
     """
-    one, two = GRAPH_BLOB.ctype(1), GRAPH_BLOB_V2.ctype(2)
+    one, two = GRAPH_BLOB(1), GRAPH_BLOB_V2(2)
     first, second = one.contextBinaryGraphBlobInfoV1, two.contextBinaryGraphBlobInfoV2
     first.spillFillBufferSize, first.vtcmSize = figures.spill_fill, figures.vtcm
     first.optimizationLevel, first.htpDlbc, first.numHvxThreads = figures.level, figures.dlbc, figures.hvx_threads
@@ -57,8 +57,8 @@ def blobs(info: BinaryInfo) -> BinaryBlobs:
     figures = [graph.figures or GraphFigures(0, 0) for graph in info.graphs]
     hardware = b""
     for index, each in enumerate(figures):
-        entry = HARDWARE_BLOB.ctype(1)
+        entry = HARDWARE_BLOB(1)
         part = entry.contextBinaryHwInfoBlobV1_t
         part.graphListIndex, part.spillFillBufferSize = index, each.spill_fill
         hardware += bytes(entry)
-    return BinaryBlobs(tuple(map(graph_blob, figures)), bytes(CONTEXT_METADATA.ctype(1, info.arch)), hardware)
+    return BinaryBlobs(tuple(map(graph_blob, figures)), bytes(CONTEXT_METADATA(1, info.arch)), hardware)

@@ -9,26 +9,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from ctypes import c_bool, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import c_uint32
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION, exclusions, without_effect
+from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION, exclusions, headers, without_effect
 from isthmus.backends.htp.blobs import blobs
 from isthmus.backends.htp.chips import chip_of
-from isthmus.backends.htp.headers import (
-    CONTEXT_CONFIG,
-    CONTEXT_PROPERTY,
-    DEVICE_CONFIG,
-    EARLIER_DEVICE_CONFIG,
-    GRAPH_CONFIG,
-    HEADERS,
-    HtpDeviceOption,
-)
+from isthmus.backends.htp.headers import HtpDeviceOption
 from isthmus.backends.htp.native_kv import NATIVE_FORMAT, refuse_native
 from isthmus.backends.htp.options import (
     DEFAULT_ARCHITECTURE,
-    GRAPH_DEFAULTS,
     HtpContextConfigOption,
     HtpContextOption,
     HtpContextProperty,
@@ -73,51 +64,6 @@ class HtpPowerOption(IntEnum):
     HMX_TIMEOUT_INTERVAL_US = 4
 
 
-HtpGraphConfig: Any = GRAPH_CONFIG.ctype
-"""QnnHtpGraph_CustomConfig_t."""
-HtpDeviceConfig: Any = DEVICE_CONFIG.ctype
-"""QnnHtpDevice_CustomConfig_t."""
-EarlierHtpDeviceConfig: Any = EARLIER_DEVICE_CONFIG.ctype
-"""The same in earlier headers, shorter by 4 bytes."""
-
-
-class HtpOnChipDevice(ctypes.Structure):
-    """QnnHtpDevice_OnChipDeviceInfoExtension_t."""
-
-    _fields_ = [
-        ("vtcmSize", c_size_t),
-        ("socModel", c_uint32),
-        ("signedPdSupport", c_bool),
-        ("dlbcSupport", c_bool),
-        ("arch", c_uint32),
-    ]
-
-
-class HtpDeviceInfoExtension(ctypes.Structure):
-    """QnnHtpDevice_DeviceInfoExtension_t."""
-
-    _fields_ = [("devType", c_uint32), ("onChipDevice", HtpOnChipDevice)]
-
-
-class HtpSharedBuffer(ctypes.Structure):
-    """QnnHtpMem_SharedBufferConfig_t."""
-
-    _fields_ = [("fd", c_int32), ("offset", c_uint64)]
-
-
-class HtpMemUnion(ctypes.Union):
-    """The location of HTP's memory."""
-
-    _fields_ = [("qurtAddress", c_uint32), ("sharedBufferConfig", HtpSharedBuffer)]
-
-
-class HtpMemDescriptor(ctypes.Structure):
-    """QnnMemHtp_Descriptor_t."""
-
-    _anonymous_ = ("place",)
-    _fields_ = [("type", c_uint32), ("size", c_uint64), ("place", HtpMemUnion)]
-
-
 # The readers of values, for the log.
 _DEVICE_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
     HtpDeviceOption.SIGNEDPD: lambda c: c.useSignedProcessDomain.useSignedProcessDomain,
@@ -134,7 +80,7 @@ _DEVICE_REFUSALS: dict[IntEnum, tuple[Code, str]] = {
 
 def _memory(address: int) -> HtpDescriptor:
     """Read a custom memory descriptor; an unknown memory type remains a number, which the registration refuses."""
-    structure = read(address, HtpMemDescriptor)
+    structure = read(address, headers.MEM_DESCRIPTOR)
     place = structure.sharedBufferConfig
     kind = next((each for each in HtpMemType if each == structure.type), structure.type)
     return HtpDescriptor(structure.size, place.fd, place.offset, kind)
@@ -142,7 +88,7 @@ def _memory(address: int) -> HtpDescriptor:
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read and log a custom config of a graph."""
-    config = read(address, HtpGraphConfig)
+    config = read(address, headers.GRAPH_CONFIG)
     if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
         # HTP's own library accepts graph options with any number.
         return _warn_unknown("graph", config.option, log)
@@ -161,7 +107,7 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
         said = f"graph option {option.name} = {option.show(config)}"
         return _log_unused(said, log, without_effect.GRAPH.get(option.name, ""))
     number = getattr(config, option.field)
-    kind = type(GRAPH_DEFAULTS[own])
+    kind = type(own.default)
     is_listed = issubclass(kind, IntEnum)
     noun = f"HTP {option.name.lower()}"
     value = option_of(kind, number, noun, Code.GRAPH_INVALID_ARGUMENT) if is_listed else number
@@ -210,7 +156,7 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
 
 def _context_config(address: int, option: HtpContextOption) -> Any:
     """Read a config of a context: no more than its value, since earlier headers have a smaller structure."""
-    kind = CONTEXT_CONFIG.ctype
+    kind = headers.CONTEXT_CONFIG
     place = getattr(kind, option.field)
     content = bytearray(ctypes.sizeof(kind))
     content[: ctypes.sizeof(c_uint32)] = bytes(c_uint32(option))
@@ -260,8 +206,8 @@ def _device_config(address: int, option: IntEnum) -> Any:
     # decides for it, unless the later layout's padding may happen to hold that value. If the memory ends after the 12
     # bytes, it is the earlier layout, which has three options.
     if option > HtpDeviceOption.SIGNEDPD:
-        return read(address, HtpDeviceConfig)
-    earlier = read(address, EarlierHtpDeviceConfig)
+        return read(address, headers.DEVICE_CONFIG)
+    earlier = read(address, headers.EARLIER_DEVICE_CONFIG)
     # The third word, with which the later layout begins its value.
     following = earlier.arch.arch
     if option is HtpDeviceOption.SOC:
@@ -272,7 +218,7 @@ def _device_config(address: int, option: IntEnum) -> Any:
     else:
         is_earlier = earlier.useSignedProcessDomain.deviceId == 0 and following & 0xFF == 1
     try:
-        return earlier if is_earlier else read(address, HtpDeviceConfig)
+        return earlier if is_earlier else read(address, headers.DEVICE_CONFIG)
     except BadPointer:
         return earlier
 
@@ -289,17 +235,20 @@ def _warn_unknown(noun: str, option: int, log: LogFunction) -> dict[Any, Any]:
     return {}
 
 
-def _device_info(soc: int, arch: int) -> HtpDeviceInfoExtension:
+def _device_info(soc: int, arch: int) -> ctypes.Structure:
     """Describe a device of HTP: on its chip, if that is known."""
     chip = chip_of(soc)
     vtcm = (chip.vtcm_mb if chip is not None else 0) or VTCM_MB
-    return HtpDeviceInfoExtension(0, HtpOnChipDevice(vtcm, soc, False, False, arch or DEFAULT_ARCHITECTURE))
+    info: ctypes.Structure = headers.DEVICE_INFO()
+    chip_info = info.onChipDevice
+    chip_info.vtcmSize, chip_info.socModel, chip_info.arch = vtcm, soc, arch or DEFAULT_ARCHITECTURE
+    return info
 
 
 def _write_property(get: Callable[[int], Any], address: int, _refusal: Callable[[str], QnnError]) -> None:
     """Write a property of a context where the client's structure has room for it (`CFacet.write_property`)."""
-    request = read(address, CONTEXT_PROPERTY.ctype)
-    value = address + CONTEXT_PROPERTY.ctype.value.offset
+    request = read(address, headers.CONTEXT_PROPERTY)
+    value = address + headers.CONTEXT_PROPERTY.value.offset
     write_number(value, 0)
     if request.option not in list(HtpContextProperty):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "HTP context", f"it has no property {request.option}")
@@ -356,5 +305,5 @@ FACET = CFacet(
     reused=exclusions.REUSED_IO,
     formats={NATIVE_FORMAT: refuse_native},
     binaries_of_composed=True,
-    headers={header.file: header.text for header in HEADERS},
+    headers=headers.HEADERS,
 )

@@ -55,16 +55,6 @@ from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import rpcmem
 from isthmus.memory.integers import is_int
 
-# The attributes of a context that are its options.
-_ATTRIBUTES: Mapping[IntEnum, str] = {
-    options.HtpContextConfigOption.WEIGHT_SHARING_ENABLED: "weight_sharing",
-    options.HtpContextConfigOption.DSP_MEMORY_PROFILING_ENABLED: "dsp_memory_profiling",
-    options.HtpContextConfigOption.IO_MEM_ESTIMATION: "io_mem_estimation",
-    options.HtpContextConfigOption.PREPARE_ONLY: "prepare_only",
-    options.HtpContextConfigOption.USE_EXTENDED_UDMA: "extended_udma",
-    options.HtpContextConfigOption.REUSED_IO_LIMIT: "reused_io_limit",
-    options.HtpContextConfigOption.REFERENCE_WEIGHT_SHARING_ENABLED: "reference_weight_sharing",
-}
 _MULTI = options.HtpContextConfigOption.REGISTER_MULTI_CONTEXTS
 _CONCURRENT = options.HtpContextConfigOption.REGISTER_CONCURRENT_RESOURCE_SHARING
 # The options that put a context into a group.
@@ -257,7 +247,8 @@ class HtpContext(seam.GraphsContext[HtpGraphDriver]):
         refuse_list_only(option)
         if option in _GROUPS:
             return self._registrations[option]
-        return getattr(self, _ATTRIBUTES[option]) if option in _ATTRIBUTES else self.memory.policy
+        attribute = options.HtpContextConfigOption(option).attribute
+        return getattr(self, attribute) if attribute else self.memory.policy
 
     def set_config(self, option: IntEnum, value: Any) -> seam.Change:
         """Set an option of graphs, which has no effect on graphs that exist, or the policy for memory that is
@@ -269,14 +260,14 @@ class HtpContext(seam.GraphsContext[HtpGraphDriver]):
             if self._graphs:
                 return self._without_effect(option)
             return seam.Change.entry(self._registrations, option, value)
-        if option in _ATTRIBUTES:
+        if attribute := options.HtpContextConfigOption(option).attribute:
             if option is options.HtpContextConfigOption.REUSED_IO_LIMIT:
                 _check_mb(option, value)
             else:
                 seam.check_member(option, value, bool, Code.CONTEXT_INVALID_CONFIG)
             if self._graphs and option is not options.HtpContextConfigOption.DSP_MEMORY_PROFILING_ENABLED:
                 return self._without_effect(option)
-            return seam.Change.attribute(self, _ATTRIBUTES[option], value)
+            return seam.Change.attribute(self, attribute, value)
         seam.check_member(option, value, options.Reregistration, Code.CONTEXT_INVALID_CONFIG)
         return seam.Change.attribute(self.memory, "policy", value)
 
@@ -522,9 +513,9 @@ class HtpContext(seam.GraphsContext[HtpGraphDriver]):
         graphs: Mapping[str, PlannedGraph | GraphOutline] = contents.planned if kept is None else kept.outlines
         self.weight_sharing = contents.shares
         for option in (options.HtpContextConfigOption.USE_EXTENDED_UDMA, options.HtpContextConfigOption.PREPARE_ONLY):
-            if getattr(self, _ATTRIBUTES[option]):
+            if getattr(self, option.attribute):
                 self._log(LogLevel.WARN, f"HTP context option {option.name} is for graphs that are prepared: ignored")
-                setattr(self, _ATTRIBUTES[option], False)
+                setattr(self, option.attribute, False)
         if self.reused_io_limit and not self.io_mem_estimation:
             rule = "without effect, since IO_MEM_ESTIMATION is not set"
             self._log(LogLevel.INFO, f"HTP context option REUSED_IO_LIMIT: {rule}")

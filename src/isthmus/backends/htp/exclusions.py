@@ -116,7 +116,7 @@ def _of_memory(address: int) -> Mapping[str, int]:
 
 
 def _of_context(option: int, address: int) -> Mapping[str, int]:
-    value = address + CONTEXT_CONFIG.ctype.weightSharingEnabled.offset
+    value = address + CONTEXT_CONFIG.weightSharingEnabled.offset
     if option in _OF_CONTEXTS:
         return {_OF_CONTEXTS[option]: 1} if read(value, ctypes.c_uint8).value else {}
     if option in (HtpContextOption.REGISTER_MULTI_CONTEXTS, HtpContextOption.REGISTER_CONCURRENT_RESOURCE_SHARING):
@@ -133,7 +133,7 @@ def _of_context(option: int, address: int) -> Mapping[str, int]:
 
 
 def _of_graph(option: int, address: int) -> Mapping[str, int]:
-    config = read(address, GRAPH_CONFIG.ctype)
+    config = read(address, GRAPH_CONFIG)
     if option == HtpGraphOption.NUM_CORES:
         return {CORES: 1} if config.numCores > 1 else {}
     if option == HtpGraphOption.PARALLEL_GRAPH_EXECUTION_CONFIG:

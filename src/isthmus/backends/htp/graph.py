@@ -11,8 +11,6 @@ from isthmus.backends.accelerator.remote import RemoteIo
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.options import (
-    GRAPH_DEFAULTS,
-    GRAPH_LIMITS,
     HtpConfig,
     HtpFloatPrecision,
     HtpGraphConfigOption,
@@ -51,11 +49,12 @@ def plan(graph: Graph, threads: int, limit: ScratchLimit | None, config: HtpConf
 
 def _check_option(option: IntEnum, value: Any) -> None:
     """Refuse a value that a graph's option cannot have."""
-    kind, code = type(GRAPH_DEFAULTS[option]), Code.GRAPH_INVALID_ARGUMENT
-    if option not in GRAPH_LIMITS:
-        seam.check_member(option, value, kind, code)
-    elif not is_int(value) or not 0 <= value <= GRAPH_LIMITS[option]:
-        raise QnnError(code, f"{option.name.lower()} {value!r}", f"must be a number from 0 to {GRAPH_LIMITS[option]}")
+    assert isinstance(option, HtpGraphConfigOption)
+    code, largest = Code.GRAPH_INVALID_ARGUMENT, option.largest
+    if largest is None:
+        seam.check_member(option, value, type(option.default), code)
+    elif not is_int(value) or not 0 <= value <= largest:
+        raise QnnError(code, f"{option.name.lower()} {value!r}", f"must be a number from 0 to {largest}")
 
 
 class HtpGraphDriver(NativeGraphDriver[PlannedGraph | GraphOutline]):

@@ -167,33 +167,43 @@ class HtpContextOption(UnionOption):
 
 
 class HtpContextConfigOption(IntEnum):
-    """The custom configs of a context that have an effect here; numbers from 20001 on are this project's own."""
+    """The custom configs of a context that have an effect here; numbers from 20001 on are this project's own.
 
-    WEIGHT_SHARING_ENABLED = 1
+    A member is its number, and the attribute of a context that it sets, if it does nothing else.
+    """
+
+    attribute: str
+
+    def __new__(cls, number: int, attribute: str = "") -> HtpContextConfigOption:
+        option = int.__new__(cls, number)
+        option._value_, option.attribute = number, attribute
+        return option
+
+    WEIGHT_SHARING_ENABLED = 1, "weight_sharing"
     """Whether graphs share equal constants, in a binary and in the accelerator; set it before the first graph."""
     REGISTER_MULTI_CONTEXTS = 2
     """A `GroupRegistration`: the group of contexts from binaries that use one spill-fill buffer. Set it at creation."""
-    DSP_MEMORY_PROFILING_ENABLED = 4
+    DSP_MEMORY_PROFILING_ENABLED = 4, "dsp_memory_profiling"
     """Whether profiles get what the accelerator has mapped: before the first context is created from a binary, and
     after the last one is freed. Only that can be changed later.
     """
     SHARE_RESOURCES = 5
     """Whether the contexts of a list of binaries share spill-fill memory and execute in turns; for lists only."""
-    IO_MEM_ESTIMATION = 6
+    IO_MEM_ESTIMATION = 6, "io_mem_estimation"
     """Whether a context from a binary needs a process domain with room for its inputs and outputs too."""
-    PREPARE_ONLY = 7
+    PREPARE_ONLY = 7, "prepare_only"
     """Whether graphs are prepared for a binary and not loaded into the accelerator; they cannot be executed."""
     SHARE_RESOURCES_OPTIMIZATION_TYPE = 10
     """An `HtpResourceOptimization`: how they do; for lists only, and ignored without SHARE_RESOURCES."""
-    USE_EXTENDED_UDMA = 11
+    USE_EXTENDED_UDMA = 11, "extended_udma"
     """Whether weights may be above 4 GB of the accelerator's memory; refused on chips before v81. No more effect."""
     REGISTER_CONCURRENT_RESOURCE_SHARING = 12
     """A `GroupRegistration`: the group of contexts from binaries that share spill-fill and VTCM backup, and have one
     priority. From v81 on; set it at creation.
     """
-    REUSED_IO_LIMIT = 17
+    REUSED_IO_LIMIT = 17, "reused_io_limit"
     """The MB of inputs and outputs that count with IO_MEM_ESTIMATION, instead of those of all graphs; 0 for none."""
-    REFERENCE_WEIGHT_SHARING_ENABLED = 18
+    REFERENCE_WEIGHT_SHARING_ENABLED = 18, "reference_weight_sharing"
     """Whether the context is for a DLC with binaries of several chips; it has no binary of its own then."""
     REREGISTRATION = 20001
     """A `Reregistration`: whether a location may be registered again."""
@@ -308,51 +318,38 @@ class HtpGraphConfigOption(IntEnum):
     """The custom configs of a graph that have an effect here, with the names and numbers of `HtpGraphOption`.
 
     Numbers from 20001 on are this project's own: QNN sets most of these by one config, OPTIMIZATION, in several kinds.
-    All are set before the graph is finalized.
+    All are set before the graph is finalized. A member is its number, the value in graphs that set none, and the
+    largest value if it is a number.
     """
 
-    PRECISION = 2
+    default: Any
+    largest: int | None
+
+    def __new__(cls, number: int, default: Any, largest: int | None = None) -> HtpGraphConfigOption:
+        option = int.__new__(cls, number)
+        option._value_, option.default, option.largest = number, default, largest
+        return option
+
+    PRECISION = 2, HtpFloatPrecision.FLOAT32
     """An `HtpFloatPrecision`."""
-    VTCM_SIZE_IN_MB = 20010
+    VTCM_SIZE_IN_MB = 20010, DEFAULT_VTCM_MB, MAX_VTCM_MB
     """On-chip memory in MB; 0 for all that the chip has, or for 4 if no chip is named. Binaries state it. QNN's number,
     3, is that of a priority here.
     """
-    NUM_HVX_THREADS = 6
+    NUM_HVX_THREADS = 6, 0, _MAX_UINT32
     """The number of vector threads. Binaries state it."""
-    NUM_CORES = 8
+    NUM_CORES = 8, 1, _MAX_UINT32
     """The number of cores. More than one is refused where the chip has one; on other chips it has no effect here."""
-    VTCM_SIZE_IN_BYTES = 10
+    VTCM_SIZE_IN_BYTES = 10, 0, _MAX_UINT32
     """On-chip memory in bytes, instead of VTCM_SIZE_IN_MB on chips from v81 on; 0 for none. Binaries state it."""
-    SHARE_IO_BUFFER = 14
+    SHARE_IO_BUFFER = 14, False
     """Whether binaries state that outputs may be in the memory of inputs, for graphs of which that is true."""
-    OPTIMIZATION_LEVEL = 20001
+    OPTIMIZATION_LEVEL = 20001, 0, 3
     """The optimization level, 1 to 3; 0 where none is asked for. Binaries state it."""
-    DLBC = 20002
+    DLBC = 20002, False
     """Whether activations are compressed in DDR memory. Binaries state it."""
-    DLBC_WEIGHTS = 20003
+    DLBC_WEIGHTS = 20003, False
     """Whether weights are compressed, which excludes weight sharing and has no effect besides."""
-
-
-GRAPH_DEFAULTS: dict[IntEnum, Any] = {
-    HtpGraphConfigOption.PRECISION: HtpFloatPrecision.FLOAT32,
-    HtpGraphConfigOption.VTCM_SIZE_IN_MB: DEFAULT_VTCM_MB,
-    HtpGraphConfigOption.NUM_HVX_THREADS: 0,
-    HtpGraphConfigOption.NUM_CORES: 1,
-    HtpGraphConfigOption.VTCM_SIZE_IN_BYTES: 0,
-    HtpGraphConfigOption.SHARE_IO_BUFFER: False,
-    HtpGraphConfigOption.OPTIMIZATION_LEVEL: 0,
-    HtpGraphConfigOption.DLBC: False,
-    HtpGraphConfigOption.DLBC_WEIGHTS: False,
-}
-"""The value of each option of a graph that sets none."""
-GRAPH_LIMITS: dict[IntEnum, int] = {
-    HtpGraphConfigOption.VTCM_SIZE_IN_MB: MAX_VTCM_MB,
-    HtpGraphConfigOption.NUM_HVX_THREADS: _MAX_UINT32,
-    HtpGraphConfigOption.NUM_CORES: _MAX_UINT32,
-    HtpGraphConfigOption.VTCM_SIZE_IN_BYTES: _MAX_UINT32,
-    HtpGraphConfigOption.OPTIMIZATION_LEVEL: 3,
-}
-"""The largest value of each option that is a number."""
 
 
 class HtpDeviceConfigOption(IntEnum):
@@ -441,7 +438,7 @@ class HtpConfig:
 
     def graph_options(self, name: str) -> dict[IntEnum, Any]:
         """Return the options of a graph, before it sets any itself."""
-        options = dict(GRAPH_DEFAULTS)
+        options: dict[IntEnum, Any] = {option: option.default for option in HtpGraphConfigOption}
         options[HtpGraphConfigOption.PRECISION] = self.precision
         options[HtpGraphConfigOption.VTCM_SIZE_IN_MB] = self.vtcm_mb
         for settings_of_graphs in self.graphs:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from isthmus.backends.htp.chips import chip_of
-from isthmus.backends.htp.options import GRAPH_DEFAULTS, HtpGraphConfigOption
+from isthmus.backends.htp.options import HtpGraphConfigOption
 from isthmus.backends.seam.device_record import GraphRecord
 from isthmus.domains import ChipProfile
 from isthmus.errors import Code, QnnError, counted
@@ -32,7 +32,7 @@ def vtcm_bytes(options: Mapping[IntEnum, Any], soc: int, arch: int) -> int:
     megabytes = options[HtpGraphConfigOption.VTCM_SIZE_IN_MB]
     if not megabytes:
         chip = chip_of(soc)
-        megabytes = (chip.vtcm_mb if chip is not None else 0) or GRAPH_DEFAULTS[HtpGraphConfigOption.VTCM_SIZE_IN_MB]
+        megabytes = (chip.vtcm_mb if chip is not None else 0) or HtpGraphConfigOption.VTCM_SIZE_IN_MB.default
     return int(megabytes) << 20
 
 

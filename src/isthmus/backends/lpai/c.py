@@ -25,7 +25,7 @@ from isthmus.log import LogLevel
 
 def _memory(address: int) -> options.MemInfo:
     """Read a custom memory descriptor."""
-    structure = read(address, headers.MEM_INFO.ctype)
+    structure = read(address, headers.MEM_INFO)
     return options.MemInfo(structure.fd, structure.offset)
 
 
@@ -39,9 +39,9 @@ _VERSIONS: dict[IntEnum, str] = {
 
 def _backend(address: int, log: LogFunction) -> dict[str, Any]:
     """Read a custom config of the backend; return it in the form of a configuration file."""
-    config = read(address, headers.CUSTOM.ctype)
+    config = read(address, headers.CUSTOM)
     option_of(LpaiBackendOption, config.option, "LPAI backend", Code.BACKEND_INVALID_CONFIG)
-    info = read(config.config, headers.HW_INFO.ctype)
+    info = read(config.config, headers.HW_INFO)
     settings = {"target_env": _word(info.lpaiTarget, _TARGETS, "target")}
     if info.hwVersion == LpaiHwVersion.NA:
         log(LogLevel.INFO, "LPAI backend option HW_INFO names no hardware version: it stays as configured")
@@ -61,18 +61,18 @@ def _word(number: int, words: Mapping[IntEnum, str], noun: str) -> str:
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a graph; return its option with its value. One without effect is logged."""
-    config = read(address, headers.CUSTOM.ctype)
+    config = read(address, headers.CUSTOM)
     option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
     assert isinstance(option, LpaiGraphOption)
     if option is LpaiGraphOption.RESET_STATE:
         return {option: None}
     if option is LpaiGraphOption.PREPARE:
-        prepare = read(config.config, headers.PREPARE.ctype)
+        prepare = read(config.config, headers.PREPARE)
         cores = text(prepare.enableCoreSelection)
         said = f"enablePerLayer = {prepare.enablePerLayer}" + ("" if cores is None else f", cores '{cores}'")
         log(LogLevel.INFO, f"LPAI graph option PREPARE, {said}: accepted, but without effect here")
         return {}
-    structure, row = read(config.config, headers.STRUCTURES[option].ctype), GRAPH_STRUCTURES[option]
+    structure, row = read(config.config, headers.STRUCTURES[option]), GRAPH_STRUCTURES[option]
     # ctypes has None for an address of 0.
     numbers = {name: getattr(structure, name) or 0 for name, _ in structure._fields_}
     value = row.kind(*numbers.values())
@@ -88,7 +88,7 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
 
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a context; return its option with its value."""
-    config = read(address, headers.CUSTOM.ctype)
+    config = read(address, headers.CUSTOM)
     option = option_of(LpaiContextOption, config.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
     if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
         return {option: read(config.config, c_uint32).value}
@@ -101,11 +101,11 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
 
 def _write_property(get: Callable[[int], Any], address: int, refusal: Callable[[str], QnnError]) -> None:
     """Write a custom property where the client's structure points to (`CFacet.write_property`)."""
-    request = read(address, headers.CUSTOM.ctype)
+    request = read(address, headers.CUSTOM)
     value = get(int(request.option))
     where = checked(pointer(request, "config"))
     if isinstance(value, options.BufferAlignmentReq):
-        write(where, headers.ALIGNMENT.ctype(value.start_addr_alignment, value.size_alignment))
+        write(where, headers.ALIGNMENT(value.start_addr_alignment, value.size_alignment))
     elif isinstance(value, int):
         write_number(where, value, c_uint8 if isinstance(value, bool) else c_uint32)
     else:
@@ -119,7 +119,7 @@ FACET = CFacet(
     capabilities=frozenset({108, 318, 319, 320, 502, 1101, 1102, 1103, 1104}),
     memory=_memory,
     configs={"backend": _backend, "graph": _graph, "context": _context},
-    headers={header.file: header.text for header in headers.HEADERS},
+    headers=headers.HEADERS,
     write_property=_write_property,
     allocate=lambda context, what, size: context.allocator.allocate(what, size),
     hints=(

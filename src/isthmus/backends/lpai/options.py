@@ -224,44 +224,25 @@ class MemInfo:
 
 
 class GraphStructure(NamedTuple):
-    """A graph option whose value is a structure.
+    """A graph option whose value in C is a structure of its own.
 
-    - `kind`: The class of its values. Its fields are those of the structure in C, in their order.
-    - `name`, `members`, `initial`: The structure in C: its name, its members and its initial value.
-    - `effective`: Whether it has an effect here.
+    - `kind`: Its dataclass, with the structure's members in order; `Prepare` has no structure in C.
+    - `name`: The structure in ``headers.txt``.
+    - `effective`: Whether setting it has an effect.
     """
 
     kind: type[Any]
     name: str
-    members: str
-    initial: str
     effective: bool = False
 
 
-_MEM = GraphStructure(
-    Mem,
-    "QnnLpaiGraph_Mem_t",
-    "QnnLpaiMem_MemType_t memType; uint32_t size; void *addr;",
-    "{QNN_LPAI_MEM_TYPE_UNDEFINED, 0, NULL}",
-    effective=True,
-)
 GRAPH_STRUCTURES = {
-    LpaiGraphOption.SCRATCH_MEM: _MEM,
-    LpaiGraphOption.PERSISTENT_MEM: _MEM,
-    LpaiGraphOption.PERF_CFG: GraphStructure(
-        PerfCfg,
-        "QnnLpaiGraph_PerfCfg_t",
-        "uint32_t fps, ftrtRatio; QnnLpaiGraph_ClientPerfType_t clientType;",
-        "{QNN_LPAI_GRAPH_DEFAULT_FPS, QNN_LPAI_GRAPH_DEFAULT_FTRT_RATIO, QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_REAL_TIME}",
-    ),
-    LpaiGraphOption.CORE_AFFINITY: GraphStructure(
-        CoreAffinity,
-        "QnnLpaiGraph_CoreAffinity_t",
-        "QnnLpaiGraph_CoreAffinityType_t affinity; uint32_t coreSelection;",
-        "{QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT, 0}",
-    ),
+    LpaiGraphOption.SCRATCH_MEM: GraphStructure(Mem, "QnnLpaiGraph_Mem_t", effective=True),
+    LpaiGraphOption.PERSISTENT_MEM: GraphStructure(Mem, "QnnLpaiGraph_Mem_t", effective=True),
+    LpaiGraphOption.PERF_CFG: GraphStructure(PerfCfg, "QnnLpaiGraph_PerfCfg_t"),
+    LpaiGraphOption.CORE_AFFINITY: GraphStructure(CoreAffinity, "QnnLpaiGraph_CoreAffinity_t"),
 }
-"""The graph options that are structures, of the same fields in C and Python. Headers, C and drivers read these rows."""
+"""The graph options that are structures."""
 
 
 def _uint32(name: str, value: Any, least: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.foreign.serving import CallError, serve
-from isthmus.backends.htp.c import HtpMemDescriptor
+from isthmus.backends.htp.headers import MEM_DESCRIPTOR
 from isthmus.backends.vendor.calls import BackendLibrary, SystemLibrary
 from isthmus.backends.vendor.structures import describe, device_configs, graph_configs, handle_memory
 from isthmus.cabi.objects import MemDescriptor
@@ -241,7 +241,7 @@ class Server:
         descriptor = MemDescriptor()
         descriptor.memShape.numDim, descriptor.memShape.dimSize = len(fields["dims"]), dims
         descriptor.dataType, descriptor.memType = fields["dtype"], fields["mem_type"]
-        custom = HtpMemDescriptor()
+        custom = MEM_DESCRIPTOR()
         if fields["mem_type"] == _CUSTOM_MEMORY:
             custom.type, custom.size = fields["type"], fields["size"]
             custom.sharedBufferConfig.fd, custom.sharedBufferConfig.offset = fd, fields["offset"]

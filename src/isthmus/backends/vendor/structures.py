@@ -8,8 +8,8 @@ from ctypes import POINTER, c_void_p
 from typing import Any
 
 from isthmus.backends.htp.blobs import figures_of
-from isthmus.backends.htp.c import HtpDeviceConfig, HtpDeviceOption, HtpGraphConfig, HtpGraphOption
-from isthmus.backends.htp.headers import CONTEXT_METADATA
+from isthmus.backends.htp.c import HtpGraphOption
+from isthmus.backends.htp.headers import CONTEXT_METADATA, DEVICE_CONFIG, GRAPH_CONFIG, HtpDeviceOption
 from isthmus.backends.vendor.target import PRECISIONS
 from isthmus.cabi.objects import DeviceConfig, GraphConfig
 from isthmus.cabi.system import BinaryInfo
@@ -34,13 +34,13 @@ def graph_configs(target: Mapping[str, Any], keeps: Keeps) -> Any:
         values.append((HtpGraphOption.VTCM_SIZE_IN_MB, "vtcmSizeInMB", target["vtcm_mb"]))
     if target.get("hvx_threads") is not None:
         values.append((HtpGraphOption.NUM_HVX_THREADS, "numHvxThreads", target["hvx_threads"]))
-    return _list(GraphConfig, [_custom(HtpGraphConfig(), *each) for each in values], keeps)
+    return _list(GraphConfig, [_custom(GRAPH_CONFIG(), *each) for each in values], keeps)
 
 
 def device_configs(target: Mapping[str, Any], keeps: Keeps) -> Any:
     """Build the list of a device's configs for a target; without a chip the list is empty."""
     socs = [] if target.get("soc") is None else [target["soc"]]
-    return _list(DeviceConfig, [_custom(HtpDeviceConfig(), HtpDeviceOption.SOC, "socModel", n) for n in socs], keeps)
+    return _list(DeviceConfig, [_custom(DEVICE_CONFIG(), HtpDeviceOption.SOC, "socModel", n) for n in socs], keeps)
 
 
 def _custom(config: Any, option: int, field: str, value: Any) -> Any:
@@ -97,9 +97,9 @@ def describe(info: BinaryInfo) -> dict[str, Any]:
 def _architecture(info: BinaryInfo) -> int:
     """Return the version of the processor that a description in version 3 has; 0 without one."""
     fields = info.contextBinaryInfoV3
-    if info.version < _METADATA_VERSION or fields.contextMetadataSize < ctypes.sizeof(CONTEXT_METADATA.ctype):
+    if info.version < _METADATA_VERSION or fields.contextMetadataSize < ctypes.sizeof(CONTEXT_METADATA):
         return 0
-    return int(CONTEXT_METADATA.ctype.from_address(fields.contextMetadata).dspArch)
+    return int(CONTEXT_METADATA.from_address(fields.contextMetadata).dspArch)
 
 
 def _graph(info: Any) -> dict[str, Any]:
