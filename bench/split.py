@@ -16,11 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support import zoo
+from support.arenas import litert_arena
 
 from isthmus.errors import QnnError
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.split.onnx import OnnxFile
-from isthmus.split.runtimes import compare_onnx, compare_tflite, litert_arena
+from isthmus.split.runtimes import compare_onnx, compare_tflite
 from isthmus.split.search import split
 from isthmus.split.tflite import TfliteFile
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from isthmus import cabi as interface
 from isthmus.backends.cpu import c as cpu_c
 from isthmus.backends.gpu import c as gpu_c
 from isthmus.backends.htp import c as htp_c
 from isthmus.backends.htp import headers as htp_headers
 from isthmus.backends.lpai import c as lpai_c
 from isthmus.cabi import delegate, notation, objects, op_package, system, tables, types
+from isthmus.cabi import tables as interface
 from isthmus.capi.messages import name_of
 from isthmus.errors import Code
 
@@ -364,7 +364,7 @@ def test_the_real_libraries_answer_by_these_layouts() -> None:
     package = pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     folder = Path(package.get_library_path()).parent
     code = (
-        "import ctypes, sys; from isthmus import cabi as interface\n"
+        "import ctypes, sys; from isthmus.cabi import tables as interface\n"
         "one = interface.providers(ctypes.CDLL(sys.argv[1] + '/libQnnHtp.so'))[0]\n"
         "two = interface.system_providers(ctypes.CDLL(sys.argv[1] + '/libQnnSystem.so'))[0]\n"
         "build = ctypes.c_char_p(); error = interface.function(one.table, 'backendGetBuildId')(ctypes.byref(build))\n"

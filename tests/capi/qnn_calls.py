@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import cabi as interface
+from isthmus.cabi import tables as interface
 from isthmus.cabi import types
 from isthmus.graph import DataType, TensorType
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from capi.qnn_calls import Client, at, doubling, opened
-from isthmus import cabi as interface
 from isthmus.cabi import objects, system, types
+from isthmus.cabi import tables as interface
 from isthmus.graph import DataType, TensorType
 
 CALLS = 16

@@ -17,8 +17,8 @@ from typing import Any
 
 from capi.qnn_calls import Client
 from capi.random_calls import CALLS, MAX_CODE, Mess
-from isthmus import cabi as interface
 from isthmus.cabi import system
+from isthmus.cabi import tables as interface
 
 
 class DlcMess(Mess):

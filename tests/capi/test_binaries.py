@@ -14,7 +14,6 @@ import pytest
 from support.processes import context_copies
 
 from capi.qnn_calls import Client, at, doubling, opened
-from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.cabi import objects, types
 from isthmus.capi import serve
@@ -40,10 +39,10 @@ def test_a_binary_is_described_checked_and_restored(client: Client, libraries: P
     system = Client(libraries / "libQnnSystem.so")
     handle = ctypes.c_void_p()
     assert system.systemContextCreate(ctypes.byref(handle)) == 0
-    info, info_size = ctypes.POINTER(interface.system.BinaryInfo)(), ctypes.c_uint64()
+    info, info_size = ctypes.POINTER(system.BinaryInfo)(), ctypes.c_uint64()
     arguments = (binary, len(binary), ctypes.byref(info), ctypes.byref(info_size))
     assert system.systemContextGetBinaryInfo(handle, *arguments) == 0
-    assert info_size.value == ctypes.sizeof(interface.system.BinaryInfo)
+    assert info_size.value == ctypes.sizeof(system.BinaryInfo)
     v1 = info.contents.contextBinaryInfoV1
     assert (info.contents.version, v1.backendId, v1.numGraphs) == (1, 3, 1)
     graph_info = v1.graphs[0].graphInfoV3
@@ -192,7 +191,7 @@ def test_malformed_binaries_answer_by_the_systems_codes(libraries: Path) -> None
     system = Client(libraries / "libQnnSystem.so")
     handle = ctypes.c_void_p()
     assert system.systemContextCreate(ctypes.byref(handle)) == 0
-    info = ctypes.POINTER(interface.system.BinaryInfo)()
+    info = ctypes.POINTER(system.BinaryInfo)()
     wrong = ctypes.create_string_buffer(b"no binary", 64)
     assert system.systemContextGetBinaryInfo(handle, wrong, 64, ctypes.byref(info), None) == 30010
     for nbytes in (0, (1 << 64) - 1):

@@ -12,13 +12,12 @@ import pytest
 from support.suites import sampled
 
 from capi.qnn_calls import Client
-from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.backends.htp.headers import DEVICE_CONFIG, DEVICE_INFO, GRAPH_CONFIG
 from isthmus.backends.htp.options import HtpDeviceConfigOption, HtpGraphOption, HtpOptimization
 from isthmus.backends.seam.program_binary import FORMAT
 from isthmus.backends.vendor.structures import describe
-from isthmus.cabi import objects
+from isthmus.cabi import objects, system
 from isthmus.capi import inspection
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
@@ -34,7 +33,7 @@ class Described:
     def __init__(self, libraries: Path, binary: Any) -> None:
         self.system = Client(libraries / "libQnnSystem.so")
         self.context = self.system.make("systemContextCreate")
-        out, size = ctypes.POINTER(interface.system.BinaryInfo)(), ctypes.c_uint64()
+        out, size = ctypes.POINTER(system.BinaryInfo)(), ctypes.c_uint64()
         self.code = self.system.systemContextGetBinaryInfo(
             self.context, binary, len(binary), ctypes.byref(out), ctypes.byref(size)
         )

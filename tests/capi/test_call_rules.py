@@ -15,9 +15,9 @@ import pytest
 from support.waiting import PATIENCE
 
 from capi.qnn_calls import Client, at, doubling, in_handle, opened
-from isthmus import cabi as interface
 from isthmus.backends.htp import headers as htp_headers
 from isthmus.cabi import objects, types
+from isthmus.cabi import tables as interface
 from isthmus.capi import rules
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.validation import Validation

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from capi.qnn_calls import Client, at, doubling, opened
-from isthmus import cabi as interface
 from isthmus.cabi import client as memory
+from isthmus.cabi import types
 from isthmus.errors import Code
 
 PAGE = mmap.PAGESIZE
@@ -71,7 +71,7 @@ def test_a_binary_with_unreadable_pages_is_answered_with_an_error(client: Client
     # Nor is memory allocated for a size that nothing confirms.
     assert restore(backend, None, None, pages.address, 1 << 39, ctypes.byref(out), None) == 5000
     system = Client(libraries / "libQnnSystem.so")
-    handle, info = ctypes.c_void_p(), ctypes.POINTER(interface.system.BinaryInfo)()
+    handle, info = ctypes.c_void_p(), ctypes.POINTER(system.BinaryInfo)()
     system.do("systemContextCreate", ctypes.byref(handle))
     answer = system.systemContextGetBinaryInfo(handle, pages.address, pages.nbytes, ctypes.byref(info), None)
     assert answer == Code.COMMON_INVALID_ARGUMENT
@@ -95,9 +95,9 @@ def test_tensors_at_unreadable_addresses_are_answered_with_an_error(client: Clie
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
-    tensors = (interface.Tensor * 2)(at(x, given), at(y, found))
-    right = [ctypes.cast(ctypes.pointer(tensor), ctypes.POINTER(interface.Tensor)) for tensor in tensors]
-    wrong = ctypes.cast(ctypes.c_void_p(pages.address if wild is None else wild), ctypes.POINTER(interface.Tensor))
+    tensors = (types.Tensor * 2)(at(x, given), at(y, found))
+    right = [ctypes.cast(ctypes.pointer(tensor), ctypes.POINTER(types.Tensor)) for tensor in tensors]
+    wrong = ctypes.cast(ctypes.c_void_p(pages.address if wild is None else wild), ctypes.POINTER(types.Tensor))
     for inputs, outputs in ((wrong, right[1]), (right[0], wrong)):
         assert client.graphExecute(graph, inputs, 1, outputs, 1, None, None) == Code.GRAPH_INVALID_ARGUMENT
     client.do("graphExecute", graph, right[0], 1, right[1], 1, None, None)
@@ -112,8 +112,8 @@ def test_lists_that_end_in_unreadable_memory_are_answered_with_an_error(client: 
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
-    right = [(interface.Tensor * 1)(at(x, given)), (interface.Tensor * 1)(at(y, found))]
-    size, kind = ctypes.sizeof(interface.Tensor), ctypes.POINTER(interface.Tensor)
+    right = [(types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, found))]
+    size, kind = ctypes.sizeof(types.Tensor), ctypes.POINTER(types.Tensor)
     for place in range(2):
         ctypes.memmove(end - size, right[place], size)
         lists: list[Any] = list(right)
@@ -123,7 +123,7 @@ def test_lists_that_end_in_unreadable_memory_are_answered_with_an_error(client: 
         assert answer == Code.GRAPH_INVALID_ARGUMENT
         dimension = ctypes.c_uint32(1)
         ctypes.memmove(end - 4, ctypes.byref(dimension), 4)
-        changed = (interface.Tensor * 1)(right[place][0])
+        changed = (types.Tensor * 1)(right[place][0])
         changed[0].v1.dimensions = ctypes.cast(ctypes.c_void_p(end - 4), ctypes.POINTER(ctypes.c_uint32))
         lists[place] = changed
         assert client.graphExecute(graph, lists[0], 1, lists[1], 1, None, None)

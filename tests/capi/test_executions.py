@@ -16,12 +16,12 @@ import pytest
 from support.waiting import PATIENCE, run_in_threads
 
 from capi.qnn_calls import Client, at, doubling, in_handle, opened
-from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.backends.htp import headers as htp_headers
 from isthmus.backends.seam import execution_deadline as limit
 from isthmus.backends.seam.binding import BindingBase as DriverBinding
 from isthmus.cabi import objects, types
+from isthmus.cabi import tables as interface
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import ClientGraph
 from isthmus.capi.records import ClientProfile

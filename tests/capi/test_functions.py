@@ -16,9 +16,9 @@ from support.interruption import Alarm, Interrupt, everywhere
 from support.processes import answer, run_client
 
 from capi.qnn_calls import Client, at, doubling, opened
-from isthmus import cabi as interface
 from isthmus import capi, qnn
 from isthmus.cabi import objects, types
+from isthmus.cabi import tables as interface
 from isthmus.capi import functions, records, serve, values
 from isthmus.capi.handles import Handles
 from isthmus.capi.messages import name_of
@@ -388,7 +388,7 @@ def test_an_exception_of_ours_is_answered_as_a_general_error(
 def test_after_python_has_ended_frees_succeed_and_the_rest_answers_an_error(libraries: Path) -> None:
     code = (
         "import atexit, ctypes, sys\n"
-        "from isthmus import cabi as interface\n"
+        "from isthmus.cabi import tables as interface\n"
         "table = interface.providers(ctypes.CDLL(sys.argv[1]))[0].table\n"
         "def late():\n"
         "    print(interface.function(table, 'backendFree')(backend), interface.function(table, 'backendGetBuildId')"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from capi.host_programs import PROGRAMS
-from isthmus.cabi import ARGUMENTS, CORE_VERSION, SYSTEM_VERSION
 from isthmus.cabi.declarations import BACKEND, SYSTEM
 from isthmus.cabi.notation import header_files
+from isthmus.cabi.tables import ARGUMENTS, CORE_VERSION, SYSTEM_VERSION
 from isthmus.capi import headers
 from isthmus.capi.building import HANDWRITTEN, HERE
 from isthmus.capi.installation import INCLUDE

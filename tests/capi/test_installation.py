@@ -16,9 +16,9 @@ from support.processes import small_disk
 
 import isthmus
 from isthmus import Code, QnnError, capi
-from isthmus import cabi as interface
 from isthmus.backends import BUILT_IN
 from isthmus.backends.seam import registry
+from isthmus.cabi import tables as interface
 from isthmus.capi import building, headers, installation
 from isthmus.tools import cli
 

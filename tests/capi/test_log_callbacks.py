@@ -18,9 +18,9 @@ from support.processes import answer
 from support.suites import long
 
 from capi.qnn_calls import Client, at
-from isthmus import cabi as interface
 from isthmus.backends.lpai import headers as lpai_headers
 from isthmus.cabi import objects, types
+from isthmus.cabi import tables as interface
 from isthmus.graph import DataType, TensorType
 
 DEBUG = 5

@@ -53,7 +53,7 @@ def test_threads_that_hold_the_interpreter_open_a_library_without_waiting_for_on
     code = (
         "import ctypes, sys, threading\n"
         "sys.setswitchinterval(1e-5)\n"
-        "from isthmus import cabi as interface\n"
+        "from isthmus.cabi import tables as interface\n"
         "together, answers = threading.Barrier(6), []\n"
         "tables = [interface.providers(ctypes.PyDLL(file))[0].table for file in sys.argv[1:]]\n"
         # Functions of this kind are called in the GIL, as those of an extension module are.
@@ -75,7 +75,7 @@ def test_a_program_in_python_that_forks_while_a_library_is_opened_leaves_no_chil
         # A fork during the import of logging makes Python itself complain: it is imported before.
         "import ctypes, logging, os, signal, sys, threading, time, warnings\n"
         "warnings.simplefilter('ignore', DeprecationWarning)\n"
-        "from isthmus import cabi as interface\n"
+        "from isthmus.cabi import tables as interface\n"
         "tables = [interface.providers(ctypes.CDLL(file))[0].table for file in sys.argv[1:]]\n"
         "def use():\n"
         "    for table in tables:\n"

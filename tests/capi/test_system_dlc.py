@@ -219,7 +219,7 @@ def test_a_recurrent_layer_has_the_order_that_the_file_says(
 VENDOR = """
 import ctypes, json, sys
 from ctypes import POINTER, byref, c_char_p, c_uint32, c_void_p
-from isthmus.cabi import function, system_providers
+from isthmus.cabi.tables import function, system_providers
 (provider,) = system_providers(ctypes.CDLL(sys.argv[1]))
 call = lambda name, *a: function(provider.table, name)(*a)
 found = []

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import cabi
 from isthmus.backends.htp.c import HtpGraphOption
 from isthmus.backends.htp.headers import DEVICE_CONFIG, GRAPH_CONFIG, HtpDeviceOption
-from isthmus.cabi import objects, types
+from isthmus.cabi import objects, tables, types
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.tensor import TensorType
 
@@ -169,7 +168,7 @@ class Client:
     """The functions of one library, called as C calls them. Structures stay alive as long as the client."""
 
     def __init__(self, library: Path) -> None:
-        self.table = cabi.providers(ctypes.CDLL(str(library)))[0].table
+        self.table = tables.providers(ctypes.CDLL(str(library)))[0].table
         self.kept: list[Any] = []
 
     def keep(self, value: Any) -> Any:
@@ -179,7 +178,7 @@ class Client:
 
     def code(self, function: str, *arguments: Any) -> int:
         """Call a function and return its result code."""
-        return int(cabi.function(self.table, function)(*arguments))
+        return int(tables.function(self.table, function)(*arguments))
 
     def must(self, function: str, *arguments: Any) -> None:
         """Call a function that has to succeed."""

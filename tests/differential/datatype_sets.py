@@ -24,9 +24,9 @@ if __name__ == "__main__":
 
 from differential.client import Node, Param, Session, TensorValue  # noqa: E402
 from differential.operations import ENCODINGS, USES, kinds_of, node_of  # noqa: E402
-from isthmus import cabi  # noqa: E402
 from isthmus.backends.htp.accepted import TABLE  # noqa: E402
 from isthmus.backends.htp.datatype_sets import DatatypeSet, VendorRule, format_table  # noqa: E402
+from isthmus.cabi import tables  # noqa: E402
 from isthmus.errors import QnnError  # noqa: E402
 from isthmus.graph import Tensor, TensorType  # noqa: E402
 from isthmus.graph.datatypes import DataType  # noqa: E402
@@ -58,7 +58,7 @@ class LoggedSession(Session):
     def __init__(self, library: Path, chip: int | None) -> None:
         super().__init__(library, chip)
         self.lines: list[str] = []
-        self._callback = cabi.LOG_CALLBACK(self._logged)
+        self._callback = tables.LOG_CALLBACK(self._logged)
         log = self.make("logCreate", ctypes.cast(self._callback, c_void_p), _ERRORS)
         self.backend = self.make("backendCreate", log, None)
         assert self.context

@@ -11,10 +11,11 @@ import pytest
 from frontends.tflite.mutations import damaged_bytes, damaged_meaning
 from onnx import helper
 from support import oracles, tiny, zoo
+from support.arenas import litert_arena
 
 from isthmus.errors import Code, QnnError
 from isthmus.split.onnx import OnnxFile
-from isthmus.split.runtimes import compare_onnx, compare_tflite, litert_arena
+from isthmus.split.runtimes import compare_onnx, compare_tflite
 from isthmus.split.search import split
 from isthmus.split.tflite import TfliteFile
 from split.networks import alive_in_onnx, alive_in_tflite, onnx_network, qdq_network, tflite_network

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from isthmus.backends.seam import registry
-from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION, objects, other_backends, types
+from isthmus.cabi import objects, other_backends, types
 from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter, function_name
 from isthmus.cabi.notation import api_header, header_files
-from isthmus.cabi.tables import TYPES
+from isthmus.cabi.tables import CORE_VERSION, SYSTEM_VERSION, TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HANDWRITTEN, HERE, INCLUDE
 from isthmus.capi.serve import TABLE

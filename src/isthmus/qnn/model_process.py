@@ -12,8 +12,8 @@ import os
 import sys
 from ctypes import POINTER, byref, c_bool, c_uint32, c_void_p
 
-from isthmus.cabi import ComposingTable
 from isthmus.cabi.system import ModelGraphInfo
+from isthmus.cabi.tables import ComposingTable
 from isthmus.frontends.composed import serialization
 from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE, REMARK_END
 from isthmus.qnn.recorder import Recorder

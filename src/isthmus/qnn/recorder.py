@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.cabi import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface, OpConfig
 from isthmus.cabi.client import BadPointer, read_array
 from isthmus.cabi.objects import PropertyAnswer
+from isthmus.cabi.tables import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface
 from isthmus.cabi.tensors import check_dense, tensor_fields
 from isthmus.cabi.types import (
     SCALAR_FIELDS,
+    OpConfig,
     Param,
     ParamType,
     Tensor,

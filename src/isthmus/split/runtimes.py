@@ -15,7 +15,6 @@ import numpy as np
 
 from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
 from isthmus.graph.random_arrays import random_array
-from isthmus.split.tflite import TfliteFile
 
 ROUNDS = 2
 """The number of random inputs to try."""
@@ -110,23 +109,6 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
                 results.append([interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()])
             differences[title] = _compare(differences[title], *results)
     return differences
-
-
-def litert_arena(data: bytes) -> int:
-    """Measure LiteRT's arena, from the first byte of its lowest tensor to the last byte of its highest.
-
-    The addresses are those that LiteRT gives its tensors, without delegates. LiteRT keeps inputs to the end.
-    """
-    file = TfliteFile(data, "model")
-    interpreter = _interpreter(data, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
-    # The tensors that are not constants, except those of unknown size.
-    measured = {index for index in file.network.begin if file.network.values[index].bytes}
-    places = []
-    for index in measured:
-        array = interpreter.tensor(index)()
-        start = int(array.__array_interface__["data"][0])
-        places.append((start, start + int(array.nbytes)))
-    return max(end for _, end in places) - min(start for start, _ in places)
 
 
 _ONNX_TYPES: dict[str, Any] = {

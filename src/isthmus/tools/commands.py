@@ -49,6 +49,8 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """The commands by the question that they answer, each with a summary."""
+QNN_TOOLS = ("net-run", "context-binary-generator", "context-binary-utility", "throughput-net-run", "profile-viewer")
+"""The commands that also have a name of their own, qnn-…."""
 COMMANDS = {name: summary for group in QUESTIONS.values() for name, summary in group.items()}
 # Hints at what replaces unknown options, by command and option; "" stands for an argument without an option.
 _REPLACED: Mapping[str, Mapping[str, str]] = {

@@ -17,12 +17,9 @@ from dataclasses import dataclass
 
 from isthmus.backends.seam import registry
 from isthmus.tools import commands
+from isthmus.tools.commands import QNN_TOOLS
 from isthmus.tools.qnn_options import OPTIONS, OneOf
 
-QNN_TOOLS = (
-    "context-binary-generator", "net-run", "throughput-net-run", "context-binary-utility", "profile-viewer",
-)  # fmt: skip
-"""The commands that also have a name of their own, qnn-…."""
 # The words that may follow an option of QNN's tools, by the option's name.
 _QNN_WORDS = {option.name: option.parse.words for option in OPTIONS if isinstance(option.parse, OneOf)}
 

@@ -40,6 +40,8 @@ from isthmus.frontends import is_model
 from isthmus.memory import rpcmem
 from isthmus.qnn.system import UNKNOWN_FORMAT
 from isthmus.system import reading
+from isthmus.tools.commands import QNN_TOOLS
+from isthmus.tools.files import refuse_unreadable
 from isthmus.tools.options import add_shared
 
 MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
@@ -52,10 +54,7 @@ _CACHE = "cache of compiled code"
 _TOOLS = "commands and plugins"
 _BACKENDS = "backends"
 _INSTALL_AGAIN = "Install this package again with pip: the installed one does not declare all of its tools."
-COMMANDS = (
-    "qnn-net-run", "qnn-context-binary-generator", "qnn-context-binary-utility", "qnn-throughput-net-run",
-    "qnn-profile-viewer",
-)  # fmt: skip
+COMMANDS = tuple(f"qnn-{name}" for name in QNN_TOOLS)
 """QNN's commands that this package installs."""
 PLUGIN = "isthmus.testing.plugin"
 """The module of the plugin, as the package declares it to pytest."""
@@ -262,12 +261,10 @@ def examine(path: Path) -> list[Finding]:
 
     Errors: COMMON_INVALID_ARGUMENT for what is no file, and for a model.
     """
-    try:
-        if is_model(reading.beginning(path, 16)):
-            raise invalid_argument(f"'{path}'", "it is a model, and no context binary", f"isthmus inspect {path}")
+    if is_model(reading.beginning(path, 16)):
+        raise invalid_argument(f"'{path}'", "it is a model, and no context binary", f"isthmus inspect {path}")
+    with refuse_unreadable(f"'{path}'", path):
         content = reading.contents(path, MAX_BINARY)
-    except OSError as problem:
-        raise invalid_argument(f"'{path}'", f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
     try:
         info = qnn.SystemContext().get_binary_info(content)
     except QnnError as problem:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isthmus.errors import QnnError, invalid_argument, one_line
+from isthmus.system import reading
 from isthmus.system.progress import above
 from isthmus.system.writing import rewrite, written_together
 
@@ -53,6 +54,15 @@ def refuse_shared(outputs: Mapping[str, Path | None]) -> None:
         other = seen.setdefault(os.path.realpath(path), option)
         if other != option:
             raise invalid_argument(f"{option} {path}", f"{other} names the same file", "Name another file.")
+
+
+@contextmanager
+def refuse_unreadable(what: str, path: Path) -> Iterator[None]:
+    """Turn errors of the system inside the block into one that says what cannot be read, and names a near file."""
+    try:
+        yield
+    except OSError as problem:
+        raise invalid_argument(what, f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
 
 
 def refuse_unwritable(what: str, path: Path | None) -> None:

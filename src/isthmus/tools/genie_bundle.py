@@ -11,6 +11,7 @@ from typing import Any
 from isthmus.domains import ContextSizes, SpillGroup
 from isthmus.errors import did_you_mean, invalid_argument
 from isthmus.system import reading
+from isthmus.tools.files import refuse_unreadable
 
 BUNDLE = "genie_config.json"
 MAX_CONFIG = 1 << 22
@@ -72,9 +73,8 @@ def engines_of(config: Path) -> list[GenieEngine]:
     """
     what = f"Genie's configuration '{config}'"
     try:
-        content = json.loads(reading.contents(config, MAX_CONFIG))
-    except OSError as problem:
-        raise invalid_argument(what, f"cannot be read: {problem.strerror}", reading.nearest_file(config)) from None
+        with refuse_unreadable(what, config):
+            content = json.loads(reading.contents(config, MAX_CONFIG))
     except (ValueError, RecursionError):
         raise invalid_argument(what, "it is not JSON") from None
     stated = [each for each in _parts(content) if isinstance(each, Mapping) and {"backend", "model"} <= each.keys()]

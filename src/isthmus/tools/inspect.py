@@ -249,34 +249,31 @@ def _model(source: ModelSource) -> Data:
     """Describe a TFLite or ONNX file."""
     graph = source.only(frontends.load_all(source))
     constants = [tensor.data for tensor in graph.tensors.values() if tensor.type is TensorType.STATIC]
-    described = {
-        "name": graph.name,
-        "inputs": [_tensor(tensor) for tensor in graph.inputs],
-        "outputs": [_tensor(tensor) for tensor in graph.outputs],
-        "nodes": len(graph.nodes),
-        "operations": dict(Counter(node.op for node in graph.nodes).most_common()),
-        "unknown_operations": [],
-        "constants": len(constants),
-        "constant_bytes": sum(0 if data is None else data.nbytes for data in constants),
-    }
+    ends = {"inputs": list(map(_tensor, graph.inputs)), "outputs": list(map(_tensor, graph.outputs))}
+    sizes = [0 if data is None else data.nbytes for data in constants]
     name = "TFLite model" if frontends.is_tflite(reading.beginning(source.path, 8)) else "ONNX model"
-    return {"format": name, "bytes": source.path.stat().st_size, "graphs": [described]}
+    graphs = [_describe_graph(graph.name, ends, Counter(node.op for node in graph.nodes), sizes)]
+    return {"format": name, "bytes": source.path.stat().st_size, "graphs": graphs}
 
 
 def _stored_graph(graph: GraphEntry) -> Data:
     """Describe a graph as a DLC or a model library stores it."""
-    counts = Counter(operation(node)[0] for node in graph.nodes)
-    static = [tensor for tensor in graph.tensors if tensor.type == TensorType.STATIC]
-    return {
-        "name": graph.name,
-        "inputs": [_stored_tensor(each) for each in graph.tensors if each.type == TensorType.APP_WRITE],
-        "outputs": [_stored_tensor(each) for each in graph.tensors if each.type == TensorType.APP_READ],
-        "nodes": len(graph.nodes),
-        "operations": dict(counts.most_common()),
-        "unknown_operations": sorted(op for op in counts if op not in OPERATIONS),
-        "constants": len(static),
-        "constant_bytes": sum(0 if tensor.data is None else len(tensor.data) for tensor in static),
+    ends = {
+        side: [_stored_tensor(each) for each in graph.tensors if each.type == kind]
+        for side, kind in (("inputs", TensorType.APP_WRITE), ("outputs", TensorType.APP_READ))
     }
+    static = [tensor.data for tensor in graph.tensors if tensor.type == TensorType.STATIC]
+    sizes = [0 if data is None else len(data) for data in static]
+    return _describe_graph(graph.name, ends, Counter(operation(node)[0] for node in graph.nodes), sizes)
+
+
+def _describe_graph(name: str, ends: Data, operations: Counter[str], constants: Sequence[int]) -> Data:
+    """Describe a graph by its tensors, its operations and the bytes of its constants."""
+    return {
+        "name": name, **ends, "nodes": operations.total(), "operations": dict(operations.most_common()),
+        "unknown_operations": sorted(op for op in operations if op not in OPERATIONS),
+        "constants": len(constants), "constant_bytes": sum(constants),
+    }  # fmt: skip
 
 
 def _stored_tensor(tensor: ComposedTensor) -> Data:

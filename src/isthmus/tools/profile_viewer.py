@@ -15,7 +15,7 @@ from isthmus.qnn.profile import ProfilingEvent
 from isthmus.report.rows import to_csv
 from isthmus.system import reading
 from isthmus.tools import qnn_options
-from isthmus.tools.files import refuse_overwrite, write_file
+from isthmus.tools.files import refuse_overwrite, refuse_unreadable, write_file
 from isthmus.tools.messages import print_report
 
 LEVELS = {
@@ -120,9 +120,8 @@ def read_log(path: Path) -> tuple[str, list[ProfiledCall]]:
         return invalid_argument(what, rule, hint)
 
     try:
-        content: Any = json.loads(reading.contents(path, _MAX_BYTES).decode("utf-8"))
-    except OSError as problem:
-        raise refuse(f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
+        with refuse_unreadable(what, path):
+            content: Any = json.loads(reading.contents(path, _MAX_BYTES).decode("utf-8"))
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -23,7 +23,7 @@ from isthmus.frontends.dlc.operations import clean_name
 from isthmus.graph import DataType, TensorInfo
 from isthmus.log import Log, LogLevel
 from isthmus.system import reading
-from isthmus.tools.files import write_together
+from isthmus.tools.files import refuse_unreadable, write_together
 
 FLOAT, NATIVE, BOTH = "float_only", "native_only", "float_and_native"
 """What output files hold: the values of ``--output_data_type``."""
@@ -46,12 +46,8 @@ def check_size(path: Path, info: TensorInfo, native: bool, where: str) -> None:
     - `native`: whether it holds elements as stored, rather than floats.
     - `where`: the line of the input list that names it.
     """
-    try:
-        with reading.open_file(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-    except OSError as problem:
-        rule = f"cannot be read: {problem.strerror}"
-        raise invalid_argument(f"{where}: input file '{path}'", rule, reading.nearest_file(path)) from None
+    with refuse_unreadable(f"{where}: input file '{path}'", path), reading.open_file(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
     _check_bytes(size, path, info, native, where)
 
 
@@ -69,12 +65,8 @@ def _check_bytes(size: int, path: Path, info: TensorInfo, native: bool, where: s
 def read_tensor(path: Path, info: TensorInfo, native: bool, where: str) -> np.ndarray:
     """Read a tensor from a raw file; floats are converted to the tensor's type. Parameters as for `check_size`."""
     needed = math.prod(info.dims) * _element(info, native).itemsize
-    try:
-        with reading.open_file(path) as stream:
-            content = stream.read(needed + 1)
-    except OSError as problem:
-        rule = f"cannot be read: {problem.strerror}"
-        raise invalid_argument(f"{where}: input file '{path}'", rule, reading.nearest_file(path)) from None
+    with refuse_unreadable(f"{where}: input file '{path}'", path), reading.open_file(path) as stream:
+        content = stream.read(needed + 1)
     _check_bytes(len(content), path, info, native, where)
     array = np.frombuffer(content, _element(info, native)).reshape(info.dims)
     if native:

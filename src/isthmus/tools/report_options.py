@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import invalid_argument
 from isthmus.report.links import step_links
-from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, refuse_unwritable, write_whole
+from isthmus.tools.files import (
+    file_name,
+    refuse_overwrite,
+    refuse_shared,
+    refuse_unreadable,
+    refuse_unwritable,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from isthmus.backends.seam.entry import PlanReport
@@ -72,10 +79,8 @@ def read_saved(path: Path) -> dict[str, Any]:
     from isthmus.system import reading
 
     what = f"--compare {path}"
-    try:
+    with refuse_unreadable(what, path):
         text = reading.contents(path, MAX_REPORT).decode(errors="replace")
-    except OSError as problem:
-        raise invalid_argument(what, f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
     return saved_report(text, what)
 
 

@@ -30,6 +30,7 @@ from isthmus.session import checked_seconds
 from isthmus.system import reading
 from isthmus.tools.commands import CommandParser
 from isthmus.tools.device import check_jobs
+from isthmus.tools.files import refuse_unreadable
 from isthmus.tools.model_options import default_backend, request_for, split_setting
 from isthmus.tools.run import check_repeat
 from isthmus.version import build_id
@@ -274,7 +275,7 @@ def _refuse_same_file(models: Sequence[Path]) -> None:
 
 def contents(path: Path) -> bytes:
     """Read a file that a job needs on another machine."""
-    with _naming_errors(path):
+    with refuse_unreadable(f"'{path}'", path):
         return reading.contents(path, MAX_MODEL)
 
 
@@ -289,19 +290,10 @@ def _sources() -> str:
 def _digest(path: Path) -> str:
     """Return the hash of a file's contents."""
     digest = hashlib.sha256()
-    with _naming_errors(path), reading.open_file(path) as stream:
+    with refuse_unreadable(f"'{path}'", path), reading.open_file(path) as stream:
         while piece := stream.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
-
-
-@contextmanager
-def _naming_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the system inside the block into one that names a file."""
-    try:
-        yield
-    except OSError as problem:
-        raise invalid_argument(f"'{path}'", f"cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
 
 
 def refuse_other_files(paths: Sequence[Path]) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.cabi import Interface, function, system_providers
 from isthmus.cabi.system import GraphInfo
+from isthmus.cabi.tables import Interface, function, system_providers
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.frontends.dlc.operations import translate

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from frontends.dlc.vendor_compose import COMPOSE
-from isthmus.cabi import Interface, Tensor, function, providers, system_providers
 from isthmus.cabi.system import GraphInfo
+from isthmus.cabi.tables import Interface, function, providers, system_providers
+from isthmus.cabi.types import Tensor
 from isthmus.graph import DataType
 
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from isthmus.backends.cpu import c
 from isthmus.backends.foreign.serving import CallError, enter, serve
-from isthmus.cabi import LOG_CALLBACK
 from isthmus.cabi.client import BadPointer, pointer, read, text
 from isthmus.cabi.op_package import VERSIONS, OpPackageInfo, OpPackageInterface
+from isthmus.cabi.tables import LOG_CALLBACK
 from isthmus.cabi.writer import Keeps, write_node, write_tensor
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry

@@ -306,21 +306,25 @@ def in_place(source: Any, alignment: int = planned.FORMAT.alignment) -> memoryvi
 
 def inspect(source: Source) -> BinaryInfo | None:
     """Describe a context binary after checking all of it; None for other formats."""
-    with _seal(source) as descriptor:
-        if os.pread(descriptor.fileno(), len(FORMAT.magic), 0) != FORMAT.magic:
-            return None
-        return read(_map(descriptor.fileno())).info
+    contents = _read_own(source)
+    return None if contents is None else contents.info
 
 
 def unshared(source: Source) -> tuple[UnsharedConstants, ...] | None:
     """Return which large constants the graphs of a binary do not share, and why; None for other formats."""
-    with _seal(source) as descriptor:
-        if os.pread(descriptor.fileno(), len(FORMAT.magic), 0) != FORMAT.magic:
-            return None
-        contents = read(_map(descriptor.fileno()))
+    contents = _read_own(source)
+    if contents is None:
+        return None
     graphs = contents.graphs.values()
     found = sharing.unshared([each.schedule for each in graphs if isinstance(each, PlannedGraph)], contents.shares)
     return found + _of_programs([each for each in graphs if isinstance(each, Program)])
+
+
+def _read_own(source: Source) -> BinaryContents | None:
+    """Read a context binary of this format, or return None for other formats."""
+    with _seal(source) as descriptor:
+        is_own = os.pread(descriptor.fileno(), len(FORMAT.magic), 0) == FORMAT.magic
+        return read(_map(descriptor.fileno())) if is_own else None
 
 
 def _of_programs(programs: Sequence[Program]) -> tuple[UnsharedConstants, ...]:

@@ -15,7 +15,7 @@ from ctypes import byref, c_char_p, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.backends.foreign.serving import CallError, enter
-from isthmus.cabi import LOG_CALLBACK, FunctionTable, SystemFunctionTable, function, providers, system_providers
+from isthmus.cabi.tables import LOG_CALLBACK, FunctionTable, SystemFunctionTable, function, providers, system_providers
 
 MAX_LINES = 64
 """How many lines of the library's log are kept."""

@@ -65,24 +65,14 @@ _LINKS: Mapping[str, _Check] = {
     **dict.fromkeys(("inputs", "outputs"), _each(_text)),
 }
 _PLACE = {"name": _text, "bytes": _integer, "offset": _integer}
+_SIZES = ("scratch_bytes", "state_bytes", "io_bytes", "constant_bytes")
 # What a report must have to be compared.
-_NEEDED: Mapping[str, _Check] = {
-    "model": _text,
-    "scratch_bytes": _integer,
-    "state_bytes": _integer,
-    "io_bytes": _integer,
-    "constant_bytes": _integer,
-}
+_NEEDED: Mapping[str, _Check] = {"model": _text, **dict.fromkeys(_SIZES, _integer)}
 # What else a comparison uses, if a report has it.
 _KNOWN: Mapping[str, _Check] = {
-    "backend": _text,
+    **dict.fromkeys(("backend", "status"), _text),
+    **dict.fromkeys(("threads", "steps", "lower_bound", "greedy_bytes", "backend_copied_bytes"), _integer),
     "target": _optional(_text),
-    "threads": _integer,
-    "steps": _integer,
-    "status": _text,
-    "lower_bound": _integer,
-    "greedy_bytes": _integer,
-    "backend_copied_bytes": _integer,
     "latency_ms": _record(p50=_number, p99=_number),
     "operations": _each(_record(name=_text, us=_number)),
     "order": _each(_record_with({"op": _text, "name": _text}, _LINKS)),
