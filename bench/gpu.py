@@ -36,7 +36,7 @@ from isthmus.backends.gpu.runtime.device import choose
 from isthmus.backends.gpu.runtime.execution import Commands
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.graph import DataType, TensorType
-from isthmus.tools.run import generated_inputs
+from isthmus.tools.run import generate_inputs
 
 SIZES = tuple(1 << bits for bits in (16, 18, 20, 22, 24, 26, 28))
 """Bytes of a tensor, from 64 KiB to 256 MiB."""
@@ -295,7 +295,7 @@ def _beside_cpu(path: Path, model: zoo.Model, rounds: int) -> dict[str, float]:
         for name, more in configs.items():
             where = {"backend": "cpu", "threads": 2} if name == "cpu" else {"backend": "gpu", **more}
             sessions[name] = isthmus.Session(path, **where, **given)
-        feeds = generated_inputs(sessions["cpu"].inputs, skip={})
+        feeds = generate_inputs(sessions["cpu"].inputs, skip={})
         answers = {}
         for name, session in sessions.items():
             answers[name] = session.run(feeds)

@@ -42,7 +42,7 @@ def row(key: str, limit: str) -> tuple[str, bool]:
     began = time.process_time()
     found = split(file.network, ScratchLimit.of(limit).bytes_of(file.network.peak), key)
     seconds = time.process_time() - began
-    written = file.written(found.network, found.instructions)
+    written = file.write(found.network, found.instructions)
     differences = (compare_tflite if of_tflite else compare_onnx)(data, written)
     arena = ""
     if of_tflite:

@@ -9,7 +9,7 @@ from support.suites import long
 
 import isthmus
 from comparison import fault_models as faults
-from isthmus.comparison.comparison import checked_inputs
+from isthmus.comparison.comparison import input_arrays
 from isthmus.comparison.report import Verdict
 from isthmus.comparison.subject import open_model
 from isthmus.frontends import ModelSource
@@ -84,7 +84,7 @@ def test_a_quantized_file_of_the_zoo_agrees_with_its_float_original_and_counts_v
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (-8.0, 4.0)])
 def test_random_inputs_fill_the_range_of_the_quantizer_that_reads_them(tmp_path, low, high) -> None:
     path, source = faults.quantized_relu(tmp_path / "quantized.onnx", low, high)
-    x = checked_inputs(open_model(ModelSource(path)).compose().graph, {}, 0)["x"]
+    x = input_arrays(open_model(ModelSource(path)).compose().graph, {}, 0)["x"]
     step = (high - low) / 255
     assert x.min() == pytest.approx(low, abs=6 * step)
     assert x.max() == pytest.approx(high, abs=6 * step)

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import isthmus
 from isthmus import QnnError
-from isthmus.comparison.comparison import checked_inputs
+from isthmus.comparison.comparison import input_arrays
 from isthmus.frontends.onnx import load
 from isthmus.graph import DataType
 
@@ -74,5 +74,5 @@ def test_the_command_line_takes_files_of_bfloat16_arrays(model, tmp_path) -> Non
 
 
 def test_a_comparison_takes_bfloat16_arrays(model) -> None:
-    arrays = checked_inputs(load(model), {"x": X}, seed=0)
+    arrays = input_arrays(load(model), {"x": X}, seed=0)
     np.testing.assert_array_equal(arrays["x"], X.view(np.uint16))

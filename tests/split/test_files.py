@@ -24,7 +24,7 @@ from split.networks import alive_in_onnx, alive_in_tflite, onnx_network, qdq_net
 def least(file):
     """The file split so that the fewest bytes are alive, and how it is split."""
     found = split(file.network, None, "model")
-    return file.written(found.network, found.instructions), found
+    return file.write(found.network, found.instructions), found
 
 
 def same_bits(found):
@@ -42,7 +42,7 @@ def at(file, share):
         assert found.after > limit
         return written, found
     assert found.after <= limit
-    return file.written(found.network, found.instructions), found
+    return file.write(found.network, found.instructions), found
 
 
 @pytest.mark.parametrize("seed", range(14))
@@ -121,7 +121,7 @@ def test_a_split_file_with_questions_about_shapes_can_be_loaded(tmp_path, share)
     data = asks_for_shapes(tmp_path / "shapes.onnx").read_bytes()
     file = OnnxFile(data, "shapes")
     found = split(file.network, int(share * file.network.peak), "shapes")
-    written = file.written(found.network, found.instructions)
+    written = file.write(found.network, found.instructions)
     onnx.checker.check_model(onnx.load_model_from_string(written), full_check=True)
     assert bool(found.regions) == (share < 1)
     assert same_bits(compare_onnx(data, written))
@@ -187,7 +187,7 @@ def test_a_quantized_onnx_model_needs_two_fifths_and_runs_the_same() -> None:
     data = model("kws_qdq")
     file = OnnxFile(data, "kws_qdq", shapes=zoo.MODELS["kws_qdq"].shapes)
     found = split(file.network, found_limit := file.network.peak * 2 // 5, "kws_qdq")
-    written = file.written(found.network, found.instructions)
+    written = file.write(found.network, found.instructions)
     assert alive_in_onnx(written) == found.after <= found_limit
     assert same_bits(compare_onnx(data, written))
 
@@ -269,7 +269,7 @@ def test_an_impossible_limit_is_refused_with_the_step_that_prevents_it(tmp_path)
 def test_a_model_that_fits_stays_as_it_is(tmp_path) -> None:
     file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
     found = split(file.network, file.network.peak, "wide")
-    written = onnx.load_model_from_string(file.written(found.network, found.instructions))
+    written = onnx.load_model_from_string(file.write(found.network, found.instructions))
     assert [node.name for node in written.graph.node] == ["first", "limits", "second", "pool"]
     assert not found.regions
 

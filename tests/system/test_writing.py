@@ -11,7 +11,7 @@ import pytest
 from support.interruption import unharmed
 from support.waiting import run_in_threads
 
-from isthmus.system.writing import write_whole, written_together
+from isthmus.system.writing import write_files_together, write_whole
 
 
 @pytest.mark.parametrize("before", [None, b"older"], ids=["no file", "an older file"])
@@ -78,7 +78,7 @@ def test_threads_may_write_one_file_at_the_same_time(tmp_path: Path) -> None:
 
 
 def together(path: Path, content: bytes) -> None:
-    with written_together() as write:
+    with write_files_together() as write:
         write(path, content)
 
 

@@ -73,7 +73,7 @@ def _enter(entry: str, named: Mapping[str, Any], is_plain: bool) -> None:
         undefined = re.search(r"(\w+)=QNN_UNDEFINED", match[5])
         has_undefined = "Version" not in match[3] and not match[2]
         first = "UNDEFINED" if has_undefined else undefined[1] if undefined else re.split(r"[=\s]", match[5])[0]
-        first = next(iter(_listed(named[first[1:]]))) if first.startswith("@") else first
+        first = next(iter(_members_by_name(named[first[1:]]))) if first.startswith("@") else first
         known_types[match[3]], _undefined[match[3]] = c_uint32, f"{match[4]}_{first}" if match[4] else first
     else:
         members = re.sub(r"\+(\w+)", lambda first: _members[first[1]], match[5])
@@ -318,15 +318,15 @@ def _numbers(prefix: str, members: str, enumerations: Mapping[str, Any]) -> Iter
             codes = {name_of(code): str(int(code)) for code in Code}
             yield from ((key, code) for key, code in codes.items() if key.startswith(f"{prefix}_ERROR_"))
         elif name.startswith("@"):
-            listed = {key: number for key, number in _listed(enumerations[name[1:]]).items() if number not in _OWN}
-            names = {key: f"{prefix}_{key}" if prefix else key for key in listed if key != "UNDEFINED"}
-            yield from ((names[key], str(int(listed[key]))) for key in names)
+            for key, member in _members_by_name(enumerations[name[1:]]).items():
+                if key != "UNDEFINED" and member not in _OWN:
+                    yield f"{prefix}_{key}" if prefix else key, str(int(member))
         else:
             number = int(value, 0) if value[:1].isdecimal() else number + 1
             yield name if name.startswith("QNN_") else f"{prefix}_{name}", value or str(number)
 
 
-def _listed(members: Any) -> Mapping[str, int]:
+def _members_by_name(members: Any) -> Mapping[str, int]:
     """Return the members of an enumeration by name, with aliases; or the numbers that stand for one."""
     return members if isinstance(members, Mapping) else members.__members__
 

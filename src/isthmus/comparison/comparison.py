@@ -182,7 +182,7 @@ class Comparison:
         `are_real` says whether the inputs are like those that quantizers were calibrated for, so that a quantizer that
         saturates is wrong; by default they are if none is random.
         """
-        self.feeds = checked_inputs(self.graph, inputs, seed)
+        self.feeds = input_arrays(self.graph, inputs, seed)
         self.are_real = all(name in inputs for name in self.feeds) if are_real is None else are_real
         after_fusion = tensors_after_fusion(self.graph)
         written = [name for name in self._held if name in after_fusion]
@@ -245,9 +245,9 @@ class Comparison:
         graph = self.subject.compose().graph
         keep(graph, names)
         with GraphRunner(graph, self.backend, self.config, self.threads) as runner:
-            return runner.run(self._stored_feeds(graph))
+            return runner.run(self._store_feeds(graph))
 
-    def _stored_feeds(self, graph: Graph) -> dict[str, np.ndarray]:
+    def _store_feeds(self, graph: Graph) -> dict[str, np.ndarray]:
         """Return the inputs as a graph stores them."""
         return {tensor.name: to_stored(self.feeds[tensor.name], tensor) for tensor in graph.inputs}
 
@@ -258,7 +258,7 @@ class Comparison:
         """
         graph = self.subject.compose().graph
         with GraphRunner(graph, self.backend, self.config, self.threads) as runner:
-            return runner.operation_times(self._stored_feeds(graph), runs)
+            return runner.operation_times(self._store_feeds(graph), runs)
 
     def _run_alone(self, targets: Sequence[str], given: Iterable[str] | None = None) -> dict[str, _Alone]:
         """Run the operations that compute these tensors, each alone, on values of `given`, by default the targets."""
@@ -272,7 +272,7 @@ class Comparison:
         tensors = isolated.graph.tensors
         with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
 
-            def changed(change: tolerance.Change, times: int) -> list[dict[str, np.ndarray]]:
+            def run_changed(change: tolerance.Change, times: int) -> list[dict[str, np.ndarray]]:
                 generator = np.random.default_rng(0)
                 return [
                     runner.run({name: change(array, tensors[name], generator) for name, array in reference.items()})
@@ -280,8 +280,8 @@ class Comparison:
                 ]
 
             alone = runner.run(reference)
-            nudges = changed(tolerance.nudge_floats, NUDGES)
-            steps = changed(tolerance.nudge_steps, NUDGES) if self.is_rounded else []
+            nudges = run_changed(tolerance.nudge_floats, NUDGES)
+            steps = run_changed(tolerance.nudge_steps, NUDGES) if self.is_rounded else []
             steps += self._with_other_constants(found, reference) if self.is_rounded else []
             own = {isolated.inputs[name]: self._array_for(tensor, own=True) for name, tensor in sources.items()
                    if name in self.whole or tensor.type is not TensorType.NATIVE}  # fmt: skip
@@ -310,10 +310,10 @@ class Comparison:
         """Run operations alone with every fixed-point constant changed by one step, up or down at random."""
         generator = np.random.default_rng(0)
 
-        def stepped(constant: Tensor) -> np.ndarray | None:
+        def step_constant(constant: Tensor) -> np.ndarray | None:
             return None if constant.data is None else tolerance.nudge_steps(constant.data, constant, generator)
 
-        isolated = isolate(self.graph, found, stepped)
+        isolated = isolate(self.graph, found, step_constant)
         with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
             return [runner.run(reference)]
 
@@ -579,7 +579,7 @@ def _quantized_only(graph: Graph) -> set[Tensor]:
     return {tensor for tensor, kinds in readers.items() if kinds == {"Quantize"} and tensor.type is TensorType.NATIVE}
 
 
-def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+def input_arrays(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Return an array for every input of a graph: those given, checked, and random ones for the others."""
     tensors = {tensor.name: tensor for tensor in graph.inputs}
     for name in inputs:

@@ -61,7 +61,7 @@ def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduc
         if start is None:
             rule = f"operation {suspect.operation} is right in a model of its own; it is wrong only in the whole model"
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model '{report.model}'", rule)
-        return _shrunk(attempt.run, start)
+        return _shrink(attempt.run, start)
 
 
 def _starts(comparison: Comparison, report: ComparisonReport, suspect: TensorRow) -> list[tuple[ModelOperation, ...]]:
@@ -76,7 +76,7 @@ def _starts(comparison: Comparison, report: ComparisonReport, suspect: TensorRow
     return [tuple(sorted(set(each), key=lambda operation: operation.index)) for each in found]
 
 
-def _shrunk(run: Callable[[Sequence[ModelOperation]], ModelReduction | None], start: ModelReduction) -> ModelReduction:
+def _shrink(run: Callable[[Sequence[ModelOperation]], ModelReduction | None], start: ModelReduction) -> ModelReduction:
     """Remove operations one by one, as long as the rest still differs."""
     best = start
     removed = True

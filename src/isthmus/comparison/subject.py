@@ -137,10 +137,10 @@ class GraphSubject(Subject):
 
     def compose(self) -> ModelComposition:
         graph = load(self.source)
-        return ModelComposition(graph, stored_as_named(graph))
+        return ModelComposition(graph, named_tensors(graph))
 
 
-def stored_as_named(graph: Graph) -> dict[str, StoredTensor]:
+def named_tensors(graph: Graph) -> dict[str, StoredTensor]:
     """Return where a graph has tensors that keep the model's names and axis order."""
     tensors = [*graph.inputs, *(t for node in graph.nodes for t in node.outputs if graph.tensors.get(t.name) is t)]
     return {tensor.name: StoredTensor(tensor.name, tuple(range(tensor.rank))) for tensor in tensors}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.comparison.subject import Arrays, HybridWeights, ModelComposition, ModelOperation, Subject, stored_as_named
+from isthmus.comparison.subject import Arrays, HybridWeights, ModelComposition, ModelOperation, Subject, named_tensors
 from isthmus.frontends import ModelSource
 from isthmus.frontends import tflite as frontend
 from isthmus.frontends.runtimes import converted_errors, import_runtime
@@ -37,12 +37,12 @@ class TfliteSubject(Subject):
         names = frontend.tensor_names(main)
         self._names = names
 
-        def named(indices: Sequence[int]) -> tuple[str, ...]:
+        def names_of(indices: Sequence[int]) -> tuple[str, ...]:
             return tuple(names[index] for index in indices if index != -1)
 
         super().__init__(source, [
-            ModelOperation(entry.index, main.operator_name(entry), entry.code, named(entry.inputs),
-                           named(entry.outputs), _hybrid_weights(main, entry))
+            ModelOperation(entry.index, main.operator_name(entry), entry.code, names_of(entry.inputs),
+                           names_of(entry.outputs), _hybrid_weights(main, entry))
             for entry in main.operators()
         ])  # fmt: skip
 
@@ -50,7 +50,7 @@ class TfliteSubject(Subject):
         graph = frontend.load(self.data, self.source.path.name, self.source.shapes)
         folded = {tensor.name: tensor.data for tensor in graph.tensors.values() if tensor.is_static}
         results = {name for operation in self.operations for name in operation.outputs}
-        return ModelComposition(graph, stored_as_named(graph), {
+        return ModelComposition(graph, named_tensors(graph), {
             name: data for name, data in folded.items() if data is not None and name in results
         })  # fmt: skip
 

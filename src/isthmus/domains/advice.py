@@ -44,7 +44,7 @@ class Remedy:
         return self.result is not None and self.result.verdict is FitVerdict.FITS
 
 
-def _grouped(contexts: Sequence[ContextSizes]) -> list[ContextSizes]:
+def _group(contexts: Sequence[ContextSizes]) -> list[ContextSizes]:
     """Let all contexts with spill-fill share one buffer as large as the largest need."""
     members = [each for each in contexts if each.spill_fill]
     if len(members) < 2:
@@ -90,7 +90,7 @@ def _switching(contexts: Sequence[ContextSizes]) -> list[ContextSizes]:
     return [replace(each, loaded=(), group=None) if len(each.graphs) > 1 else each for each in contexts]
 
 
-def _split(contexts: Sequence[ContextSizes], most: int) -> list[ContextSizes]:
+def _split_contexts(contexts: Sequence[ContextSizes], most: int) -> list[ContextSizes]:
     """Split each context whose weights exceed some bytes into equal parts, each with the spill-fill of the whole."""
     found = []
     for each in contexts:
@@ -113,7 +113,7 @@ _CHANGES: tuple[tuple[str, str, str, str, Change], ...] = (
     (
         "group", "one spill-fill buffer for all contexts",
         "REGISTER_MULTI_CONTEXTS, or group_id and max_spill_fill_buffer_for_group: the first states the largest need",
-        "each domain with a member maps the buffer once; members do not execute at the same time", _grouped,
+        "each domain with a member maps the buffer once; members do not execute at the same time", _group,
     ),
     (
         "share", "one copy of equal weights",
@@ -174,7 +174,7 @@ def _best_split(contexts: Sequence[ContextSizes], profile: ChipProfile, io_estim
         "split the model, so that each part is a binary of its own", premise, tuple(contexts), None, io_estimation,
     )  # fmt: skip
     for most in PARTS:
-        parts = _split(contexts, most)
+        parts = _split_contexts(contexts, most)
         if len(parts) == len(contexts):
             continue
         if len(parts) > MAX_EXACT:
@@ -196,7 +196,7 @@ def applied(name: str, contexts: Sequence[ContextSizes], most: int = 0) -> list[
     ['llm/1', 'llm/2']
     """
     if name == "split":
-        return _split(contexts, most)
+        return _split_contexts(contexts, most)
     return next((each[4](contexts) for each in _CHANGES if each[0] == name), [*contexts])
 
 

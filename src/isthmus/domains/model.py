@@ -94,7 +94,7 @@ def with_interval(occupied: Intervals, begin: int, nbytes: int) -> Intervals:
     return (*occupied[:index], (begin, begin + nbytes), *occupied[index:])
 
 
-def fitted(
+def fit_pieces(
     profile: ChipProfile, occupied: Intervals, capacity: int, sizes: Sequence[int]
 ) -> tuple[Intervals, tuple[int, ...]] | int:
     """Map pieces one after the other: return the mapped parts and the addresses, or the first size without room."""
@@ -131,7 +131,7 @@ class ProcessDomain:
 
     def has_place(self, nbytes: int) -> bool:
         """Return whether a mapping of some bytes has room."""
-        return isinstance(fitted(self._profile, self.occupied, self.capacity, (nbytes,)), tuple)
+        return isinstance(fit_pieces(self._profile, self.occupied, self.capacity, (nbytes,)), tuple)
 
     def map(self, pieces: Sequence[tuple[str, int]], beside: int = 0) -> tuple[DomainMapping, ...] | tuple[str, int]:
         """Map all pieces or none; return the mappings, or the piece without room.
@@ -141,10 +141,10 @@ class ProcessDomain:
         wanted = [*pieces, *[(_IO, beside)] * bool(beside)]
         for count in range(1, len(wanted) + 1):
             if not isinstance(
-                fitted(self._profile, self.occupied, self.capacity, [s for _, s in wanted[:count]]), tuple
+                fit_pieces(self._profile, self.occupied, self.capacity, [s for _, s in wanted[:count]]), tuple
             ):
                 return wanted[count - 1]
-        found = fitted(self._profile, self.occupied, self.capacity, [size for _, size in pieces])
+        found = fit_pieces(self._profile, self.occupied, self.capacity, [size for _, size in pieces])
         assert isinstance(found, tuple)
         self.occupied = found[0]
         return tuple(DomainMapping(what, at, size) for (what, size), at in zip(pieces, found[1], strict=True))
@@ -290,7 +290,7 @@ class Domains:
             "Failed to register mem with error 0x1f43",
         )
         others = [each for each in self.domains if each is not domain and each.has_place(nbytes)]
-        room = f", though {_listed([each.number for each in others])} room" if others else ""
+        room = f", though {_list_numbers([each.number for each in others])} room" if others else ""
         sentence = (
             f"an I/O buffer of {counted(nbytes, 'byte')} must be in the domain of its context; "
             f"{'; '.join([domain.describe(nbytes), *self._ram()])}{room}"
@@ -337,7 +337,7 @@ def _session_lines(domain: int) -> list[str]:
     ]
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _list_numbers(numbers: Sequence[int]) -> str:
     names = " and ".join(str(each) for each in numbers)
     return f"domain{'s' * (len(numbers) > 1)} {names} {'have' if len(numbers) > 1 else 'has'}"
 

@@ -94,14 +94,14 @@ class ChipProfile:
 
 
 @lru_cache(maxsize=1)
-def _known() -> Mapping[str, Any]:
+def _stated_profiles() -> Mapping[str, Any]:
     content: dict[str, Any] = json.loads(FILE.read_text())
     return content
 
 
 def profile_names() -> tuple[str, ...]:
     """Return the names of the profiles that the package has."""
-    return tuple(_known())
+    return tuple(_stated_profiles())
 
 
 def profile(name: str | Path = DEFAULT, *, soc: int = 0, arch: int = 0, vtcm_mb: int = 0) -> ChipProfile:
@@ -120,11 +120,11 @@ def profile(name: str | Path = DEFAULT, *, soc: int = 0, arch: int = 0, vtcm_mb:
     """
     if isinstance(name, Path) or name.lower().endswith(".json"):
         return _of_file(Path(name))
-    known = {each.lower(): each for each in _known()}
-    numbers = {entry["soc_model"]: each for each, entry in _known().items() if "soc_model" in entry}
+    known = {each.lower(): each for each in _stated_profiles()}
+    numbers = {entry["soc_model"]: each for each, entry in _stated_profiles().items() if "soc_model" in entry}
     key = known.get(name.lower()) or numbers.get(soc, DEFAULT)
-    stated: dict[str, Any] = {"name": name if key == DEFAULT else key, **_known()[key]}
-    made = _merged(stated, f"profile '{name}'")
+    stated: dict[str, Any] = {"name": name if key == DEFAULT else key, **_stated_profiles()[key]}
+    made = _merge(stated, f"profile '{name}'")
     chip = {"dsp_arch": arch, "vtcm_mb": vtcm_mb}
     sources = dict(made.sources)
     for each, value in chip.items():
@@ -155,16 +155,16 @@ def _of_file(path: Path) -> ChipProfile:
     if not isinstance(sources, dict) or not all(isinstance(each, str) for each in (*sources, *sources.values())):
         raise _refusal(what, "'sources' must name a text for each key")
     own = {each: f"stated in {path.name}" for each in _FIGURES if each in stated}
-    return _merged({"name": path.stem, **stated, "sources": own | sources}, what)
+    return _merge({"name": path.stem, **stated, "sources": own | sources}, what)
 
 
-def _merged(stated: Mapping[str, Any], what: str) -> ChipProfile:
+def _merge(stated: Mapping[str, Any], what: str) -> ChipProfile:
     """Return the profile of an entry, with the default's figures for those that it leaves out."""
     unknown = [key for key in stated if key not in _KEYS]
     if unknown:
         hint = did_you_mean(unknown[0], _KEYS) or f"Keys are {', '.join(_KEYS)}."
         raise _refusal(what, f"there is no key '{unknown[0]}'", hint)
-    base = _known()[DEFAULT]
+    base = _stated_profiles()[DEFAULT]
     whole = {**base, **stated}
     if not isinstance(whole["name"], str) or not whole["name"]:
         raise _refusal(what, "'name' must be a text")

@@ -23,7 +23,7 @@ from enum import Enum
 
 import numpy as np
 
-from isthmus.domains.model import Domains, Intervals, Placement, Refusal, alignment_of, fitted
+from isthmus.domains.model import Domains, Intervals, Placement, Refusal, alignment_of, fit_pieces
 from isthmus.domains.profile import ChipProfile
 from isthmus.domains.sizes import ContextSizes, SpillGroup
 from isthmus.errors import counted, invalid_argument
@@ -183,7 +183,7 @@ class _Problem:
 
     def _exact_division(self) -> tuple[str, list[int]]:
         """Examine every set of contexts: whether a domain can hold it, and whether the first domains can."""
-        held, packable = self._divided()
+        held, packable = self._possible_sets()
         if not packable[-1][-1]:
             what = "aligned places" if self.profile.power_of_two else "bytes"
             return f"no division among {counted(len(held), 'domain')} gives every context its {what} in one domain", []
@@ -198,7 +198,7 @@ class _Problem:
             order += sorted(members, key=lambda index: -max(self.sizes[index], default=0))
         return "", order
 
-    def _divided(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _possible_sets(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return for each set of contexts whether each domain could hold it, and whether the first 0, 1, … could."""
         # A set is a number whose bits are its contexts.
         held = [self._feasible(domain.capacity) for domain in self.profile.domains]
@@ -242,7 +242,7 @@ class _Problem:
             found = layouts.setdefault(each, set())
             for index in range(len(self.contexts)):
                 for taken in layouts.get(each & ~(1 << index), ()) if each >> index & 1 else ():
-                    after = self._tried(capacity, taken, index)[1]
+                    after = self._attempt(capacity, taken, index)[1]
                     left -= 1
                     if after is not None:
                         found.add(after)
@@ -315,7 +315,7 @@ class _Problem:
                 if self.kinds[index] in tried:
                     continue
                 tried.add(self.kinds[index])
-                after = self._loaded(state, index)
+                after = self._load(state, index)
                 if after is not None:
                     found = self._search(after, tuple(each for each in rest if each != index), dead)
                     if found is not None:
@@ -332,21 +332,21 @@ class _Problem:
                 occupied = taken[0]
                 sizes = [*self._new_pieces(taken, index), *self.io[index]]
                 self._possible[key] = sum(sizes) <= _free(domain.capacity, occupied) and all(
-                    isinstance(fitted(self.profile, occupied, domain.capacity, (size,)), tuple) for size in sizes
+                    isinstance(fit_pieces(self.profile, occupied, domain.capacity, (size,)), tuple) for size in sizes
                 )
             if self._possible[key]:
                 return True
         return False
 
-    def _loaded(self, state: State, index: int) -> State | None:
+    def _load(self, state: State, index: int) -> State | None:
         """Return the state after a context and its I/O; None if one of them is refused. The same as `Domains` does."""
         for number, taken in enumerate(state):
-            is_taken, after = self._tried(self.profile.domains[number].capacity, taken, index)
+            is_taken, after = self._attempt(self.profile.domains[number].capacity, taken, index)
             if is_taken:
                 return None if after is None else (*state[:number], after, *state[number + 1 :])
         return None
 
-    def _tried(self, capacity: int, taken: Taken, index: int) -> tuple[bool, Taken | None]:
+    def _attempt(self, capacity: int, taken: Taken, index: int) -> tuple[bool, Taken | None]:
         """Try a context in a domain: return whether it is taken, and what is taken then if its I/O has room too."""
         key = capacity, taken, index
         if key not in self._known:
@@ -359,15 +359,15 @@ class _Problem:
         beside = sum(io) if self.io_estimation else 0
         if sum(pieces) + beside > _free(capacity, occupied):
             return False, None
-        own = fitted(self.profile, occupied, capacity, pieces)
+        own = fit_pieces(self.profile, occupied, capacity, pieces)
         if not isinstance(own, tuple):
             return False, None
-        if beside and not isinstance(fitted(self.profile, own[0], capacity, (beside,)), tuple):
+        if beside and not isinstance(fit_pieces(self.profile, own[0], capacity, (beside,)), tuple):
             return False, None
-        whole = fitted(self.profile, own[0], capacity, io)
+        whole = fit_pieces(self.profile, own[0], capacity, io)
         if not isinstance(whole, tuple):
             return True, None
-        return True, (_joined(whole[0]), groups | {group.name} if group is not None else groups)
+        return True, (_join_parts(whole[0]), groups | {group.name} if group is not None else groups)
 
     def _new_pieces(self, taken: Taken, index: int) -> list[int]:
         """Return what a context maps in a domain, with the buffer of its group if that is not there yet."""
@@ -391,7 +391,7 @@ def _largest(feasible: np.ndarray) -> np.ndarray:
     return found
 
 
-def _joined(occupied: Intervals) -> Intervals:
+def _join_parts(occupied: Intervals) -> Intervals:
     """Join parts without room between them, so that equal states are recognized."""
     joined: list[tuple[int, int]] = []
     for begin, end in occupied:

@@ -67,10 +67,10 @@ def unshared(schedules: Sequence[Schedule], shares: bool) -> tuple[UnsharedConst
         for place, constant in enumerate(listed)
         if (reason := _reason(name, constant, place, graphs, shares)) is not None
     ]
-    return added_up(found) if len(graphs) > 1 else ()
+    return add_up_constants(found) if len(graphs) > 1 else ()
 
 
-def added_up(found: Iterable[tuple[str, int, str, str]]) -> tuple[UnsharedConstants, ...]:
+def add_up_constants(found: Iterable[tuple[str, int, str, str]]) -> tuple[UnsharedConstants, ...]:
     """Return constants, each with its graph, bytes, other graph and reason, as one item for each reason."""
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for graph, nbytes, other, reason in found:

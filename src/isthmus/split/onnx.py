@@ -227,7 +227,7 @@ class OnnxFile:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
+    def write(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
         """Write the file with these instructions, whose step numbers refer to `network`."""
         return _OnnxWriter(self, network).write(instructions)
 

@@ -102,7 +102,7 @@ class TfliteFile:
         rows = entry.shape[ROW_AXIS] if len(entry.shape) == 4 and entry.shape[0] == 1 else 0
         return SplitValue(entry.name, size, rows)
 
-    def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
+    def write(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
         """Write the file with these instructions, whose step numbers refer to `network`."""
         return _TfliteWriter(self, network).write(instructions)
 

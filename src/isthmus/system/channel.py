@@ -115,7 +115,7 @@ class Channel:
                 except OSError as problem:
                     if is_begun or problem.errno not in _CODES:
                         raise ChannelClosed from problem
-                    raise refused_by_the_system(problem, "message", "it cannot be sent") from None
+                    raise system_refusal(problem, "message", "it cannot be sent") from None
                 else:
                     view, rights, is_begun = view[sent:], [], True
 
@@ -188,7 +188,7 @@ class Channel:
         self._socket.close()
 
 
-def refused_by_the_system(problem: OSError, what: str, rule: str, code: Code = Code.COMMON_GENERAL) -> Exception:
+def system_refusal(problem: OSError, what: str, rule: str, code: Code = Code.COMMON_GENERAL) -> Exception:
     """Return a system error as a `QnnError`: with a code for this kind of error if there is one, else with `code`.
 
     A `TimeoutError` raised by a signal handler is also an `OSError`, but not one of the system: it is returned as it

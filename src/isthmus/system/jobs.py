@@ -129,7 +129,7 @@ class LocalJobs(Generic[Job, Result]):
         """Do a job, and remember its processes while it lasts."""
         mine: list[Killable] = []
 
-        def started(process: Killable) -> None:
+        def remember(process: Killable) -> None:
             mine.append(process)
             with self._lock:
                 self._running.add(process)
@@ -137,7 +137,7 @@ class LocalJobs(Generic[Job, Result]):
                     process.kill(INTERRUPTED)
 
         try:
-            return self._work(job, started)
+            return self._work(job, remember)
         finally:
             with self._lock:
                 self._running.difference_update(mine)
@@ -216,7 +216,7 @@ def _silent_farm() -> Iterator[None]:
 
 
 @contextmanager
-def ended_with_the_task() -> Iterator[Started]:
+def end_with_task() -> Iterator[Started]:
     """Yield a function for the processes of a cluster's task, which end when the result is no longer wanted.
 
     A cluster does not stop a task that runs, even if the client that wanted its result is interrupted, killed or

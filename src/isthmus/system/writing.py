@@ -30,14 +30,14 @@ def rewrite(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def written_together() -> Iterator[Callable[[Path, bytes], None]]:
+def write_files_together() -> Iterator[Callable[[Path, bytes], None]]:
     """Yield a function that writes a file; if the block succeeds, all files are renamed to their paths.
 
     Otherwise the files at these paths are unchanged.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with written_together() as write:
+    >>> with write_files_together() as write:
     ...     write(folder / "greeting", b"hello")
     ...     (folder / "greeting").exists()
     False

@@ -150,7 +150,7 @@ def _of_bundle(config: Path) -> Iterator[ContextFile]:
         known |= {*engine.binaries}
         engine.check_retained({graph.name for file in files for graph in file.sizes.graphs})
         for file in files:
-            yield replace(file, sizes=engine.sized(file.sizes), notes=engine.notes)
+            yield replace(file, sizes=engine.apply_to(file.sizes), notes=engine.notes)
 
 
 # -- sizes by hand -----------------------------------------------------------------------------------------------------

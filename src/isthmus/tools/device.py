@@ -158,7 +158,7 @@ def measure_model(options: argparse.Namespace) -> dict[str, Any]:
         shapes = shapes_of(options)
         graphs = models.load_all(ModelSource(path, shapes or None, graph=options.graph))
         plan = plan_of(graphs)
-        moved = {size: moved_of(graphs, size) for size in dict.fromkeys(target.vtcm_mb for target in chosen)}
+        moved = {size: movement_of(graphs, size) for size in dict.fromkeys(target.vtcm_mb for target in chosen)}
         compositions, problem = compose_all(graphs)
         if problem:
             measurements = [Measurement(build, problem=problem)] * len(chosen)
@@ -203,7 +203,7 @@ def plan_of(graphs: Sequence[Graph]) -> dict[str, Any]:
     }
 
 
-def moved_of(graphs: Sequence[Graph], vtcm_mb: int | None) -> dict[str, int]:
+def movement_of(graphs: Sequence[Graph], vtcm_mb: int | None) -> dict[str, int]:
     """Return what our own plans of the graphs move between VTCM and DDR memory, as columns of a row."""
     found = {} if vtcm_mb is None else spill_fill_here(graphs, vtcm_mb)
     return {f"plan_{name}": value for name, value in found.items()}

@@ -313,7 +313,7 @@ def _examine_foreign(group: str, content: bytes) -> list[Finding]:
     found = [
         Finding(group, "made by", "works", one_line(f"QNN {description['build']} ({versions}), {graphs}")),
         Finding(group, "chip", "works", _chip(description["soc"], description["arch"])),
-        Finding(group, "needs", "works", _needed(description)),
+        Finding(group, "needs", "works", _need(description)),
         Finding(group, "this project's libraries", "missing", "do not read binaries of Qualcomm's tools", _NOT_THEIRS),
     ]
     config = {VENDOR: {"soc": description["soc"]}} if description["soc"] else {}
@@ -327,7 +327,7 @@ def _examine_foreign(group: str, content: bytes) -> list[Finding]:
         return [*found, Finding(group, _QUALCOMM, "broken", one_line(f"{problem.what}: {problem.rule}"), remedy)]
 
 
-def _needed(description: Mapping[str, Any]) -> str:
+def _need(description: Mapping[str, Any]) -> str:
     """Say which SDK a binary of Qualcomm's tools needs: libraries read what earlier ones have made."""
     build = _BUILD.match(description["build"])
     sdk = f"QNN {build[1]} or newer, with which it was made" if build else "the SDK that made it, or a newer one"

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from isthmus.errors import QnnError, invalid_argument, one_line
 from isthmus.system import reading
 from isthmus.system.progress import above
-from isthmus.system.writing import rewrite, written_together
+from isthmus.system.writing import rewrite, write_files_together
 
 # Maximum number of characters of a file name in a message.
 _MAX_NAME = 120
@@ -99,7 +99,7 @@ def refuse_unwritable_folder(what: str, folder: Path) -> None:
 
 
 @contextmanager
-def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
+def rewrite_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     """Yield a stream whose content replaces the file at `path` if the block succeeds; otherwise `path` is unchanged.
 
     `what` names the file in the error that is raised if it cannot be written. The line about it goes to standard error:
@@ -109,7 +109,7 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with written_whole(folder / "greeting", "greeting") as stream:
+    >>> with rewrite_whole(folder / "greeting", "greeting") as stream:
     ...     _ = stream.write(b"hello")
     >>> [(file.name, file.read_bytes()) for file in folder.iterdir()]
     [('greeting', b'hello')]
@@ -124,8 +124,8 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, what: str, content: bytes) -> None:
-    """Write a file as `written_whole` does."""
-    with written_whole(path, what) as stream:
+    """Write a file as `rewrite_whole` does."""
+    with rewrite_whole(path, what) as stream:
         stream.write(content)
 
 
@@ -139,7 +139,7 @@ def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
     path = folder
     try:
         _create(folder, created)
-        with written_together() as write:
+        with write_files_together() as write:
             for name, content in files:
                 path = folder / name
                 _create(path.parent, created)
@@ -155,7 +155,7 @@ def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file as `write_together` does, and report it as `written_whole` does."""
+    """Write a file as `write_together` does, and report it as `rewrite_whole` does."""
     write_together(Path(), [(str(path), content)])
     if path.is_file():
         _report_written(path)

@@ -117,11 +117,11 @@ def _split(judging: Judging, model: Path, data: bytes, shapes: Mapping[str, Sequ
         file = OnnxFile(data, model.name, model.parent, dict(shapes))
     network = file.network
 
-    def written(found: Iterable[Split]) -> Iterator[VariantFile]:
+    def write_variants(found: Iterable[Split]) -> Iterator[VariantFile]:
         # Dimensions are fixed in a split file.
-        return (VariantFile(file.written(each.network, each.instructions), None, each) for each in found)
+        return (VariantFile(file.write(each.network, each.instructions), None, each) for each in found)
 
-    judging.judge(written(splits(network, [network.peak * percent // 100 for percent in LIMITS])))
+    judging.judge(write_variants(splits(network, [network.peak * percent // 100 for percent in LIMITS])))
     for _ in range(ROUNDS):
         # Not `best`, which prefers the model as it is: a variant near a worse one may be better than both.
         compiled = [each for each in judging.variants if each.title and not each.measurement.problem]
@@ -130,7 +130,7 @@ def _split(judging: Judging, model: Path, data: bytes, shapes: Mapping[str, Sequ
         count = len(judging.files)
         if split is None or nearest is None or not nearest.measurement.spill_fill:
             return
-        judging.judge(written(neighbours(network, split)))
+        judging.judge(write_variants(neighbours(network, split)))
         if len(judging.files) == count:
             return
 
@@ -140,7 +140,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the result as plain data."""
 
-    def described(variant: Variant | None) -> dict[str, Any] | None:
+    def describe_variant(variant: Variant | None) -> dict[str, Any] | None:
         if variant is None:
             return None
         measurement = variant.measurement
@@ -157,9 +157,9 @@ def _describe(
         "judge": options.judge,
         "library": judging.build,
         "chip": "" if judging.chip is None else judging.chip.title,
-        "variants": [described(each) for each in judging.variants],
-        "unsplit": described(plain),
-        "advised": described(chosen),
+        "variants": [describe_variant(each) for each in judging.variants],
+        "unsplit": describe_variant(plain),
+        "advised": describe_variant(chosen),
     }
 
 

@@ -51,7 +51,7 @@ class GenieEngine:
             found.append("use-mmap: Genie maps the files and does not read them; in the domains nothing changes")
         return tuple(found)
 
-    def sized(self, sizes: ContextSizes) -> ContextSizes:
+    def apply_to(self, sizes: ContextSizes) -> ContextSizes:
         """Return what one of its contexts needs, with its options."""
         return ContextSizes(
             sizes.name, sizes.graphs, sizes.file_bytes, group=self.group if sizes.spill_fill else None,

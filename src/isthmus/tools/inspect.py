@@ -331,12 +331,12 @@ def _vendor_binary(path: Path) -> Data | None:
 def _vendor_graph(graph: Mapping[str, Any]) -> Data:
     """Describe a graph of a context binary of Qualcomm's tools."""
 
-    def described(tensor: Mapping[str, Any]) -> Data:
+    def describe_tensor(tensor: Mapping[str, Any]) -> Data:
         quantization = {name: tensor[name] for name in ("scales", "offsets", "axis")} if tensor["scales"] else None
         facts = {"name": tensor["name"], "id": tensor["id"], "datatype": _datatype(tensor["dtype"])}
         return {**facts, "shape": tensor["dims"], "quantization": quantization}
 
-    sides = {side: [described(tensor) for tensor in graph[side]] for side in ("inputs", "outputs")}
+    sides = {side: [describe_tensor(tensor) for tensor in graph[side]] for side in ("inputs", "outputs")}
     return {"name": graph["name"], **sides, "figures": graph["figures"]}
 
 

@@ -137,7 +137,7 @@ def request_for(
 
     Values that are wrong for every model are refused.
     """
-    from isthmus.backends.seam.native import checked_threads  # not loaded for a command's help
+    from isthmus.backends.seam.native import check_threads  # not loaded for a command's help
 
     _refuse_two_sizes(options, entry)
     settings = apply_settings(options)
@@ -151,7 +151,7 @@ def request_for(
     limit = ScratchLimit.if_any(options.scratch_limit, options.slower)
     source = ModelSource(path, shapes or None, graph=options.graph, whole_rows=True)
     bounds = dict(map(parse_bound, options.bound))
-    return ModelRequest(source, entry, config, checked_threads(options.threads), limit, binary, bounds or None)
+    return ModelRequest(source, entry, config, check_threads(options.threads), limit, binary, bounds or None)
 
 
 def _refuse_two_sizes(options: argparse.Namespace, entry: BackendEntry) -> None:

@@ -63,7 +63,7 @@ def describe(files: Sequence[ContextFile]) -> dict[str, Any]:
         {
             "name": file.sizes.name, "bytes": file.sizes.file_bytes, "from": file.origin,
             "graphs": [_graph(needs, next(waiting)) for needs in file.sizes.graphs],
-            "unshared": [asdict(each) for each in _unshared(file)],
+            "unshared": [asdict(each) for each in _unshared_constants(file)],
         }
         for file in files
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def _graph(needs: GraphNeeds, caches: Sequence[GraphCache]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unshared(file: ContextFile) -> tuple[UnsharedConstants, ...]:
+def _unshared_constants(file: ContextFile) -> tuple[UnsharedConstants, ...]:
     """Return which constants graphs do not share; what other tools made does not say."""
     return () if file.path is None else SystemContext().get_unshared_constants(file.path)
 

@@ -23,7 +23,7 @@ from isthmus.report.text import heading, memory_line, operation_lines, tensor_li
 from isthmus.session import Session, checked_seconds
 from isthmus.system import reading
 from isthmus.system.progress import progress
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, rewrite_whole
 from isthmus.tools.messages import print_report
 from isthmus.tools.model_options import ModelRequest, add_model_options, open_shapes, refuses_shapes, request_of
 from isthmus.tools.options import TCM, add_shared
@@ -115,7 +115,7 @@ def _run(
     begin = time.perf_counter()
     with request.session(options.io, options.timeout) as session:
         load_seconds = time.perf_counter() - begin
-        feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
+        feeds = {**generate_inputs(session.inputs, skip=arrays), **arrays}
         latencies: list[float] = []
         profiled = record.profile(session.graph) if record and options.trace else nullcontext()
         with progress("runs", options.repeat) as state, profiled as profile:
@@ -193,7 +193,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     # A device such as /dev/null has no positions, which the format needs.
     collected = io.BytesIO() if path.exists() and not path.is_file() else None
-    with written_whole(path, f"outputs '{path}'") as stream:
+    with rewrite_whole(path, f"outputs '{path}'") as stream:
         with zipfile.ZipFile(collected or stream, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -202,7 +202,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             stream.write(collected.getbuffer())
 
 
-def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def generate_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Generate random inputs for a trial run, the same every time. Those named in `skip` are left out."""
     generator = np.random.default_rng(0)
     return {name: random_array(generator, view.dtype, view.shape) for name, view in inputs.items() if name not in skip}

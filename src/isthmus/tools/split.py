@@ -87,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
         result = split(file.network, limit.bytes_of(file.network.peak), what)
         problem = _unsplit(result, limit.bytes_of(file.network.peak))
         begin(_WRITING)
-        written = data if problem else file.written(result.network, result.instructions)
+        written = data if problem else file.write(result.network, result.instructions)
         plan = None
         if options.embed_plan and not problem:
             written, plan = embed_plan(written, model.name if out is None else out.name)

@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.errors import one_line
 from isthmus.system.child import Child, describe_status, last_line
-from isthmus.system.jobs import ResultFolder, Started, ended_with_the_task
+from isthmus.system.jobs import ResultFolder, Started, end_with_task
 from isthmus.tools.sweep_grid import DEVICE, FIGURES, RUN, SweepJob, contents
 
 
@@ -149,5 +149,5 @@ def run_remotely(
         if config is not None:
             Path(folder, "config.json").write_bytes(config)
             options += ["--config", str(Path(folder, "config.json"))]
-        with ended_with_the_task() as started:
+        with end_with_task() as started:
             return vars(_run_command(mode, path, options, seconds, started))

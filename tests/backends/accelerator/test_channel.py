@@ -10,7 +10,7 @@ import pytest
 from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError
-from isthmus.system.channel import FORMAT, Channel, ChannelClosed, Message, refused_by_the_system
+from isthmus.system.channel import FORMAT, Channel, ChannelClosed, Message, system_refusal
 from isthmus.system.container import MAX_HEADER
 
 
@@ -124,4 +124,4 @@ def test_shutting_one_end_is_seen_although_others_have_its_descriptor(ends) -> N
 
 def test_an_error_of_a_signals_handler_is_not_taken_for_one_of_the_system() -> None:
     raised = TimeoutError("the user's own")
-    assert refused_by_the_system(raised, "memory", "cannot be made") is raised
+    assert system_refusal(raised, "memory", "cannot be made") is raised

@@ -27,7 +27,7 @@ from typing import Any
 
 from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
-from isthmus.system.channel import Channel, ChannelClosed, Message, refused_by_the_system
+from isthmus.system.channel import Channel, ChannelClosed, Message, system_refusal
 from isthmus.system.child import Child
 from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
@@ -163,7 +163,7 @@ class Connection:
             raise
         failure = self._failure
         if isinstance(failure, OSError):
-            raise refused_by_the_system(failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
+            raise system_refusal(failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
         if isinstance(failure, MemoryError):
             raise QnnError(Code.COMMON_MEM_ALLOC, "accelerator process", "there is not enough memory to start it")
         if failure is not None:

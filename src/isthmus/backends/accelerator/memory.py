@@ -22,7 +22,7 @@ from isthmus.memory import Window
 from isthmus.memory.buffer import ClientBuffer
 from isthmus.memory.identity import Identity, file_identity
 from isthmus.memory.shareable import SharedFile, map_whole
-from isthmus.system.channel import refused_by_the_system
+from isthmus.system.channel import system_refusal
 
 MAX_SLOTS = 1 << SLOT_BITS
 """Number of rows of the table."""
@@ -186,4 +186,4 @@ def _shared_file(fd: int) -> SharedFile:
         return SharedFile(file_identity(status.st_dev, status.st_ino), status.st_size or os.lseek(fd, 0, os.SEEK_END))
     except OSError as problem:
         rule = "its descriptor cannot be used"
-        raise refused_by_the_system(problem, "shared buffer", rule, Code.MEM_INVALID_ARGUMENT) from None
+        raise system_refusal(problem, "shared buffer", rule, Code.MEM_INVALID_ARGUMENT) from None

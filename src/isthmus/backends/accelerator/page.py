@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.backends.accelerator.memory import ENTRY
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
-from isthmus.system.channel import refused_by_the_system
+from isthmus.system.channel import system_refusal
 from isthmus.system.interrupts import own_fd
 
 RINGING = ("doorbell:call", "doorbell:wait", "doorbell:hang_up")
@@ -47,14 +47,14 @@ class Page:
         try:
             self._descriptor = own_fd(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:
-            raise refused_by_the_system(problem, "doorbell of a context", "it cannot be made") from None
+            raise system_refusal(problem, "doorbell of a context", "it cannot be made") from None
         try:
             os.ftruncate(self.fd, doorbell.PAGE_BYTES)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
             self.words = np.frombuffer(mmap.mmap(self.fd, doorbell.PAGE_BYTES), np.int64)
         except OSError as problem:
             self.close()
-            raise refused_by_the_system(problem, "doorbell of a context", "it cannot be mapped") from None
+            raise system_refusal(problem, "doorbell of a context", "it cannot be mapped") from None
         self.address = self.words.ctypes.data
         self.request, self.response, self.status, self.abort = (
             ctypes.c_int64.from_address(self.address + word)

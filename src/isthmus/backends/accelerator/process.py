@@ -19,7 +19,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import log_message
 from isthmus.memory.shareable import shared_file
 from isthmus.system import reading
-from isthmus.system.channel import MAX_DESCRIPTORS, refused_by_the_system
+from isthmus.system.channel import MAX_DESCRIPTORS, system_refusal
 from isthmus.system.interrupts import Finalizer, own_fd, warn_forgotten
 from isthmus.system.shield import shielded
 
@@ -176,7 +176,7 @@ class Accelerator:
         try:
             content = reading.write_sealed("isthmus-kernels", lambda file: file.write(b"".join(objects.values())))
         except OSError as problem:
-            raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
+            raise system_refusal(problem, "code of kernels", "it cannot be kept in memory") from None
         with content as descriptor:
             self.call("kernels", [descriptor.fileno()], target=target.name, sizes=sizes)
         self._sent.update((kernel, target.name) for kernel in missing)
@@ -249,7 +249,7 @@ def request(name: str, fds: Sequence[int] = (), undo: str = "", **arguments: Any
             result.descriptors.append(own_fd(os.dup, fd))
     except OSError as problem:
         result.close()
-        raise refused_by_the_system(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
+        raise system_refusal(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
     return result
 
 

@@ -31,7 +31,7 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.engine.native.timed import CLOCK
 from isthmus.errors import Code, QnnError
 from isthmus.system import reading
-from isthmus.system.channel import MAX_DESCRIPTORS, refused_by_the_system
+from isthmus.system.channel import MAX_DESCRIPTORS, system_refusal
 from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
 from isthmus.system.shield import shielded
 
@@ -317,7 +317,7 @@ class Queue:
         for first in range(0, len(lacking), MAX_DESCRIPTORS):
             names = lacking[first : first + MAX_DESCRIPTORS]
             with ExitStack() as opened:
-                files = [opened.enter_context(_sealed(segments[name])) for name in names]
+                files = [opened.enter_context(_seal(segments[name])) for name in names]
                 self._control("segments", [file.fileno() for file in files], queue=self._id, names=names)
 
     def unload(self, graph: int) -> None:
@@ -462,12 +462,12 @@ class Queue:
         self.close()
 
 
-def _sealed(segment: np.ndarray) -> FileDescriptor:
+def _seal(segment: np.ndarray) -> FileDescriptor:
     """Return a descriptor of sealed memory with a segment."""
     try:
         return reading.write_sealed("isthmus-weights", lambda file: file.write(segment.data))
     except OSError as problem:
-        raise refused_by_the_system(problem, "weights", "they cannot be kept in memory") from None
+        raise system_refusal(problem, "weights", "they cannot be kept in memory") from None
 
 
 def _room(nbytes: int) -> FileDescriptor:
@@ -476,7 +476,7 @@ def _room(nbytes: int) -> FileDescriptor:
         own = own_fd(os.memfd_create, "isthmus-state", os.MFD_CLOEXEC)
         os.ftruncate(own.fileno(), nbytes)
     except OSError as problem:
-        raise refused_by_the_system(problem, "state of a graph", "it cannot be kept in memory") from None
+        raise system_refusal(problem, "state of a graph", "it cannot be kept in memory") from None
     return own
 
 

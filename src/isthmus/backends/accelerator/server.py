@@ -22,7 +22,7 @@ from isthmus.engine.native.target import Target, by_name
 from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
-from isthmus.system.channel import Channel, ChannelClosed, Message, refused_by_the_system
+from isthmus.system.channel import Channel, ChannelClosed, Message, system_refusal
 
 MAX_GRAPHS = 1 << 14
 """Number of rows of the table of graphs."""
@@ -450,7 +450,7 @@ def _refusal(problem: Exception) -> QnnError:
     if isinstance(problem, MemoryError):
         return QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it is out of memory")
     if isinstance(problem, OSError):
-        problem = refused_by_the_system(problem, "accelerator", "the system refuses")
+        problem = system_refusal(problem, "accelerator", "the system refuses")
     if isinstance(problem, QnnError):
         return problem
     return QnnError(Code.COMMON_GENERAL, "accelerator", f"{type(problem).__name__}: {problem}")
@@ -474,4 +474,4 @@ def _immutable(fd: int) -> mmap.mmap | memoryview:
         return view
     except OSError as problem:
         code = Code.CONTEXT_CREATE_FROM_BINARY
-        raise refused_by_the_system(problem, "contents of a descriptor", "they cannot be read", code) from None
+        raise system_refusal(problem, "contents of a descriptor", "they cannot be read", code) from None

@@ -106,7 +106,7 @@ class CpuContext(seam.GraphsContext["CpuGraphDriver"]):
     def restore(self, binary: Source) -> Sequence[CpuGraphDriver]:
         # All graphs are checked before the first is added.
         with ContextBinary(binary, "cpu") as content:
-            restored = [native.restored_program(program) for program in content.contents.programs.values()]
+            restored = [native.restore_program(program) for program in content.contents.programs.values()]
         for prepared in restored:
             self._graphs.append(CpuGraphDriver(seam.outline(prepared.info), prepared))
             self._graphs[-1].finalize()

@@ -113,7 +113,7 @@ def prepare(graph: Graph, threads: int, limit: ScratchLimit | None, winograd: bo
             chosen, pending = _ready(graph, pending, packaged)
             if chosen:
                 parts += chosen if packaged else [_native_part(graph, chosen, (threads, limit, winograd))]
-    return PackagedGraph(graph, tuple(parts), native.checked_threads(threads))
+    return PackagedGraph(graph, tuple(parts), native.check_threads(threads))
 
 
 def _ready(graph: Graph, nodes: Sequence[Node], packaged: bool) -> tuple[list[Node], list[Node]]:

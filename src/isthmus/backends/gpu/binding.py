@@ -228,7 +228,7 @@ class GpuBinding(BindingBase):
             with nullcontext() if limit is None else limit.watched(stopped.set):
                 outcome, result = run(ordered, limits)
             if limit is not None and outcome == Outcome.TIMED_OUT:
-                raise limit.timed_out(self._what)
+                raise limit.timeout_error(self._what)
             if outcome == Outcome.STOPPED:
                 raise abort_error(self._what)
             return result

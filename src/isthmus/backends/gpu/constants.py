@@ -40,7 +40,7 @@ class SharedConstants:
         key = context.handle, hashlib.sha256(content.data).digest()
         with self._lock:
             if key not in self._buffers:
-                self._buffers[key] = _Shared(_filled(context, content, upload))
+                self._buffers[key] = _Shared(_fill_buffer(context, content, upload))
             self._buffers[key].users += 1
             return key, self._buffers[key].buffer
 
@@ -52,7 +52,7 @@ class SharedConstants:
                 self._buffers.pop(key).buffer.close()
 
 
-def _filled(context: ClContext, content: np.ndarray, upload: Upload) -> OpenClBuffer:
+def _fill_buffer(context: ClContext, content: np.ndarray, upload: Upload) -> OpenClBuffer:
     """Return a new buffer with these contents."""
     buffer = device_buffer(context, content.nbytes)
     try:
@@ -85,7 +85,7 @@ class DeviceConstants:
                     self._keys.append(key)
                     self._add(offset, buffer, 0)
             if rest:
-                self._rest = _filled(context, np.concatenate(rest), upload)
+                self._rest = _fill_buffer(context, np.concatenate(rest), upload)
         except Exception:
             self.close()
             raise

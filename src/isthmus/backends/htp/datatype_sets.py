@@ -128,10 +128,10 @@ class VendorRule:
                     allowed = names_of(in_order(frozenset[DataType]().union(*types)))
                     return f"HTP does not take {side}[{index}] {tensor.dtype.name} here; it takes {allowed or 'none'}"
                 left = tuple(each for each in left if tensor.dtype in each.types(side, index))
-        return _refused_weights(call)
+        return _refuse_weights(call)
 
 
-def _refused_weights(call: Call) -> str | None:
+def _refuse_weights(call: Call) -> str | None:
     """Return why the vendor's library refuses fixed-point weights of a product of 16-bit floats, or None."""
     x, weights = (*call.inputs, None, None)[:2]
     if x is None or weights is None or x.dtype is not DataType.FLOAT_16 or weights.dtype is not _WEIGHTS:

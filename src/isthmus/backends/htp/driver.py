@@ -767,7 +767,7 @@ class HtpIo(IoPolicy):
 def _prepare(graph: Graph, config: options.HtpConfig, request: PlanRequest) -> PlanReport:
     """Plan a graph with at least the configured number of threads."""
     named(request.target)
-    threads = native.checked_threads(max(request.threads, config.threads))
+    threads = native.check_threads(max(request.threads, config.threads))
     prepared = plan(graph, threads, request.limit, config, config.weight_sharing)
     stated = config.devices[0] if config.devices else {}
     soc = stated.get("soc", 0)

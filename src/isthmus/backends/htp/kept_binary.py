@@ -62,7 +62,7 @@ class KeptBinary:
         Raises CONTEXT_CREATE_FROM_BINARY if its part of the binary has changed or is not there any more.
         """
         if self._digest(name) != self._digests[name]:
-            raise self._lost(name, "its memory has changed since the context was created")
+            raise self._loss(name, "its memory has changed since the context was created")
         return read_planned(self._view, name)
 
     def _check_there(self) -> None:
@@ -95,11 +95,11 @@ class KeptBinary:
                 check()
                 count = min(_PIECE, offset + nbytes - begin)
                 if not _copy(start + begin, piece[:count]):
-                    raise self._lost(name, "its memory is not there any more")
+                    raise self._loss(name, "its memory is not there any more")
                 digest.update(piece[:count].data)
         return digest.digest()
 
-    def _lost(self, name: str, rule: str) -> QnnError:
+    def _loss(self, name: str, rule: str) -> QnnError:
         return QnnError(
             Code.CONTEXT_CREATE_FROM_BINARY, f"graph '{name}' of a persistent binary", rule,
             "Keep a persistent binary mapped and unchanged until its context is freed.",

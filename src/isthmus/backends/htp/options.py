@@ -19,7 +19,7 @@ from isthmus.backends.seam.config import (
     Key,
     Objects,
     Table,
-    checked_by,
+    check_by,
     choice,
     flag,
     keys_of,
@@ -376,7 +376,7 @@ class HtpBackendProperty(IntEnum):
 
 _CHIP = must_be(
     "the name of a chip, 'default', or a file with a profile", lambda value: isinstance(value, str) and value,
-    checked_by(profile_of),
+    check_by(profile_of),
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class SharedDomains:
         return _SHARED.setdefault(key, cls(profile))
 
     @contextmanager
-    def opened(self) -> Iterator[Domains]:
+    def open(self) -> Iterator[Domains]:
         """Take the lock, and give the model without contexts that were collected."""
         with self._lock:
             gone = {self.collected.popleft() for _ in range(len(self.collected))}
@@ -50,7 +50,7 @@ class SharedDomains:
 
     def states(self) -> tuple[DomainState, ...]:
         """Return what is mapped in each domain."""
-        with self.opened() as domains:
+        with self.open() as domains:
             return tuple((each.number, each.used, each.capacity) for each in domains.domains)
 
 
@@ -110,7 +110,7 @@ class DomainUse:
         """
         if self._domains is None:
             return 0
-        with self._domains.opened() as domains:
+        with self._domains.open() as domains:
             is_new = self._placement is None
             tried = [self._charge_now(domains, choices[0](), io_estimation, beside or {})]
             while isinstance(tried[-1], Refusal) and len(tried) < len(choices):
@@ -164,7 +164,7 @@ class DomainUse:
         if self._domains is None:
             return
         found: DomainMapping | Refusal | None = None
-        with self._domains.opened() as domains:
+        with self._domains.open() as domains:
             buffer = self._buffers.get(identity) or _IoBuffer(nbytes, fd)
             if not buffer.handles and self._placement is not None:
                 found = domains.register(self._placement, nbytes, fd)
@@ -181,7 +181,7 @@ class DomainUse:
         """Take one handle of a buffer away; with the last one its room is free again."""
         if self._domains is None:
             return
-        with self._domains.opened() as domains:
+        with self._domains.open() as domains:
             buffer = self._buffers[identity]
             buffer.handles -= 1
             if buffer.handles:
@@ -194,7 +194,7 @@ class DomainUse:
         """Free all that is charged; safe to call again."""
         if self._domains is None:
             return
-        with self._domains.opened() as domains:
+        with self._domains.open() as domains:
             if self._placement is not None and self._is_charged:
                 domains.free(self._placement)
             if self._ending is not None:

@@ -109,7 +109,7 @@ class VtcmReport:
         if found.tensors:
             lines.append(f"  {'spills':>13}{'fills':>14}  because it does not stay")
         for each in found.tensors[:_NAMED]:
-            what = f"{_shortened(each.name)}, {each.kind} of {counted(each.bytes, 'byte')}"
+            what = f"{_shorten(each.name)}, {each.kind} of {counted(each.bytes, 'byte')}"
             lines.append(f"  {each.spilled:>13,}{each.filled:>14,}  {what}")
         if len(found.tensors) > _NAMED:
             lines.append(f"  {'':>27}  and {len(found.tensors) - _NAMED} more")
@@ -118,6 +118,6 @@ class VtcmReport:
         return lines
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     """Return the end of a name, where names of converted models differ."""
     return name if len(name) <= _NAME else f"...{name[3 - _NAME :]}"

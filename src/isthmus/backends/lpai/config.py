@@ -148,7 +148,7 @@ def _limit(merged: keys.Settings) -> ScratchLimit | None:
 
 def _slower(value: Any) -> float:
     """Check the slowdown that a limit on scratch may cost; "least" stands in for the limit, which is another key."""
-    cost: float | None = keys.checked_by(lambda slower: ScratchLimit.of("least", slower).slower)(value)
+    cost: float | None = keys.check_by(lambda slower: ScratchLimit.of("least", slower).slower)(value)
     if cost is None:
         raise keys.ConfigError("must be a number")
     return cost

@@ -143,13 +143,13 @@ class LpaiContext(seam.GraphsContext[LpaiGraphDriver]):
 
     def set_config(self, option: IntEnum, value: Any) -> seam.Change:
         checks = {
-            LpaiContextOption.MODEL_BUFFER_MEM_TYPE: self._checked_mem_type,
+            LpaiContextOption.MODEL_BUFFER_MEM_TYPE: self._check_mem_type,
             LpaiContextOption.ENABLE_ISLAND: _check_island,
         }
         key = LpaiContextOption(option)
         return seam.Change.entry(self._settings, key, checks[key](value))
 
-    def _checked_mem_type(self, value: Any) -> LpaiMemType:
+    def _check_mem_type(self, value: Any) -> LpaiMemType:
         """Check a memory type for IO and model binaries. UNDEFINED is accepted here, and refused at an allocation."""
         if not is_int(value) or value not in (LpaiMemType.DDR, LpaiMemType.TCM, LpaiMemType.UNDEFINED):
             what, rule = f"model memory type {value!r}", "must be MemType.DDR or MemType.TCM"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from isthmus.backends.seam.config import ConfigError, checked_by, choice, number, setting, truth
+from isthmus.backends.seam.config import ConfigError, check_by, choice, number, setting, truth
 from isthmus.backends.seam.driver import member
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
@@ -205,7 +205,7 @@ class Prepare:
 
     enable_batchnorm_fold: bool = setting(False, truth)
     exclude_io: bool = setting(False, truth)
-    scratch_limit: ScratchLimit | None = setting(None, checked_by(ScratchLimit.of))
+    scratch_limit: ScratchLimit | None = setting(None, check_by(ScratchLimit.of))
 
     def __post_init__(self) -> None:
         for name in ("enable_batchnorm_fold", "exclude_io"):

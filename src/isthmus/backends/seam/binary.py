@@ -331,7 +331,7 @@ def _of_programs(programs: Sequence[Program]) -> tuple[UnsharedConstants, ...]:
     """Return the segments that programs do not share. What they were packed from is not known any more."""
     names = {each.name: [serialization.segment_name(segment) for segment in each.segments] for each in programs}
     owners = Counter(name for listed in names.values() for name in set(listed))
-    return sharing.added_up(
+    return sharing.add_up_constants(
         (
             each.name,
             segment.nbytes,

@@ -319,7 +319,7 @@ def must_be(allowed: str, accepts: Callable[[Any], Any], convert: Callable[[Any]
     return check
 
 
-def checked_by(make: Callable[[Any], Any]) -> Check:
+def check_by(make: Callable[[Any], Any]) -> Check:
     """Make a check of a function that refuses values by a `QnnError`."""
 
     def check(value: Any) -> Any:

@@ -43,7 +43,7 @@ class ExecutionDeadline:
         if self._triggered:
             raise abort_error(what)
         if self.left is not None and self.left <= 0:
-            raise self.timed_out(what)
+            raise self.timeout_error(what)
 
     @contextmanager
     def watched(self, abort: Callable[[], None]) -> Iterator[None]:
@@ -65,7 +65,7 @@ class ExecutionDeadline:
             if self._abort is not None:
                 self._abort()
 
-    def timed_out(self, what: str) -> QnnError:
+    def timeout_error(self, what: str) -> QnnError:
         """Return the error of an execution that took too long."""
         rule = f"it did not end within {self.seconds:g} s and was aborted"
         return QnnError(Code.GRAPH_TIMED_OUT, what, rule, _HINT)

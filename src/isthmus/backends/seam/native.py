@@ -96,7 +96,7 @@ def prepare(
     Raises COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
     small to be met.
     """
-    target, count = target or host_target(), checked_threads(threads)
+    target, count = target or host_target(), check_threads(threads)
     options = options or PlanOptions()
     if options.is_uniform:
         target = uniform(target)
@@ -111,7 +111,7 @@ def anticipate_graphs() -> None:
     loader.anticipate(EXECUTOR)
 
 
-def restored_program(program: Program) -> CompiledGraph:
+def restore_program(program: Program) -> CompiledGraph:
     """Return a program of a context binary, if this machine can run it.
 
     Raises COMMON_INCOMPATIBLE_BINARIES if it cannot.
@@ -160,7 +160,7 @@ def preparation(prepared: PreparedGraph, section: Section | None = None) -> Plan
     return PlanReport(prepared.info, prepared.plan, prepared.threads, section)
 
 
-def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
+def check_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
     """Return a number of threads, or refuse it."""
     if not is_int(threads) or not 1 <= threads <= MAX_THREADS:
         raise QnnError(code, f"threads={threads!r}", f"the number of threads must be 1 to {MAX_THREADS}")
@@ -242,7 +242,7 @@ class NativeGraphDriver(GraphDriver, Generic[Prepared]):
 
     def set_threads(self, threads: int) -> Change:
         """Set the number of threads, before the graph is compiled."""
-        count = checked_threads(threads, Code.GRAPH_INVALID_ARGUMENT)
+        count = check_threads(threads, Code.GRAPH_INVALID_ARGUMENT)
         if self._prepared is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: the number of threads is fixed")
         return Change.attribute(self, "_threads", count)

@@ -118,7 +118,7 @@ def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None
     finally:
         running.release()
     if not completed:
-        raise limit.timed_out(what) if timed_out else abort_error(what)
+        raise limit.timeout_error(what) if timed_out else abort_error(what)
     executor.check(what)
 
 

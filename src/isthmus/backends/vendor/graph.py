@@ -168,7 +168,7 @@ class VendorBinding(BindingBase):
                 if killed:
                     raise abort_error(self._what) from None
                 if problem.code is Code.GRAPH_TIMED_OUT:
-                    raise limit.timed_out(self._what) from None
+                    raise limit.timeout_error(self._what) from None
                 raise
 
     def _run(self, seconds: float | None = None) -> None:

@@ -81,7 +81,7 @@ def collapse(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[lis
     return [size for size, _ in merged], [[own[i] for _, own in merged] for i in range(len(strides))]
 
 
-def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
+def merge_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
     """Merge adjacent axes of which all are reduced, or all are kept; `axes` are the reduced ones.
 
     Return (whether it is reduced, size, stride in elements) for each merged axis, the outermost first. Axes of size 1

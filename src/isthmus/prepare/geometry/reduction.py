@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from isthmus.prepare.geometry.layout import joined_axes, operand
+from isthmus.prepare.geometry.layout import merge_axes, operand
 from isthmus.prepare.schedule import Step
 
 REDUCTIONS = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceProd": "prod", "ReduceMax": "max", "ReduceMin": "min"}
@@ -41,7 +41,7 @@ def reduction(step: Step) -> Reduction:
     x = operand(step)
     axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
     count = prod(x.dims[a] for a in axes)
-    groups = joined_axes(x.dims, axes)
+    groups = merge_axes(x.dims, axes)
     if not groups or not count:
         return Reduction(count, 1 if count else 0, True, [], [])
     (reduces_run, run, _), outer = groups[-1], groups[-2::-1]

@@ -78,7 +78,7 @@ def expand_blocks(work: Work) -> None:
     # The new constants, by the original tensor and whether the first operand of the step is fixed point.
     found: dict[tuple[Tensor, bool], Tensor] = {}
 
-    def replaced(step: Step, tensor: Tensor | None) -> Tensor | None:
+    def replace_constant(step: Step, tensor: Tensor | None) -> Tensor | None:
         if tensor is None or not tensor.is_static or tensor.quantization is None or not tensor.quantization.block:
             return tensor
         fixed = step.inputs[0] is not None and step.inputs[0].dtype.is_fixed_point
@@ -90,7 +90,7 @@ def expand_blocks(work: Work) -> None:
 
     for step in work.ordered():
         if step.op != "Dequantize":
-            inputs = [replaced(step, tensor) for tensor in step.inputs]
+            inputs = [replace_constant(step, tensor) for tensor in step.inputs]
             if any(new is not old for new, old in zip(inputs, step.inputs, strict=True)):
                 work.change(step, inputs=inputs)
 

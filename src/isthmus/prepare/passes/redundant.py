@@ -28,9 +28,9 @@ def remove_identities(work: Work) -> None:
         (("Cast", "Convert", "Reshape", "Pad", "Tile", "StridedSlice", *_RESIZES), _same_shape),
         (("Concat", "Split"), _single_part),
         (_REDUCTIONS, _nothing_reduced),
-        (("Transpose",), _joined_transposes),
+        (("Transpose",), _join_transposes),
         (("Transpose",), _transpose_of_ones),
-        (("Reshape",), _joined_reshapes),
+        (("Reshape",), _join_reshapes),
     )
 
 
@@ -73,7 +73,7 @@ def permutation(step: Step) -> list[int]:
     return [int(p) for p in np.asarray(step.params["perm"]).reshape(-1)]
 
 
-def _joined_transposes(work: Work, step: Step) -> None:
+def _join_transposes(work: Work, step: Step) -> None:
     """Replace a Transpose of a Transpose by one Transpose."""
     inner = work.producer(step.inputs[0])
     if inner is None or inner.op != "Transpose":
@@ -98,7 +98,7 @@ def keeps_order(dims: Sequence[int], perm: Sequence[int]) -> bool:
     return moved == sorted(moved)
 
 
-def _joined_reshapes(work: Work, step: Step) -> None:
+def _join_reshapes(work: Work, step: Step) -> None:
     """Replace a Reshape of a Reshape by one Reshape."""
     inner = work.producer(step.inputs[0])
     if inner is None or inner.op != "Reshape":

@@ -188,7 +188,7 @@ def _refusal(searches: Sequence[LimitSearch], most: int, fewest: int) -> QnnErro
     needed = min(fewest, searches[-1].bytes_needed(max(lowest, most)))
     for limit_search in searches:
         needed = limit_search.fewest(needed)
-    op, name = _held_up(searches[-1], search, most)
+    op, name = _blame(searches[-1], search, most)
     looked = ", as far as was looked" if is_bounded(candidates) else ""
     return DoesNotFit(
         Code.COMMON_MEM_ALLOC,
@@ -199,7 +199,7 @@ def _refusal(searches: Sequence[LimitSearch], most: int, fewest: int) -> QnnErro
     )
 
 
-def _held_up(limit_search: LimitSearch, search: RegionSearch, most: int) -> tuple[str, str]:
+def _blame(limit_search: LimitSearch, search: RegionSearch, most: int) -> tuple[str, str]:
     """Find the step to blame for a limit that cannot be met; return its operation and name, for a message."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]

@@ -58,7 +58,7 @@ class ScratchLimit:
         >>> ScratchLimit.of("25%"), ScratchLimit.of("300KiB").bytes
         (ScratchLimit(bytes=None, share=0.25, slower=None), 307200)
         """
-        cost = _checked_slower(slower)
+        cost = _check_slower(slower)
         if isinstance(value, ScratchLimit):
             return value if cost is None else replace(value, slower=cost)
         if isinstance(value, str):
@@ -115,7 +115,7 @@ def _refusal(value: Any) -> QnnError:
     return invalid_argument(f"scratch limit {value!r}"[:200], rule)
 
 
-def _checked_slower(slower: Any) -> float | None:
+def _check_slower(slower: Any) -> float | None:
     """Return a user's maximum cost as a float, or raise an error if it is not valid; None stays None."""
     if slower is None:
         return None

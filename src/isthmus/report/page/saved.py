@@ -45,12 +45,12 @@ def _record_with(needed: Mapping[str, _Check], optional: Mapping[str, _Check]) -
 def _each(check: _Check) -> _Check:
     """Make a check for a list."""
 
-    def listed(value: Any) -> list[Any]:
+    def check_each(value: Any) -> list[Any]:
         if type(value) is not list:
             raise TypeError
         return [check(each) for each in value]
 
-    return listed
+    return check_each
 
 
 def _optional(check: _Check) -> _Check:

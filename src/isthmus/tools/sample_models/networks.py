@@ -92,8 +92,8 @@ def filter_onnx(height: int | str = 8, width: int | str = 8) -> bytes:
 def camera_onnx(bits: int = 0) -> bytes:
     """Return the camera network in floats, or with activations of 8 or 16 bits and weights of 8 (QDQ)."""
     graph = OnnxGraph("camera", {"image": [1, 3, SIDE, SIDE]}, {"scores": [1, CLASSES]})
-    quantized = _quantizer(graph, bits)
-    value, channels = quantized("image", "image", 1.0), 3
+    quantize = _quantizer(graph, bits)
+    value, channels = quantize("image", "image", 1.0), 3
     before: list[str] = [value]
     for layer in CAMERA:
         made = layer.name if layer.kind == "dense" and not bits else f"{layer.name}_out"
@@ -102,7 +102,7 @@ def camera_onnx(bits: int = 0) -> bytes:
             linear = f"{layer.name}_sum"
             if layer.kind == "dense":
                 graph.add("Gemm", inputs, linear, transB=1)
-                graph.add("Softmax", [quantized(linear, linear, 4 * _RANGE, signed=True)], made, axis=1)
+                graph.add("Softmax", [quantize(linear, linear, 4 * _RANGE, signed=True)], made, axis=1)
             else:
                 pad, group = [layer.size // 2] * 4, channels if layer.kind == "depthwise" else 1
                 window = {"kernel_shape": [layer.size] * 2, "strides": [layer.stride] * 2}
@@ -116,7 +116,7 @@ def camera_onnx(bits: int = 0) -> bytes:
             graph.add("GlobalAveragePool", [value], f"{layer.name}_whole")
             graph.add("Flatten", [f"{layer.name}_whole"], made, axis=1)
         largest = 1.0 if layer.kind == "dense" else _RANGE
-        value = quantized(made, layer.name, largest)
+        value = quantize(made, layer.name, largest)
         before.append(value)
         channels = layer.channels
     return onnx_file(graph)
@@ -126,7 +126,7 @@ def _quantizer(graph: OnnxGraph, bits: int) -> Callable[..., str]:
     """Return a function that adds the nodes which quantize a value and return it to floats; without bits, none."""
     kind = np.dtype(f"uint{bits or 8}")
 
-    def quantized(value: str, name: str, largest: float, signed: bool = False) -> str:
+    def quantize(value: str, name: str, largest: float, signed: bool = False) -> str:
         if not bits:
             return value
         levels = np.iinfo(kind).max
@@ -137,7 +137,7 @@ def _quantizer(graph: OnnxGraph, bits: int) -> Callable[..., str]:
         result = name if name in graph.outputs else f"{name}_dq"
         return graph.add("DequantizeLinear", [f"{name}_q", *operands], result)
 
-    return quantized
+    return quantize
 
 
 def _onnx_weights(graph: OnnxGraph, layer: Layer, channels: int, bits: int) -> list[str]:

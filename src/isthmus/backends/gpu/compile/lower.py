@@ -237,7 +237,7 @@ def _groups(
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
     index = 0
     while index < len(steps):
-        moved = _moved(schedule, index, e) if fuse else None
+        moved = _fold_movements(schedule, index, e) if fuse else None
         if moved is not None:
             yield index, *moved
             index = moved[0]
@@ -251,7 +251,7 @@ def _groups(
                 break
             links, last = (*links, *more), last + 1
         chain = Chain(links, steps[last].outputs[0]) if links else None
-        behind = _moved_behind(schedule, index, last, links, e) if fuse else None
+        behind = _movements_behind(schedule, index, last, links, e) if fuse else None
         if behind is not None:
             last, chain = behind
         yield index, last + 1, chain
@@ -265,13 +265,13 @@ def _movements(
     return rearrangement.find(steps, index, at, lambda i, reader: _is_needed(steps, i, reader, at))
 
 
-def _moved(schedule: Schedule, index: int, e: KernelEmitter) -> tuple[int, Rearrangement] | None:
+def _fold_movements(schedule: Schedule, index: int, e: KernelEmitter) -> tuple[int, Rearrangement] | None:
     """Return what movements do that become one launch, and the index behind the last of them."""
     found = _movements(schedule.steps, index, e.at) if e.gpu else None
     return found if found is not None and rearrangement.may_write(found[1], e.at, ()) else None
 
 
-def _moved_behind(
+def _movements_behind(
     schedule: Schedule, head: int, last: int, links: Sequence[Link], e: KernelEmitter
 ) -> tuple[int, Chain] | None:
     """Return the chain of a convolution whose result is stored where the movements behind it put it, and the index of

@@ -103,7 +103,7 @@ def find(
             maps = {read[0]: maps[value[0]]}
         moves = geometry.copies(step)
         copies += len(moves)
-        maps = _moved(step, moves, maps)
+        maps = _source_indices(step, moves, maps)
         found = _channels(sources, maps)
         if found is not None and copies > 1:
             best = index + 1, found
@@ -123,7 +123,7 @@ def _is_movement(step: Step, first: Step) -> bool:
     return all(not t.is_static and t.elements and (t.dtype, t.itemsize) == (like.dtype, like.itemsize) for t in tensors)
 
 
-def _moved(
+def _source_indices(
     step: Step, moves: Sequence[geometry.StridedCopy], maps: Mapping[Tensor, np.ndarray]
 ) -> dict[Tensor, np.ndarray]:
     """Return for each element of a step's results which element of the sources it is, given that of its operands."""

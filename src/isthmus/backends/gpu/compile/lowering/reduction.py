@@ -172,7 +172,7 @@ def _emit_walk(
     kernel, storage, tail = _begin(e, x, output, links, factor, count=output.elements, length=axes.count)
     computed = storage.computed
 
-    def taken_apart(name: str, number: str, sizes: list[tuple[int, int]]) -> list[str]:
+    def split_number(name: str, number: str, sizes: list[tuple[int, int]]) -> list[str]:
         """Return statements that split a number into indices of axes and add up their strides in variable `name`."""
         lines = [f"int rest_{name} = {number}, {name} = 0;"]
         for level, (size, stride) in enumerate(sizes):
@@ -183,10 +183,10 @@ def _emit_walk(
     lines = [
         "  int item = get_global_id(0);",
         "  if (item >= count) return;",
-        *(f"  {line}" for line in taken_apart("base", "item", remaining)),
+        *(f"  {line}" for line in split_number("base", "item", remaining)),
         f"  {computed} v = {_start(function, storage)};",
         "  for (int k = 0; k < length; ++k) {",
-        *(f"    {line}" for line in taken_apart("at", "k", reduced)),
+        *(f"    {line}" for line in split_number("at", "k", reduced)),
         f"    {computed} u = {storage.load('x', 'base + at')};",
         f"    {MORE[function]}",
         "  }",
