@@ -1,4 +1,4 @@
-"""Well-known networks beside the peers: ONNX Runtime and, where it is installed, OpenVINO.
+"""Well-known networks beside the peers: ONNX Runtime and, where they are installed, OpenVINO, MNN and ncnn.
 
     python bench/networks.py [--networks NAME,...] [--threads 1,2,4,all] [--numbers float32,int8,float16] [--layers]
 
@@ -6,10 +6,15 @@ The networks are written here with random weights (`tests/support/architectures.
 `--torch`, those that torchvision has are exported from there instead, which takes the extra `networks`. Int8 is
 static quantization by ONNX Runtime's own tool in the QDQ form; float16 stores weights and values in 16 bits. All
 contestants of a network run in one process, interleaved, and each round's times are divided by each other. The fastest
-peer of a network counts. LiteRT has no part: it reads no ONNX files.
+peer of a network counts. OpenVINO comes with the extra `bench`, MNN and ncnn with the extra `peers`; they compute
+float32 only (`bench/mobile_runtimes.py`). LiteRT has no part, since it reads no ONNX files: `bench/tiny.py`.
 
 Before a race, outputs are compared with ONNX Runtime's: `error` is the largest difference as a part of the largest
-value. `--layers` prints our time and ONNX Runtime's node by node instead.
+value, ours and that of the worst peer in the race. A peer whose float results are wrong by more than a hundredth is not
+in it. `--layers` prints our time and ONNX Runtime's node by node instead.
+
+`ISTHMUS_TARGET=avx2` limits us to AVX2, and `ONEDNN_MAX_CPU_ISA=AVX2` the products and convolutions of OpenVINO. ONNX
+Runtime, MNN and ncnn choose their instructions by what the processor says, and read no variable about it.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from races import DISTURBED, OURS, Contestant, geometric_mean, race, versions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import mobile_runtimes
 from support import architectures, oracles
 
 import isthmus
@@ -43,6 +49,10 @@ from isthmus.qnn.profile import median_times
 NUMBERS = ("float32", "int8", "float16")
 CALIBRATIONS = 4
 """The number of random inputs that the ranges of int8 networks come from."""
+REFERENCE = "ONNX Runtime"
+"""The peer, the first one, that others are compared with."""
+MAX_ERROR = 1e-2
+"""The largest difference of a peer's float results, as a part of the largest value."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,7 @@ class Result:
     threads: int
     seconds: dict[str, list[float]]
     absent: dict[str, str]
-    error: float
+    errors: dict[str, float]
     strangers: float | None
 
     @property
@@ -161,35 +171,42 @@ def _ours(path: Path, threads: int, feeds: oracles.Feeds) -> tuple[Contestant, i
 
 def _peers() -> dict[str, Callable[[Path, int], oracles.Oracle]]:
     found: dict[str, Callable[[Path, int], oracles.Oracle]] = {
-        "ONNX Runtime": lambda path, threads: oracles.OnnxRuntime(path, threads, exact=False)
+        REFERENCE: lambda path, threads: oracles.OnnxRuntime(path, threads, exact=False)
     }
     if importlib.util.find_spec("openvino") is not None:
         found["OpenVINO"] = oracles.OpenVINO
-    return found
+    return found | mobile_runtimes.found()
 
 
 @dataclass
 class Field:
-    """The contestants of a network, ours first: their calls, why others are absent, and how far our results differ."""
+    """The contestants of a network, ours first: their calls, why others are absent, and how far results differ."""
 
     contestants: list[Contestant]
     absent: dict[str, str]
-    error: float
+    errors: dict[str, float]
 
 
-def field_of(path: Path, feeds: oracles.Feeds, threads: int) -> Field:
-    """Load a network into all runtimes, and compare our results with ONNX Runtime's."""
-    field = Field([], {}, float("nan"))
-    outputs: dict[str, oracles.Feeds] = {}
+def field_of(path: Path, feeds: oracles.Feeds, threads: int, max_error: float = MAX_ERROR) -> Field:
+    """Load a network into all runtimes, and compare results with ONNX Runtime's; leave peers out that differ more."""
+    field = Field([], {}, {})
+    wanted: oracles.Feeds = {}
     for peer, enter in _peers().items():
         try:
             oracle = enter(path, threads)
             oracle.prepare(feeds)
             oracle.invoke()
+            results = oracle.results()
         except Exception as problem:  # Peers raise errors of many kinds, and their absence must not end the table.
-            field.absent[peer] = str(problem).splitlines()[-1]
+            field.absent[peer] = (str(problem).splitlines() or [type(problem).__name__])[-1]
             continue
-        outputs[peer] = oracle.results()
+        if peer == REFERENCE:
+            wanted = results
+        elif wanted:
+            field.errors[peer] = error = worst_difference(results, wanted)
+            if not error <= max_error:
+                field.absent[peer] = f"its results are wrong by {error:.0e}"
+                continue
         field.contestants.append(Contestant(peer, oracle.invoke))
     try:
         own, session = _ours(path, threads, feeds)
@@ -197,17 +214,24 @@ def field_of(path: Path, feeds: oracles.Feeds, threads: int) -> Field:
         field.absent[OURS] = str(refusal).splitlines()[0]
     else:
         field.contestants.insert(0, own)
-        if "ONNX Runtime" in outputs:
-            field.error = max(difference(session.outputs[key], value) for key, value in outputs["ONNX Runtime"].items())
+        if wanted:
+            field.errors[OURS] = worst_difference({key: session.outputs[key] for key in wanted}, wanted)
     return field
 
 
 def compare(name: str, numbers: str, threads: int, settings: Settings) -> Result:
     """Run all contestants over one network."""
-    field = field_of(*file_of(name, numbers, settings), threads)
+    # Eight bits have no such limit: each runtime rounds elsewhere, and steps add up.
+    max_error = float("inf") if numbers == "int8" else MAX_ERROR
+    field = field_of(*file_of(name, numbers, settings), threads, max_error)
     others = race(field.contestants, settings.rounds, settings.seconds)
     times = {contestant.name: contestant.seconds for contestant in field.contestants}
-    return Result(name, numbers, threads, times, field.absent, field.error, others)
+    return Result(name, numbers, threads, times, field.absent, field.errors, others)
+
+
+def worst_difference(found: oracles.Feeds, wanted: oracles.Feeds) -> float:
+    """Return the largest `difference` of all outputs."""
+    return max(difference(found[key], value) for key, value in wanted.items())
 
 
 def difference(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -218,16 +242,18 @@ def difference(found: np.ndarray, wanted: np.ndarray) -> float:
 
 def show(results: Sequence[Result]) -> None:
     """Print a row for each race, and means for each kind of numbers and number of threads."""
+    nan = float("nan")
     names = list(dict.fromkeys(name for r in results for name in (OURS, *r.seconds)))
     print(f"{'network':20}{'numbers':>9}{'threads':>8}" + "".join(f"{name + ' ms':>17}" for name in names)
-          + f"{'ours/fastest':>14}{'error':>9}")  # fmt: skip
+          + f"{'ours/fastest':>14}{'error':>9}{'peers':>9}")  # fmt: skip
     for r in results:
         times = "".join(
             f"{1e3 * statistics.median(r.seconds[name]):>17.3f}" if name in r.seconds else f"{'-':>17}"
             for name in names
         )
+        peers = max((error for name, error in r.errors.items() if name in r.seconds and name != OURS), default=nan)
         ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
-        print(f"{r.name:20}{r.numbers:>9}{r.threads:>8}{times}{ratio:>14}{r.error:>9.0e}")
+        print(f"{r.name:20}{r.numbers:>9}{r.threads:>8}{times}{ratio:>14}{r.errors.get(OURS, nan):>9.0e}{peers:>9.0e}")
         for name, reason in r.absent.items():
             print(f"    without {name}: {reason}")
     for numbers, threads in dict.fromkeys((r.numbers, r.threads) for r in results):

@@ -101,7 +101,7 @@ def _busy_seconds() -> float:
 
 def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in ("isthmus", "ai-edge-litert", "onnxruntime", "openvino"):
+    for name in ("isthmus", "ai-edge-litert", "onnxruntime", "openvino", "MNN", "ncnn", "pnnx"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

@@ -34,7 +34,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
 def opened(key: str, delegate: LoggingDelegate, threads: int = 1) -> Interpreter:
     """A model of the zoo in the stock interpreter, XNNPACK for what stays."""
     model = zoo.MODELS[key]
-    with oracles._stderr_silenced():
+    with oracles.silenced():
         interpreter = Interpreter(str(zoo.path(key)), experimental_delegates=[delegate], num_threads=threads)
         for detail in interpreter.get_input_details():
             if detail["name"] in model.shapes:

@@ -41,7 +41,7 @@ def test_sessions_and_the_delegate_have_one_answer(key: str, form: str, make, tm
             answers[backend] = [[value.copy() for value in session.run(feed).values()] for feed in given]
     for backend in BACKENDS:
         delegate = make(backend.upper())
-        with oracles._stderr_silenced():
+        with oracles.silenced():
             interpreter = with_delegate(model, delegate)
         # A signature's inputs are in the order of their names, the file's in its own.
         order = [detail["name"] for detail in interpreter.get_input_details()]

@@ -159,7 +159,7 @@ class LiteRT(Oracle):
     def reset(self) -> None:
         # Resource variables are set up by CALL_ONCE, which runs once in the life of an interpreter.
         litert: Any = importlib.import_module("ai_edge_litert.interpreter")
-        with _stderr_silenced():
+        with silenced():
             interpreter = litert.Interpreter(str(self._path), num_threads=self._threads)
             for detail in interpreter.get_input_details():
                 if detail["name"] in self._shapes:
@@ -343,13 +343,13 @@ def _with_fixed_shapes(path: Path, shapes: Shapes) -> bytes:
 
 
 @contextlib.contextmanager
-def _stderr_silenced() -> Iterator[None]:
-    """LiteRT reports each delegate it creates on the C level's standard error."""
-    saved = os.dup(2)
+def silenced(descriptor: int = 2) -> Iterator[None]:
+    """Hide what libraries print to standard error (2) or output (1): LiteRT reports each delegate that it creates."""
+    saved = os.dup(descriptor)
     with open(os.devnull, "wb") as sink:
-        os.dup2(sink.fileno(), 2)
+        os.dup2(sink.fileno(), descriptor)
     try:
         yield
     finally:
-        os.dup2(saved, 2)
+        os.dup2(saved, descriptor)
         os.close(saved)
