@@ -80,6 +80,7 @@ test-arm64: $(VENV)/test.stamp models
 
 bench: $(VENV)/bench.stamp models
 	$(BIN)/python bench/models.py
+	$(BIN)/python bench/tiny.py
 	$(BIN)/python bench/bindings.py
 	$(BIN)/python bench/allocations.py
 	$(BIN)/python bench/startup.py
