@@ -38,8 +38,8 @@ def join_branches(program: Program, io_offsets: Sequence[int]) -> Program:
             labels.append(program.labels[index])
     if len(table) == len(program.table):
         return program
-    arrays = {"table": np.array(table, np.int64), "words": np.array(new_words, np.int64)}
-    return replace(program, kernels=kernels, labels=tuple(labels), **arrays)
+    rows, content = np.array(table, np.int64), np.array(new_words, np.int64)
+    return replace(program, kernels=kernels, labels=tuple(labels), table=rows, words=content)
 
 
 def _groups(program: Program, of: list[Accesses]) -> Iterator[range]:
