@@ -193,33 +193,23 @@ def _check(program: Program) -> None:
 
 def _tensor_to_json(info: TensorInfo) -> dict[str, Any]:
     """Return a tensor's description for the header."""
-    quantization = info.quantization
+    q = info.quantization
+    quantization = None if q is None else [list(q.scales), list(q.offsets), q.axis]
     return {
-        "name": info.name,
-        "dtype": info.dtype.name,
-        "dims": list(info.dims),
-        "mem_type": info.mem_type.name,
-        "quantization": None
-        if quantization is None
-        else [list(quantization.scales), list(quantization.offsets), quantization.axis],
-    }
+        "name": info.name, "dtype": info.dtype.name, "dims": list(info.dims), "mem_type": info.mem_type.name,
+        "quantization": quantization,
+    }  # fmt: skip
 
 
 def _tensor_from_json(fields: dict[str, Any]) -> TensorInfo:
     """Return a tensor's description, the reverse of `_tensor_to_json`; a bad size is an error."""
-    quantization = fields["quantization"]
-    dtype = DataType[fields["dtype"]]
+    dtype, quantization = DataType[fields["dtype"]], None
+    if fields["quantization"] is not None:
+        scales, offsets, axis = fields["quantization"]
+        quantization = Quantization(tuple(map(float, scales)), tuple(map(int, offsets)), axis)
     dims = tuple(as_size(d, MAX_BYTES) for d in fields["dims"])
     elements = math.prod(dims)
     if elements * dtype.itemsize > MAX_BYTES:
         raise ValueError(f"tensor '{fields['name']}' has {elements} elements")
-    return TensorInfo(
-        as_name(fields["name"]),
-        dtype,
-        dims,
-        None
-        if quantization is None
-        else Quantization(tuple(map(float, quantization[0])), tuple(map(int, quantization[1])), quantization[2]),
-        elements * dtype.itemsize,
-        TensorMemType[fields["mem_type"]],
-    )
+    name, mem_type = as_name(fields["name"]), TensorMemType[fields["mem_type"]]
+    return TensorInfo(name, dtype, dims, quantization, elements * dtype.itemsize, mem_type)

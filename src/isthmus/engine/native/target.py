@@ -145,10 +145,6 @@ def host() -> Target:
     """Return the best target of this machine, or the one that ``ISTHMUS_TARGET`` names."""
     target = named(None)
     if not runnable(target):
-        raise QnnError(
-            Code.COMMON_PLATFORM_NOT_SUPPORTED,
-            f"target '{target.name}'",
-            "this machine cannot run its code",
-            "Unset ISTHMUS_TARGET to let the best one be picked.",
-        )
+        rule, hint = "this machine cannot run its code", "Unset ISTHMUS_TARGET to let the best one be picked."
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"target '{target.name}'", rule, hint)
     return target

@@ -11,16 +11,8 @@ import math
 
 import numpy as np
 
-from isthmus.engine.native.kernels.base import (
-    copy_bytes,
-    device,
-    fill_bytes,
-    kernel,
-    load_f32,
-    load_i32,
-    store_f32,
-    store_i32,
-)
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import device, kernel, load_f32, load_i32, store_f32, store_i32
 from isthmus.engine.native.signatures.boxes import POST_PROCESS, SELECT, SUPPRESS
 
 
@@ -253,7 +245,7 @@ def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
 def _put(results, corners, index, box, class_, score):
     """Write a box with its class and score as the result with this index."""
     boxes, classes, best = results
-    copy_bytes(boxes + 16 * index, corners + 16 * box, 16)
+    base.copy_bytes(boxes + 16 * index, corners + 16 * box, 16)
     store_f32(classes, index, np.float32(class_))
     store_f32(best, index, score)
 
@@ -318,9 +310,9 @@ def post_process(
     own_scores = work + 16 * count
     rest, chosen, listed = own_scores + 4 * count, own_scores + 8 * count, own_scores + 12 * count
     _decode(encodings, anchors, work, count, y_scale, x_scale, h_scale, w_scale)
-    fill_bytes(boxes, 0, 16 * room)
-    fill_bytes(classes, 0, 4 * room)
-    fill_bytes(best, 0, 4 * room)
+    base.fill_bytes(boxes, 0, 16 * room)
+    base.fill_bytes(classes, 0, 4 * room)
+    base.fill_bytes(best, 0, 4 * room)
     results, all_scores = (boxes, classes, best), scores + 4 * (columns - class_count)
     if regular != 0:
         number = _by_classes(

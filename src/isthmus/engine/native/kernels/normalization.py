@@ -12,14 +12,7 @@ from isthmus.engine.native.kernels import base, mathematics
 from isthmus.engine.native.kernels.base import accessor, device, device_reassociated, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import span
 from isthmus.engine.native.kernels.gemm import kind_of
-from isthmus.engine.native.kernels.mathematics import (
-    exp_of_negative,
-    f32,
-    llvm_intrinsic,
-    log,
-    multiply_add,
-    square_root,
-)
+from isthmus.engine.native.kernels.mathematics import exp_of_negative, f32, log, multiply_add, square_root
 from isthmus.engine.native.kernels.storage import SIZES, reader, writer
 from isthmus.engine.native.signatures import normalization as declared
 from isthmus.engine.native.target import Target
@@ -28,7 +21,7 @@ COLUMNS = 128
 """The number of columns of a block."""
 _ZERO, _ONE, _LOWEST = f32(0), f32(1), f32("-inf")
 # A NaN may be lost here; the exponentials restore it.
-_larger_number = llvm_intrinsic("llvm.maxnum.f32", 2, ("nnan", "nsz"))
+_larger_number = mathematics.llvm_intrinsic("llvm.maxnum.f32", 2, ("nnan", "nsz"))
 
 
 @device

@@ -7,20 +7,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels import base, storage
 from isthmus.engine.native.kernels.base import device, generated, kernel, share
 from isthmus.engine.native.kernels.elementwise import span
 from isthmus.engine.native.kernels.requantization import byte_mask
-from isthmus.engine.native.kernels.storage import (
-    NEAREST,
-    READ,
-    SIZE,
-    STORED,
-    WRITE,
-    ElementStorage,
-    of_operand,
-    of_result,
-)
+from isthmus.engine.native.kernels.storage import NEAREST, READ, SIZE, WRITE, ElementStorage
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_elementwise import CONVERT, DEQUANTIZE, LOOKUP, QUANTIZE
 from isthmus.engine.native.signatures.rounding import without_ties
@@ -62,7 +53,7 @@ def quantize(target: Target, variant: str) -> Any:
     how halves are rounded.
     """
     kind, ties = without_ties(variant)
-    write, size, stored, nearest = WRITE[kind], SIZE[kind], STORED[kind], NEAREST[ties]
+    write, size, stored, nearest = WRITE[kind], SIZE[kind], storage.STORED[kind], NEAREST[ties]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
     one = np.float32(1)
     largest = np.int64(np.iinfo(stored).max)
@@ -164,7 +155,7 @@ def convert(target: Target, variant: str) -> Any:
 
     @kernel(CONVERT)
     def execute(output, x, elements, factor, factor_below, in_zero, in_flip, out_zero, out_flip, least, most, tid, nt):
-        words, result_words = of_operand(in_zero, in_flip), of_result(out_zero, out_flip, least, most)
+        words, result_words = storage.of_operand(in_zero, in_flip), storage.of_result(out_zero, out_flip, least, most)
         begin, end = span(elements, tid, nt)
         output, x = output + begin * out_size, x + begin * size
         for i in range(end - begin):

@@ -9,19 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels import mathematics
-from isthmus.engine.native.kernels.base import (
-    device,
-    generated,
-    kernel,
-    load_f32,
-    load_i32,
-    load_i64,
-    read_f32,
-    share,
-    store_f32,
-    write_f32,
-)
+from isthmus.engine.native.kernels import base, mathematics
+from isthmus.engine.native.kernels.base import device, generated, kernel, load_f32, load_i64, read_f32, share, write_f32
 from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
 from isthmus.engine.native.kernels.selection import locate, report_outside
 from isthmus.engine.native.kernels.storage import READ, SIZE, SIZES, WRITE, reader, writer
@@ -60,7 +49,7 @@ def bilinear(target: Target, variant: str) -> Any:
         weight, between = load_f32, _between
     else:
         read, write, size = READ[variant], WRITE[variant], SIZE[variant]
-        weight, between = load_i32, _between_bytes
+        weight, between = base.load_i32, _between_bytes
 
     @kernel(BILINEAR)
     def execute(
@@ -99,7 +88,7 @@ def along_axis(output, x, outer_count, size, count, inner, taps, places, weights
         for t in range(1, taps):
             source, weight = line_start + load_i64(places, entry + t) * inner * 4, load_f32(weights, entry + t)
             for i in range(inner):
-                store_f32(out, i, multiply_add(read_f32(source, i), weight, load_f32(out, i)))
+                base.store_f32(out, i, multiply_add(read_f32(source, i), weight, load_f32(out, i)))
 
 
 @device
@@ -208,7 +197,7 @@ def crop_and_resize(target: Target, variant: str) -> Any:
 
     Samples outside the image have the value `outside`.
     """
-    load_index = load_i64 if variant == "i64" else load_i32
+    load_index = load_i64 if variant == "i64" else base.load_i32
 
     @kernel(CROP_AND_RESIZE)
     def execute(
@@ -282,7 +271,7 @@ def _gather(out, image, height, width, channels, y, x, largest):  # type: ignore
         lower += load_f32(image, (bottom * width + east) * channels + k) * right
         value = (upper * (np.float32(1) - down) + lower * down) * one
         before = load_f32(out, k)
-        store_f32(out, k, max(before, value) if largest else before + value)
+        base.store_f32(out, k, max(before, value) if largest else before + value)
 
 
 @kernel(ROI_ALIGN)
@@ -302,12 +291,12 @@ def roi_align(
         start_y, cell_y = _cell(top, bottom, ratio_y, out_height, aligned)
         start_x, cell_x = _cell(left, right, ratio_x, out_width, aligned)
         count_y, count_x = _samples(samples_y, cell_y), _samples(samples_x, cell_x)
-        own, wrong = locate(load_i32(indices, index), batch, 0)
+        own, wrong = locate(base.load_i32(indices, index), batch, 0)
         outside |= wrong
         image = x + own * height * width * channels * 4
         out = output + pixel * channels * 4
         for k in range(channels):
-            store_f32(out, k, np.float32(-np.inf) if largest else np.float32(0))
+            base.store_f32(out, k, np.float32(-np.inf) if largest else np.float32(0))
         for i in range(count_y):
             y = start_y + (row * count_y + i + 0.5) / count_y * cell_y
             for j in range(count_x):
@@ -315,5 +304,5 @@ def roi_align(
                 _gather(out, image, height, width, channels, y, place_x, largest)
         if not largest:
             for k in range(channels):
-                store_f32(out, k, load_f32(out, k) / np.float32(count_y * count_x))
+                base.store_f32(out, k, load_f32(out, k) / np.float32(count_y * count_x))
     report_outside(instruction, bases, outside)

@@ -152,13 +152,10 @@ def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tu
     result = Varied([], [], [])
     for row, begin in zip(rows, begins, strict=True):
         if isinstance(row, _Change):
-            words = KERNELS[VARY].encode(
-                {
-                    "firsts": [starts[key] for key in row.values],
-                    "masks": [sum(1 << place for place in places[key]) for key in row.values],
-                    "values": [words[place] for key, words in row.values.items() for place in places[key]],
-                }
-            )
+            firsts = [starts[key] for key in row.values]
+            masks = [sum(1 << place for place in places[key]) for key in row.values]
+            values = [words[place] for key, words in row.values.items() for place in places[key]]
+            words = KERNELS[VARY].encode({"firsts": firsts, "masks": masks, "values": values})
             result.table.append((vary, begin, 1))
             result.labels.append(VARY)
         else:

@@ -23,21 +23,6 @@ CONSTANT_ALIGNMENT = 64
 """The alignment of constants that kernels read as vectors, in bytes."""
 
 
-# The defaults of a `Lowering`: no work space, nothing refused, cost in proportion to rows.
-
-
-def _no_work(step: Step, target: Target, threads: int) -> int:
-    return 0
-
-
-def _refuses_nothing(step: Step) -> str | None:
-    return None
-
-
-def _proportional_effort(step: Step, axis: int, target: Target) -> Effort | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Lowering:
     """The functions that turn one operation into instructions.
@@ -47,10 +32,10 @@ class Lowering:
     emit
         Emits the instructions of a step that is not refused.
     work
-        The bytes of scratch that a step needs besides its tensors if this many threads share it.
+        The bytes of scratch that a step needs besides its tensors if this many threads share it; none by default.
     refuses
-        Why a step cannot be executed, or None. It depends on types, shapes, parameters and on which operands are
-        constants, never on their contents.
+        Why a step cannot be executed, or None, which is the default. It depends on types, shapes, parameters and on
+        which operands are constants, never on their contents.
     effort
         The cost of tiles of a step, by their number of rows along an axis of its result. It is not proportional if the
         kernel computes several rows together: those that are missing in the last group cost as much as the others. None
@@ -58,9 +43,9 @@ class Lowering:
     """
 
     emit: Callable[[Step, Emitter], None]
-    work: Callable[[Step, Target, int], int] = _no_work
-    refuses: Callable[[Step], str | None] = _refuses_nothing
-    effort: Callable[[Step, int, Target], Effort | None] = _proportional_effort
+    work: Callable[[Step, Target, int], int] = lambda *_: 0
+    refuses: Callable[[Step], str | None] = lambda _: None
+    effort: Callable[[Step, int, Target], Effort | None] = lambda *_: None
 
 
 def choose(test: Callable[[Step], bool], one: Lowering, other: Lowering) -> Lowering:

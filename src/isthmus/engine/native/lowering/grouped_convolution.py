@@ -23,13 +23,8 @@ _LIST_BYTES = 32 << 10
 def suits_groups(window: ConvWindow, target: Target) -> bool:
     """Return whether a vector holds several groups, each with as many filters as channels, and can be permuted."""
     group = window.channels // window.groups
-    return (
-        window.groups > 1
-        and window.channels == window.filters >= target.lanes
-        and 1 < group < target.lanes
-        and target.lanes % group == 0
-        and target.vector_bytes >= 32
-    )
+    fills = window.groups > 1 and window.channels == window.filters >= target.lanes
+    return fills and 1 < group < target.lanes and target.lanes % group == 0 and target.vector_bytes >= 32
 
 
 def _block(window: ConvWindow, target: Target) -> int:

@@ -33,11 +33,7 @@ Covers = Callable[[Step], bool]
 
 # Functions of one real, each lowered to a table of the 256 values of a byte.
 _FUNCTIONS = having(
-    lambda operation: (
-        operation.traits.element_wise
-        and operation.traits.fixed_point
-        and (operation.inputs == (1, 1) or operation.traits.coefficients)
-    )
+    lambda op: op.traits.element_wise and op.traits.fixed_point and (op.inputs == (1, 1) or op.traits.coefficients)
 )
 
 
@@ -146,10 +142,6 @@ def _not_float(tensor: Tensor) -> str | None:
     return None if tensor.dtype is DataType.FLOAT_32 else f"{tensor.describe()} must be float32"
 
 
-def _always(step: Step) -> bool:
-    return True
-
-
 QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     **quantized_convolution.QUANTIZED,
     **quantized_depthwise.QUANTIZED,
@@ -161,7 +153,7 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "ElementWiseAdd": (lambda step: _sum_of(step) is not None, Lowering(_emit_add)),
     "ElementWiseSubtract": (lambda step: _sum_of(step) is not None, Lowering(_emit_add)),
     "ElementWiseMultiply": (lambda step: byte_product(step) is not None, Lowering(_emit_multiply)),
-    "Dequantize": (_always, Lowering(_emit_dequantize, refuses=_refuses_dequantize)),
-    "Quantize": (_always, Lowering(_emit_quantize, refuses=_refuses_quantize)),
+    "Dequantize": (lambda _: True, Lowering(_emit_dequantize, refuses=_refuses_dequantize)),
+    "Quantize": (lambda _: True, Lowering(_emit_quantize, refuses=_refuses_quantize)),
 }
 """For each operation, a test of which steps its 8-bit lowering covers, and that lowering."""

@@ -442,16 +442,8 @@ def geometry_words(product: QuantizedProduct, plan: ProductBlocking, taps: int, 
     same = "rows height pixel channels out_height out_width out_pixel columns span top left"
     return {
         **{name: getattr(product, name) for name in same.split()},
-        "width_in": product.width,
-        "kernel_h": product.kernel[0],
-        "stride_h": product.stride[0],
-        "stride_w": product.stride[1],
-        "dilation_h": product.dilation[0],
-        "taps": taps,
-        "groups": plan.groups,
-        "panel_bytes": panel_bytes,
-        "segment": plan.segment,
-        "staged": plan.staged,
-        "pitch": plan.pitch,
+        **{name: getattr(plan, name) for name in ("groups", "segment", "staged", "pitch")},
+        "width_in": product.width, "kernel_h": product.kernel[0], "stride_h": product.stride[0],
+        "stride_w": product.stride[1], "dilation_h": product.dilation[0], "taps": taps, "panel_bytes": panel_bytes,
         "distance": product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel),
-    }
+    }  # fmt: skip

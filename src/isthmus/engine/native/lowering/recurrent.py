@@ -145,26 +145,18 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
     _emit_inputs(step, e, layer)
     out, last_cell, last = _outputs(step, e, 3)
     words: dict[str, int | float] = {
-        **_common_words(step, e, layer),
-        "panels": e.constant(pack_panels(recurrent, None, width)),
-        "initial": _initial(step, e, 10, layer.batch * layer.hidden),
-        "out": out,
-        "last": last,
-        "initial_cell": _initial(step, e, 11, layer.batch * layer.units),
-        "cell": e.work(places["cell"]),
-        "last_cell": last_cell,
-        "peepholes": ABSENT
-        if all(p is None for p in peepholes)
-        else e.constant(np.concatenate([none if p is None else p for p in peepholes])),
-        "coupled": int(layer.is_coupled),
-        "cell_clip": geometry.clip(step, "cell_clip_threshold"),
-        "hidden": e.work(places["hidden"]),
-        "projected": 0 if projection is None else layer.hidden,
-        "projection": ABSENT
-        if projection is None
-        else e.constant(pack_panels(projection.T, geometry.constant(step, 23), width)),
-        "out_clip": geometry.clip(step, "output_clip_threshold"),
-    }
+        **_common_words(step, e, layer), "panels": e.constant(pack_panels(recurrent, None, width)),
+        "initial": _initial(step, e, 10, layer.batch * layer.hidden), "out": out, "last": last,
+        "initial_cell": _initial(step, e, 11, layer.batch * layer.units), "cell": e.work(places["cell"]),
+        "last_cell": last_cell, "peepholes": ABSENT, "coupled": int(layer.is_coupled),
+        "cell_clip": geometry.clip(step, "cell_clip_threshold"), "hidden": e.work(places["hidden"]), "projected": 0,
+        "projection": ABSENT, "out_clip": geometry.clip(step, "output_clip_threshold"),
+    }  # fmt: skip
+    if any(p is not None for p in peepholes):
+        words["peepholes"] = e.constant(np.concatenate([none if p is None else p for p in peepholes]))
+    if projection is not None:
+        words["projected"] = layer.hidden
+        words["projection"] = e.constant(pack_panels(projection.T, geometry.constant(step, 23), width))
     _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, layer, 1 if projection is None else 3)
 
 
@@ -184,14 +176,10 @@ def _emit_gru(step: Step, e: Emitter) -> None:
         new_panels = e.constant(pack_panels(geometry.gate_matrix(step, (6,), padded), None, width))
     out, last = _outputs(step, e, 2)
     words: dict[str, int | float] = {
-        **_common_words(step, e, layer),
-        "panels": e.constant(panels),
+        **_common_words(step, e, layer), "panels": e.constant(panels), "out": out, "last": last,
         "initial": _initial(step, e, 13, layer.batch * layer.units),
-        "out": out,
-        "last": last,
-        "reset_hidden": e.work(layer.places()["hidden"]),
-        "new_panels": new_panels,
-    }
+        "reset_hidden": e.work(layer.places()["hidden"]), "new_panels": new_panels,
+    }  # fmt: skip
     _emit_steps(e, f"recurrent:gru.{'l' if linear else ''}{layer.vectors}", words, layer, 1 if linear else 3)
 
 

@@ -22,14 +22,7 @@ from isthmus.prepare.schedule import Step
 
 # The kinds of kernels that compare bytes. Quantization preserves order, so extremes of stored values are extremes of
 # the reals.
-_STORED = {
-    DataType.SFIXED_POINT_8: "i8",
-    DataType.UFIXED_POINT_8: "u8",
-    DataType.SFIXED_POINT_16: "i16",
-    DataType.UFIXED_POINT_16: "u16",
-    DataType.INT_8: "i8",
-    DataType.UINT_8: "u8",
-}
+_STORED = {t: KINDS[DataType.of(t.numpy)] for t in (*STORED, DataType.INT_8, DataType.UINT_8) if t.itemsize <= 2}
 
 
 def stored_kind(step: Step) -> str:
@@ -274,13 +267,9 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return 0 if by_rows else column_work(step, target, threads)
 
 
-def _no_work(step: Step, target: Target, threads: int) -> int:
-    return 0
-
-
 def _reduce(name: str) -> Lowering:
-    work = _work if name in ("sum", "prod", "mean") else _no_work
-    return Lowering(lambda step, e: _emit_reduce(step, e, name), work, lambda step: _refuses_reduce(step, name))
+    emit, refuses = (lambda step, e: _emit_reduce(step, e, name)), (lambda step: _refuses_reduce(step, name))
+    return Lowering(emit, refuses=refuses) if name in ("max", "min") else Lowering(emit, _work, refuses)
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -63,13 +63,9 @@ def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Seq
     # The position on the axis does not come from the coordinates.
     others = [0 if i == axis else s for i, s in enumerate(strides)]
     return {
-        "elements": indices.elements,
-        "axis_size": x.dims[axis],
-        "axis_stride": strides[axis],
-        "from_end": _from_end(step),
-        "dims": indices.dims[::-1],
-        "strides": others[::-1],
-    }
+        "elements": indices.elements, "axis_size": x.dims[axis], "axis_stride": strides[axis],
+        "from_end": _from_end(step), "dims": indices.dims[::-1], "strides": others[::-1],
+    }  # fmt: skip
 
 
 def _emit_gather_elements(step: Step, e: Emitter) -> None:
@@ -202,9 +198,7 @@ LOWERINGS: dict[str, Lowering] = {
     "ScatterNd": Lowering(_emit_scatter_nd, refuses=_refuses_scatter),
     "ScatterElements": Lowering(_emit_scatter_elements, refuses=_refuses_scatter),
     "OneHot": Lowering(_emit_one_hot, refuses=lambda step: _no_index(operand(step))),
-    "ReverseSequence": Lowering(
-        _emit_reverse_sequence, refuses=lambda step: refuses_selection(step) or _no_index(operand(step, 1))
-    ),
+    "ReverseSequence": Lowering(_emit_reverse_sequence, refuses=_refuses_gather),
     "Argmax": Lowering(lambda step, e: _emit_argument(step, e, "max"), refuses=_refuses_order),
     "Argmin": Lowering(lambda step, e: _emit_argument(step, e, "min"), refuses=_refuses_order),
     "TopK": Lowering(_emit_top_k, refuses=_refuses_order),
