@@ -31,12 +31,12 @@ _only_given = False
 
 def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
     """Return the address of each kernel's code in this process; what is absent is compiled in the order of use."""
-    wanted = list(dict.fromkeys(kernels))
+    names = list(dict.fromkeys(kernels))
     with _lock:
-        missing = [k for k in wanted if (k, target.name) not in _addresses]
+        missing = [k for k in names if (k, target.name) not in _addresses]
         if missing:
             _load(_objects(missing, target), target)
-        return {k: _addresses[k, target.name] for k in wanted}
+        return {k: _addresses[k, target.name] for k in names}
 
 
 def anticipate(kernels: Iterable[str]) -> None:

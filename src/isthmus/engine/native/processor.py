@@ -56,12 +56,12 @@ def architecture() -> str:
 @lru_cache(maxsize=1)
 def features() -> frozenset[str]:
     """Return the features of the processor that runs this process."""
-    found = _READERS[architecture()]() if architecture() in _READERS else None
-    if found is None:
+    names = _READERS[architecture()]() if architecture() in _READERS else None
+    if names is None:
         return from_llvm()
     if on_valgrind():
-        return frozenset(name for name in found if not name.startswith(_NOT_ON_VALGRIND))
-    return found
+        return frozenset(name for name in names if not name.startswith(_NOT_ON_VALGRIND))
+    return names
 
 
 @lru_cache(maxsize=1)

@@ -137,15 +137,15 @@ def _segments(entries: Any, stored: StoredContents, apart: Mapping[str, np.ndarr
     """Return the segments of a header's entries: an offset or a name, and the size in bytes."""
     if len(entries) > MAX_SEGMENTS:
         raise ValueError(f"it has {len(entries)} segments")
-    found = []
+    segments = []
     for place, nbytes in entries:
         if not isinstance(place, str):
-            found.append(stored.array(place, np.uint8, as_size(nbytes, MAX_BYTES), FORMAT.alignment))
+            segments.append(stored.array(place, np.uint8, as_size(nbytes, MAX_BYTES), FORMAT.alignment))
         elif place in apart and apart[place].nbytes == nbytes:
-            found.append(apart[place])
+            segments.append(apart[place])
         else:
             raise ValueError("a segment is not there")
-    return tuple(found)
+    return tuple(segments)
 
 
 def _check_kernels(program: Program, declarations: list[str]) -> None:

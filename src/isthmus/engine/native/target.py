@@ -106,8 +106,8 @@ def by_name(name: str) -> Target:
     for target in TARGETS:
         if target.name == name:
             return target
-    known = [target.name for target in TARGETS]
-    rule, hint = f"must be one of {', '.join(known)}", did_you_mean(name, known)
+    names = [target.name for target in TARGETS]
+    rule, hint = f"must be one of {', '.join(names)}", did_you_mean(name, names)
     raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"target '{name}'", rule, hint)
 
 
@@ -134,9 +134,9 @@ def named(name: str | None) -> Target:
 
     If no name is given, ``ISTHMUS_TARGET`` names it; otherwise it is the best one of this machine.
     """
-    wanted = name or os.environ.get("ISTHMUS_TARGET")
-    if wanted:
-        return portable() if wanted == "portable" else by_name(wanted)
+    choice = name or os.environ.get("ISTHMUS_TARGET")
+    if choice:
+        return portable() if choice == "portable" else by_name(choice)
     return next(target for target in TARGETS if runnable(target))
 
 

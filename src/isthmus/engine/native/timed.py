@@ -38,9 +38,9 @@ class TimedExecutor(Executor):
     """
 
     def __init__(self, plain: Executor) -> None:
-        kept = dict(plain.bound)
-        io = [kept.get(Pool.IO + index) for index in range(len(plain.program.inputs) + len(plain.program.outputs))]
-        super().__init__(plain.program, kept.get(Pool.SCRATCH), kept.get(Pool.STATE), io)
+        pools = dict(plain.bound)
+        io = [pools.get(Pool.IO + index) for index in range(len(plain.program.inputs) + len(plain.program.outputs))]
+        super().__init__(plain.program, pools.get(Pool.SCRATCH), pools.get(Pool.STATE), io)
 
     def times(self) -> list[tuple[str, float]]:
         """Return the label of each step and its microseconds so far, in the order in which the steps begin."""
@@ -58,15 +58,15 @@ class TimedExecutor(Executor):
         log = self._log[2 : 2 + (int(self._log[0]) - self._log.ctypes.data - 16) // 8].reshape(-1, 2)
         numbers = ((log[:, 0] - self._slots.ctypes.data) // 8).tolist()
         times = log[:, 1].tolist()
-        found: list[tuple[str, int, int]] = []
+        spans: list[tuple[str, int, int]] = []
         for number, begin, end in zip(numbers[1:], times, times[1:], strict=False):
             if number >= len(self.program.labels) or begin == end:
                 continue
             label = self.program.labels[number]
-            if found and found[-1][0] == label and found[-1][2] == begin:
-                begin = found.pop()[1]
-            found.append((label, begin, end))
-        return found
+            if spans and spans[-1][0] == label and spans[-1][2] == begin:
+                begin = spans.pop()[1]
+            spans.append((label, begin, end))
+        return spans
 
     def _native_table(self) -> np.ndarray:
         """Return the program's table with a row after each instruction, or pipelined region, that reads the clock."""

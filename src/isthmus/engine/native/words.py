@@ -297,7 +297,7 @@ class Signature:
         return indices
 
     @cached_property
-    def _counted(self) -> dict[str, str]:
+    def _first_lists(self) -> dict[str, str]:
         """For the name of each count, the name of the first list with that length."""
         return {word.many: word.name for word in reversed(self.words) if isinstance(word.many, str)}
 
@@ -323,7 +323,7 @@ class Signature:
             name = word.name
             if word.__class__ is Count:
                 # A count is the length of the first list that uses it.
-                counts[name] = count = len(values.get(self._counted[name], ()))  # type: ignore[arg-type]
+                counts[name] = count = len(values.get(self._first_lists[name], ()))  # type: ignore[arg-type]
                 words.append(count)
                 continue
             if name not in values:

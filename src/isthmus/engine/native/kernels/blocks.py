@@ -135,7 +135,7 @@ def _block(target: Target, vectors: int, is_signed: bool, ties: str) -> Callable
 
     def emit(
         code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
-        wanted: Any, taps: Any, groups: Any, depth: Any, column: Any, width: Any, period: Any, *limits: Any,
+        valid: Any, taps: Any, groups: Any, depth: Any, column: Any, width: Any, period: Any, *limits: Any,
     ) -> None:  # fmt: skip
         builder = code.builder
         memory = builder.alloca(code.ints, size=BLOCK_ROWS * BLOCK_VECTORS)
@@ -153,7 +153,7 @@ def _block(target: Target, vectors: int, is_signed: bool, ties: str) -> Callable
         requantizer = Requantizer(code, *limits, ties)
         biases = [code.load(panel, code.ints, 4 * lanes * v) for v in range(vectors)]
         scales = [code.load(panel, code.floats, 4 * columns + 4 * lanes * v) for v in range(vectors)]
-        mask = byte_mask(code, builder.select(code.below(wanted, columns), wanted, code.number(columns)), columns)
+        mask = byte_mask(code, builder.select(code.below(valid, columns), valid, code.number(columns)), columns)
         # Four vectors of sums are a vector of bytes, which holds several rows.
         together = 4 // vectors
         loop = code.loop(present, [sums, result, column], step=together)

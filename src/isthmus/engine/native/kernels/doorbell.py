@@ -43,20 +43,20 @@ def _post(target: Target) -> Any:
 
 
 def _await_change(target: Target) -> Any:
-    """Return a function that waits until a word differs from `known`, and returns its value.
+    """Return a function that waits until a word differs from `old`, and returns its value.
 
     It first spins up to `spins` times, unless the other side runs on the same processor. With the address of a time
-    span, it then sleeps once, at most that long, and may return `known`. Without one (0), it sleeps until the word has
+    span, it then sleeps once, at most that long, and may return `old`. Without one (0), it sleeps until the word has
     changed. `sleeper` is the address of the word that tells the other side whether this one sleeps; `own_cpu` and
     `other_cpu` are those of the words with the processors of both sides.
     """
     pause, futex = pause_of(target), FUTEX[architecture(target)]
 
     @device
-    def await_change(word, sleeper, known, own_cpu, other_cpu, spins, span):  # type: ignore[no-untyped-def]
+    def await_change(word, sleeper, old, own_cpu, other_cpu, spins, span):  # type: ignore[no-untyped-def]
         for i in range(spins):
             value = atomic_load(word)
-            if value != known:
+            if value != old:
                 return value
             if (i & _CPU_CHECK_MASK) == 0:
                 cpu = current_cpu()
@@ -66,9 +66,9 @@ def _await_change(target: Target) -> Any:
             pause()
         atomic_store(sleeper, 1)
         value = atomic_load(word)
-        while value == known:
+        while value == old:
             # The futex compares the low 32 bits of the word.
-            system_call(futex, word, _FUTEX_WAIT, known & 0xFFFFFFFF, span)
+            system_call(futex, word, _FUTEX_WAIT, old & 0xFFFFFFFF, span)
             value = atomic_load(word)
             if span != 0:
                 break

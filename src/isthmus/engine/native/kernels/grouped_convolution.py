@@ -22,7 +22,7 @@ from isthmus.engine.native.target import Target
 _PERMUTATIONS = {8: "llvm.x86.avx2.permps", 16: "llvm.x86.avx512.permvar.sf.512"}
 
 
-def _permuted(code: VectorCode, row: Any, order: Any) -> Any:
+def _permute(code: VectorCode, row: Any, order: Any) -> Any:
     """Return the vector at `row` with its lanes in an order."""
     if code.lanes in _PERMUTATIONS:
         return code.call(_PERMUTATIONS[code.lanes], code.floats, [code.load(row), order])
@@ -58,7 +58,7 @@ def _tile(target: Target) -> Callable:
         inner = code.loop(group, [first, *outer.values[1:]])
         order, place, *sums = inner.values
         weights = code.load(place)
-        sums = [code.fma(_permuted(code, row, order), weights, value) for row, value in zip(rows, sums, strict=True)]
+        sums = [code.fma(_permute(code, row, order), weights, value) for row, value in zip(rows, sums, strict=True)]
         last = inner.end([builder.add(order, code.constant(1, kind)), code.plus(place, width), *sums])[1:]
         sums = outer.end([code.plus(entry, 8 * ROWS), *last])[2:]
         low, high = code.splat(least), code.splat(most)

@@ -91,13 +91,13 @@ def unpacker(target: Target, vectors: int) -> Any:
 def nibble_row(target: Target, vectors: int) -> Callable:
     """Return a micro-kernel for one row, limited by reading the panel: four sums per vector keep products in flight.
 
-    Arguments: left row, bytes between its columns, depth, steps in a block, panel, result, columns wanted, least, most.
+    Arguments: left row, bytes between its columns, depth, steps in a block, panel, result, valid columns, least, most.
     """
     chains = 4
     columns = vectors * target.lanes
 
     def emit(
-        code: VectorCode, a: Any, a_column: Any, depth: Any, block: Any, panel: Any, c: Any, wanted: Any, least: Any,
+        code: VectorCode, a: Any, a_column: Any, depth: Any, block: Any, panel: Any, c: Any, valid: Any, least: Any,
         most: Any,
     ) -> None:  # fmt: skip
         builder = code.builder
@@ -153,6 +153,6 @@ def nibble_row(target: Target, vectors: int) -> Callable:
         sums = code.either(code.below(0, rest), remainder, lambda: sums)
         low, high = code.splat(least), code.splat(most)
         for v, value in enumerate(sums):
-            code.masked_store(code.clamp(value, low, high), c, code.mask(wanted, code.lanes * v), 4 * code.lanes * v)
+            code.masked_store(code.clamp(value, low, high), c, code.mask(valid, code.lanes * v), 4 * code.lanes * v)
 
     return outlined(f"nibble_row_{vectors}", "iiiiiiiff", target, emit)

@@ -59,11 +59,11 @@ def take(target: Target, variant: str) -> Any:
             done = 0
             for i in range(instructions):
                 # Instructions that the iteration before must have completed: up to this one plus `lead`, or all.
-                wanted = (iteration - 1) * instructions + min(i + 1 + lead, instructions)
+                least = (iteration - 1) * instructions + min(i + 1 + lead, instructions)
                 spins = 0
-                while iteration > 0 and done < wanted:
+                while iteration > 0 and done < least:
                     done = atomic_load(progress_before)
-                    if done < wanted:
+                    if done < least:
                         pause()
                         spins += 1
                         if spins > SPINS_BEFORE_YIELD:

@@ -64,7 +64,7 @@ def _window(axis, out):
 
 
 @device
-def _counted(axis, out):
+def _count_within(axis, out):
     """Return how many positions of window `out` along an axis are inside the padded input."""
     start = out * axis[_STRIDE] - axis[_BEFORE]
     return min(start + axis[_WINDOW], axis[_INPUT] + axis[_AFTER]) - start
@@ -243,11 +243,11 @@ def pool(target: Target, variant: str) -> Any:
             y, down = _window(height, y0)
             corner = x + (rest // out_d * in_d + z) * steps[2] + y * row_bytes
             # The rows of the padded input in the window, for means that count padding.
-            lines = _counted(depth, z0) * _counted(height, y0)
+            lines = _count_within(depth, z0) * _count_within(height, y0)
             for x0 in range(column, end):
                 at, across = _window(width, x0)
                 taps = deep * down * across
-                counted = lines * _counted(width, x0) if padding_counts else taps
+                counted = lines * _count_within(width, x0) if padding_counts else taps
                 out = output + (line * out_w + x0) * channels * out_size
                 window = corner + at * pixel_bytes
                 pool_window(out, window, (across, down, deep), steps, channels, taps, counted, sums, storage)

@@ -59,7 +59,7 @@ def _each_run(code: VectorCode, a: Any, b: Any, y: Any, runs: Any, offsets: Any,
     loop.end([code.plus(loop.values[0], count)])
 
 
-def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
+def _weighted_sum(target: Target, signed: bool, fixed: bool) -> Callable:
     """Return a micro-kernel for ``(a * fa + b * fb + bias) >> shift``, plus the zero point, limited.
 
     If `fixed`, b is one element.
@@ -103,7 +103,7 @@ def _product(target: Target, signed: bool, fixed: bool, ties: str) -> Callable:
 
     If `fixed`, b is one element.
 
-    Arguments: those of `_weighted` up to the elements of a run; za, zb, zero, least, most, flip, scale.
+    Arguments: those of `_weighted_sum` up to the elements of a run; za, zb, zero, least, most, flip, scale.
     """
 
     def emit(
@@ -166,7 +166,7 @@ def add(target: Target, variant: str) -> Any:
 
     The variant is the type of stored elements.
     """
-    walk = _walk(*(_weighted(target, variant == "s8", f) for f in (False, True)))
+    walk = _walk(*(_weighted_sum(target, variant == "s8", f) for f in (False, True)))
 
     @kernel(ADD)
     def execute(

@@ -23,7 +23,7 @@ from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 
-def _unpacked(code: VectorCode, left: Any, right: Any, bits: int, high: bool) -> Any:
+def _unpack(code: VectorCode, left: Any, right: Any, bits: int, high: bool) -> Any:
     """Interleave elements of both vectors, from the low or the high half of each 128 bits."""
     builder, count = code.builder, 4 * code.lanes * 8 // bits
     kind = vector_type(I8 if bits == 8 else I16, count)
@@ -68,10 +68,10 @@ def _stage(target: Target, masked: bool) -> Callable:
         # Interleaving bytes of rows in pairs, then pairs of bytes, makes groups of four.
         offset = 0
         for high in (False, True):
-            upper = _unpacked(code, values[0], values[1], 8, high)
-            lower = _unpacked(code, values[2], values[3], 8, high)
+            upper = _unpack(code, values[0], values[1], 8, high)
+            lower = _unpack(code, values[2], values[3], 8, high)
             for second_half in (False, True):
-                code.store(_unpacked(code, upper, lower, 16, second_half), place, offset)
+                code.store(_unpack(code, upper, lower, 16, second_half), place, offset)
                 offset += 4 * code.lanes
         loop.end([code.plus(place, offset), *(code.plus(s, d) for s, d in zip(sources, steps, strict=True))])
 
@@ -91,7 +91,7 @@ def _tile(target: Target, outputs: int, masked: bool, form: NibbleForm | None, t
 
     def emit(
         code: VectorCode, groups: Any, distance: Any, offsets: Any, steps: Any, head: Any, weights: Any, result: Any,
-        stride: Any, present: Any, wanted: Any, zero: Any, least: Any, most: Any, flip: Any,
+        stride: Any, present: Any, valid: Any, zero: Any, least: Any, most: Any, flip: Any,
     ) -> None:  # fmt: skip
         sums = [code.load(head, code.ints, vector * k) for k in range(4)] * outputs
         loop = code.loop(steps, [weights, *sums])
@@ -114,7 +114,7 @@ def _tile(target: Target, outputs: int, masked: bool, form: NibbleForm | None, t
         places = [result]
         for _ in range(1, outputs):
             places.append(code.plus(places[-1], stride))
-        store_rows(code, stored, places, 4 * lanes, present, wanted if masked else code.number(4 * lanes))
+        store_rows(code, stored, places, 4 * lanes, present, valid if masked else code.number(4 * lanes))
 
     return outlined(f"depthwise_tile_{lanes}_{masked}{ties}", "i" * 14, target, emit)
 
@@ -150,11 +150,11 @@ def convolve(target: Target, variant: str) -> Any:
     word_groups = 1 if form is None else form.groups
 
     @device
-    def stage_rows(windows, image, blank, work, kind, column_bytes, row, left, count, wanted):
+    def stage_rows(windows, image, blank, work, kind, column_bytes, row, left, count, valid):
         """Copy the groups under `count` results.
 
         `windows` has the words about windows, `image` is the address of the block's first channel; the first window
-        begins at (row, left). `wanted` is the number of channels present. Rows and columns outside the image come from
+        begins at (row, left). `valid` is the number of channels present. Rows and columns outside the image come from
         `blank`.
         """
         height, width, channels, needed_rows, dilation, flip, stride, span, row_groups, pitch = windows
@@ -181,12 +181,12 @@ def convolve(target: Target, variant: str) -> Any:
                     else:
                         a3, s3 = source, channels
             if before > 0:
-                stage(kind, blank, 0, blank, 0, blank, 0, blank, 0, before, place, flip, wanted)
+                stage(kind, blank, 0, blank, 0, blank, 0, blank, 0, before, place, flip, valid)
             if inside > 0:
-                stage(kind, a0, s0, a1, s1, a2, s2, a3, s3, inside, place + before * column_bytes, flip, wanted)
+                stage(kind, a0, s0, a1, s1, a2, s2, a3, s3, inside, place + before * column_bytes, flip, valid)
             if after > 0:
                 place += (before + inside) * column_bytes
-                stage(kind, blank, 0, blank, 0, blank, 0, blank, 0, after, place, flip, wanted)
+                stage(kind, blank, 0, blank, 0, blank, 0, blank, 0, after, place, flip, valid)
 
     @kernel(CONVOLVE)
     def execute(
@@ -208,12 +208,12 @@ def convolve(target: Target, variant: str) -> Any:
             start, kind = load_i64(blocks, 3 * block), load_i64(blocks, 3 * block + 1)
             head = weights + load_i64(blocks, 3 * block + 2)
             column_bytes = (4 * first_width) >> min(kind, last_kind)
-            wanted = min(channels - start, column_bytes >> 2)
+            valid = min(channels - start, column_bytes >> 2)
             count = min(segment, out_width - begin)
             image = x + n * height * width * channels + start
             row = band * stride_h - top
             first_column = begin * stride_w - left
-            stage_rows(windows, image, blank, work, kind, column_bytes, row, first_column, count, wanted)
+            stage_rows(windows, image, blank, work, kind, column_bytes, row, first_column, count, valid)
             distance = stride_w * column_bytes
             for u in range(min(together, out_height - band)):
                 factors = head + 2 * column_bytes + u * steps * (column_bytes // word_groups)
@@ -223,7 +223,7 @@ def convolve(target: Target, variant: str) -> Any:
                     # A tile also computes the missing results. A single one is computed again in their place.
                     tile(
                         kind, work + done * distance, distance if count > 1 else 0, offsets, steps, head, factors,
-                        result + done * channels, channels, min(outputs, count - done), wanted, zero, least, most, flip,
+                        result + done * channels, channels, min(outputs, count - done), valid, zero, least, most, flip,
                     )  # fmt: skip
                     done += outputs
 

@@ -61,12 +61,12 @@ def quantize(target: Target, variant: str) -> Any:
     if size == 4:
         # `most` as a float is one more than the largest integer, so the integer is limited again.
         @device
-        def limited(value):
+        def limit(value):
             return stored(min(np.int64(min(max(value, least), most)), largest))
     else:
 
         @device
-        def limited(value):
+        def limit(value):
             return stored(np.int32(min(max(value, least), most)))
 
     @kernel(QUANTIZE)
@@ -83,17 +83,17 @@ def quantize(target: Target, variant: str) -> Any:
             if divisor == one:
                 for i in range(count):
                     value = nearest(base.read_f32(source, i) * factor) + zero
-                    write(result, i, limited(value))
+                    write(result, i, limit(value))
             else:
                 for i in range(count):
                     value = nearest(base.read_f32(source, i) / divisor) + zero
-                    write(result, i, limited(value))
+                    write(result, i, limit(value))
             first += count
 
     return execute
 
 
-def _permuted(target: Target) -> Any:
+def _permutation(target: Target) -> Any:
     """Return a lookup of 64 bytes at a time in a table in four vector registers. Arguments: x, y, count, table."""
     kind = vector_type(base.I8, 64)
 
@@ -126,7 +126,7 @@ def _permuted(target: Target) -> Any:
 def lookup(target: Target, variant: str) -> Any:
     """Replace each byte by its entry in a table of 256."""
     # The lookup in registers needs an instruction (VBMI) that only this target uses.
-    permuted = _permuted(target) if "avx512vbmi" in target.needs else None
+    permuted = _permutation(target) if "avx512vbmi" in target.needs else None
 
     @kernel(LOOKUP)
     def by_register(x, y, count, table, tid, nt):

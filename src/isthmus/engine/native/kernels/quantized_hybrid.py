@@ -29,17 +29,17 @@ def _range(target: Target) -> Callable:
         full = builder.and_(length, code.number(-lanes))
         zero = code.constant(0.0)
 
-        def widened(values: list[Any], more: Any) -> list[Any]:
+        def widen(values: list[Any], more: Any) -> list[Any]:
             """Return minimum and maximum after another vector."""
             return [code.minimum(more, values[0]), code.maximum(more, values[1])]
 
         def bulk() -> list[Any]:
             loop = code.loop(full, [zero, zero], step=lanes)
-            return loop.end(widened(loop.values, code.load(code.plus(x, code.times(loop.index, 4)))))
+            return loop.end(widen(loop.values, code.load(code.plus(x, code.times(loop.index, 4)))))
 
         values = code.either(code.below(0, full), bulk, lambda: [zero, zero])
         mask = code.mask(builder.sub(length, full))
-        low, high = widened(values, code.masked_load(code.plus(x, code.times(full, 4)), mask))
+        low, high = widen(values, code.masked_load(code.plus(x, code.times(full, 4)), mask))
         for distance in _REDUCED[lanes]:
             order = ir.Constant(vector_type(I32, lanes), [(i + distance) % lanes for i in range(lanes)])
             low = code.minimum(builder.shuffle_vector(low, low, order), low)
@@ -50,7 +50,7 @@ def _range(target: Target) -> Callable:
     return outlined("row_range", "iii", target, emit)
 
 
-def _quantized(target: Target, form: str) -> Callable:
+def _quantizer(target: Target, form: str) -> Callable:
     """Return a micro-kernel that multiplies a row by a factor, rounds it, adds the zero point and limits it to a byte.
 
     The result is a byte (`form` u8 or s8), or 16 bits without the zero point (s16). Arguments: row, length, result,
@@ -108,7 +108,7 @@ def quantize_rows(target: Target, variant: str) -> Any:
     The variant is the form of results: ``u8``, ``s8``, or ``s16`` minus the zero point. For each row, its scale and the
     result that means 0 are stored at `scaling`.
     """
-    find, quantize = _range(target), _quantized(target, variant)
+    find, quantize = _range(target), _quantizer(target, variant)
     bias = {"u8": 128, "s8": 0, "s16": 0}[variant]
     centred = variant == "s16"
     steps, one, lowest, highest = np.float32(255), np.float32(1), np.float32(-128), np.float32(127)

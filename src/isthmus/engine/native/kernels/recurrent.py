@@ -24,7 +24,7 @@ _SUMS_IN_FLIGHT = 8
 
 
 @device
-def _turned(number, begin, end, step):  # type: ignore[no-untyped-def]
+def _turn(number, begin, end, step):  # type: ignore[no-untyped-def]
     """Return a number from a range, counted from its end in every other step."""
     return begin + end - 1 - number if step & 1 else number
 
@@ -44,7 +44,7 @@ def _product(target: Target, vectors: int) -> Any:
     def product(rows, row_bytes, batch, depth, panels, goal, goal_bytes, begin, end, columns, limit, step):  # type: ignore[no-untyped-def]
         """Multiply `batch` rows, `row_bytes` apart; rows of the result at `goal` are `goal_bytes` apart."""
         for i in range(begin, end):
-            j = _turned(i, begin, end, step)
+            j = _turn(i, begin, end, step)
             panel, y = panels + j * (depth + 1) * width * 4, goal + j * width * 4
             if batch == 1:
                 single(rows, 4, depth, 0, panel, y, columns - j * width, -limit, limit)
@@ -154,7 +154,7 @@ def lstm(target: Target, variant: str) -> Any:
             if phases & 1:
                 before = _before(initial, out, steps, reverse, step, batch * features * 4)
                 for i in range(gate_count):
-                    g = _turned(i, 0, gate_count, step)
+                    g = _turn(i, 0, gate_count, step)
                     product(
                         before, features * 4, batch, features, panels, gates, gate_bytes,
                         g * unit_panels + first_panel, g * unit_panels + last_panel, gate_count * padded, _INFINITY,
@@ -225,7 +225,7 @@ def gru(target: Target, variant: str) -> Any:
             inputs = input_gates + time * batch * padded * 12
             if phases & 1:
                 for i in range(direct_gates):
-                    g = _turned(i, 0, direct_gates, step)
+                    g = _turn(i, 0, direct_gates, step)
                     product(
                         before, units * 4, batch, units, panels, gates, padded * 12,
                         g * unit_panels + first_panel, g * unit_panels + last_panel, direct_gates * padded, _INFINITY,

@@ -74,7 +74,7 @@ class Requantizer:
         packed = self._packed_x86(integers, interleaved) if self._x86 else self._packed(integers)
         return self._code.builder.xor(packed, self._flip)
 
-    def _limited(self, value: Any) -> Any:
+    def _limit(self, value: Any) -> Any:
         """Limit a vector to the range of results."""
         code, kind = self._code, value.type
         suffix = type_suffix(kind)
@@ -84,10 +84,10 @@ class Requantizer:
     def _packed(self, integers: list[Any]) -> Any:
         """Limit, join and truncate; missing vectors repeat the first one."""
         code, builder = self._code, self._code.builder
-        limited = [self._limited(builder.add(value, self._zero)) for value in integers]
+        limited = [self._limit(builder.add(value, self._zero)) for value in integers]
         limited += [limited[0]] * (4 - len(limited))
-        pairs = [_joined(code, limited[0], limited[1]), _joined(code, limited[2], limited[3])]
-        return builder.trunc(_joined(code, *pairs), vector_type(I8, 4 * code.lanes))
+        pairs = [_join(code, limited[0], limited[1]), _join(code, limited[2], limited[3])]
+        return builder.trunc(_join(code, *pairs), vector_type(I8, 4 * code.lanes))
 
     def _packed_x86(self, integers: list[Any], interleaved: bool) -> Any:
         """Pack with saturation. Packs work within each 128 bits, so the pieces are put in order at the end."""
@@ -99,7 +99,7 @@ class Requantizer:
             packed = code.call(_PACK_WORDS[lanes], halves_type, [first, second])
             halves.append(code.call(f"llvm.sadd.sat.v{2 * lanes}i16", halves_type, [packed, self._zero]))
         packed = code.call(_PACK_HALVES[lanes], bytes_type, [halves[0], halves[-1]])
-        limited = self._limited(packed)
+        limited = self._limit(packed)
         if interleaved:
             return limited
         limited = builder.bitcast(limited, code.ints)
@@ -108,7 +108,7 @@ class Requantizer:
         return builder.bitcast(builder.shuffle_vector(limited, limited, order), bytes_type)
 
 
-def _joined(code: VectorCode, low: Any, high: Any) -> Any:
+def _join(code: VectorCode, low: Any, high: Any) -> Any:
     """Return one vector with the elements of two."""
     count = 2 * low.type.count
     return code.builder.shuffle_vector(low, high, ir.Constant(vector_type(I32, count), list(range(count))))
@@ -134,20 +134,20 @@ def byte_mask(code: VectorCode, count: Any, lanes: int) -> Any:
     return builder.bitcast(narrow, vector_type(I1, lanes))
 
 
-def store_rows(code: VectorCode, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
-    """Store rows of `width` bytes: only the first `present` rows, and only the first `wanted` bytes of each.
+def store_rows(code: VectorCode, stored: list[Any], places: list[Any], width: int, present: Any, valid: Any) -> None:
+    """Store rows of `width` bytes: only the first `present` rows, and only the first `valid` bytes of each.
 
     `stored` are vectors that hold one or several rows each, `places` the address of each row.
     """
     builder = code.builder
     rows_each = stored[0].type.count // width
     pieces = [part(code, stored[r // rows_each], r % rows_each * width, width) for r in range(len(places))]
-    partial = builder.or_(code.below(wanted, width), code.below(present, len(places)))
+    partial = builder.or_(code.below(valid, width), code.below(present, len(places)))
     with builder.if_else(partial) as (some, all_of_them):
         with some:
             # Masks exist for these widths only; a row of another width has a vector of its own.
             mask_lanes = width if width in (4, 8, 16, 32, 64) else stored[0].type.count
-            mask = byte_mask(code, builder.select(code.below(wanted, width), wanted, code.number(width)), mask_lanes)
+            mask = byte_mask(code, builder.select(code.below(valid, width), valid, code.number(width)), mask_lanes)
             for r, place in enumerate(places):
                 with builder.if_then(code.below(r, present)):
                     code.masked_store(pieces[r] if mask_lanes == width else stored[r // rows_each], place, mask)

@@ -92,7 +92,7 @@ def along_axis(output, x, outer_count, size, count, inner, taps, places, weights
 
 
 @device
-def _bounded(value, size):  # type: ignore[no-untyped-def]
+def _bound(value, size):  # type: ignore[no-untyped-def]
     """Return the index nearest to a float, also for NaN and infinities."""
     last = f32(size - 1)
     value = select(value > _ZERO, value, _ZERO)
@@ -121,8 +121,8 @@ def _blend(out, image, height, width, channels, y, x, zeros):  # type: ignore[no
         weight_b = weight_b if up and east else _ZERO
         weight_c = weight_c if low and west else _ZERO
         weight_d = weight_d if low and east else _ZERO
-    row_a, row_c = _bounded(top, height) * width, _bounded(bottom, height) * width
-    column_a, column_b = _bounded(left, width), _bounded(right, width)
+    row_a, row_c = _bound(top, height) * width, _bound(bottom, height) * width
+    column_a, column_b = _bound(left, width), _bound(right, width)
     a, b = image + (row_a + column_a) * channels * 4, image + (row_a + column_b) * channels * 4
     c, d = image + (row_c + column_a) * channels * 4, image + (row_c + column_b) * channels * 4
     for k in range(channels):
@@ -133,14 +133,14 @@ def _blend(out, image, height, width, channels, y, x, zeros):  # type: ignore[no
 @device
 def _pick(out, image, height, width, channels, y, x, zeros):  # type: ignore[no-untyped-def]
     """Write the pixel at an integer position; outside, it is 0 if `zeros`, else the nearest inside."""
-    source = image + (_bounded(y, height) * width + _bounded(x, width)) * channels * 4
+    source = image + (_bound(y, height) * width + _bound(x, width)) * channels * 4
     factor = _ZERO if zeros and not (_inside(y, height) and _inside(x, width)) else _ONE
     for k in range(channels):
         write_f32(out, k, read_f32(source, k) * factor)
 
 
 @device
-def _reflected(at, low, high):  # type: ignore[no-untyped-def]
+def _reflect(at, low, high):  # type: ignore[no-untyped-def]
     """Reflect a coordinate at both edges until it is between them."""
     length = high - low
     if length <= _ZERO:
@@ -165,7 +165,7 @@ def _grid_place(at, size, corners, nearest, padding):  # type: ignore[no-untyped
         at = mathematics.clamp(at, _ZERO, extent - _ONE)
     elif padding == 2:
         edge = _ZERO if corners else _HALF
-        at = _reflected(at, -edge, extent - _ONE + edge)
+        at = _reflect(at, -edge, extent - _ONE + edge)
     return at
 
 
@@ -235,10 +235,10 @@ _MAX_SAMPLES = 1 << 12
 
 
 @device
-def _samples(given, cell):  # type: ignore[no-untyped-def]
-    """Return the number of samples along an axis of a pixel: the given one, or as many as pixels it covers."""
-    if given > 0:
-        return given
+def _samples(fixed, cell):  # type: ignore[no-untyped-def]
+    """Return the number of samples along an axis of a pixel: a fixed one, or as many as pixels it covers."""
+    if fixed > 0:
+        return fixed
     # A region of infinite size, or one that is not a number, has no such number.
     return max(math.ceil(min(cell, float(_MAX_SAMPLES))), 1) if cell == cell else 1
 

@@ -132,7 +132,7 @@ def segments_kernel(
             for panel in range(first_panel, last_panel):
                 column = panel * wide
                 place, packed = result + column * item, weights + panel * panel_bytes
-                wanted, first = min(columns - column, wide), source + panel * panel_input
+                valid, first = min(columns - column, wide), source + panel * panel_input
                 if depthwise:
                     first = source + column * item
                 done = 0
@@ -144,9 +144,9 @@ def segments_kernel(
                     last = rest(
                         zero, least, most, flip, block, blocks, scales + done * result_step, result_step, instruction
                     )
-                    call(wanted, (
+                    call(valid, (
                         first + done * distance, distance, offsets, packed, place + done * out_pixel, out_pixel,
-                        present, wanted, taps, groups, *last,
+                        present, valid, taps, groups, *last,
                     ))  # fmt: skip
                     done += tile_rows
 

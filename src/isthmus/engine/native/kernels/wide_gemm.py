@@ -129,7 +129,7 @@ def _emit_tile(
     return totals, lambda r, v: place(source, stride, r, v)
 
 
-def _stored(code: VectorCode, total: Any, addend: Any, scale: Any, limits: list[Any]) -> Any:
+def _requantize(code: VectorCode, total: Any, addend: Any, scale: Any, limits: list[Any]) -> Any:
     """Return the rounded product of a sum and its scale, plus zero, limited, as 16-bit numbers."""
     builder, wide = code.builder, vector_type(F64, code.lanes)
     zero, least, most = limits
@@ -149,14 +149,14 @@ def _stored(code: VectorCode, total: Any, addend: Any, scale: Any, limits: list[
     return builder.trunc(whole, vector_type(I16, code.lanes))
 
 
-def _store(code: VectorCode, rows: list[list[Any]], places: list[Any], present: Any, wanted: Any) -> None:
-    """Store the vectors of each row: only of the first `present` rows, and only the first `wanted` numbers."""
+def _store(code: VectorCode, rows: list[list[Any]], places: list[Any], present: Any, valid: Any) -> None:
+    """Store the vectors of each row: only of the first `present` rows, and only the first `valid` numbers."""
     builder = code.builder
     count = rows[0][0].type.count
-    partial = builder.or_(code.below(wanted, count * len(rows[0])), code.below(present, len(rows)))
+    partial = builder.or_(code.below(valid, count * len(rows[0])), code.below(present, len(rows)))
     with builder.if_else(partial) as (some, all_of_them):
         with some:
-            masks = [code.mask(wanted, count * v, count) for v in range(len(rows[0]))]
+            masks = [code.mask(valid, count * v, count) for v in range(len(rows[0]))]
             for r, vectors in enumerate(rows):
                 with builder.if_then(code.below(r, present)):
                     for v, value in enumerate(vectors):
@@ -177,7 +177,7 @@ def _stored_rows(
     scales = [panel.scale(v) for v in range(vectors)]
     return [
         [
-            _stored(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
+            _requantize(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
             for v in range(vectors)
         ]
         for r in range(rows)
@@ -193,7 +193,7 @@ def wide_tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
 
     def emit(
         code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
-        wanted: Any, taps: Any, groups: Any, block: Any, blocks: Any, *limits: Any,
+        valid: Any, taps: Any, groups: Any, block: Any, blocks: Any, *limits: Any,
     ) -> None:  # fmt: skip
         parts = _Panel(code, panel, width, vectors)
 
@@ -210,12 +210,12 @@ def wide_tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
 
         totals, addend = _emit_tile(code, rows, parts, offsets, taps, block, blocks, sums_of)
         stored = _stored_rows(code, parts, rows, totals, addend, *limits)
-        _store(code, stored, places_of(code, result, stride, rows), present, wanted)
+        _store(code, stored, places_of(code, result, stride, rows), present, valid)
 
     return outlined(f"wide_tile_{width}_{rows}x{vectors}", "i" * _ARGUMENTS, target, emit)
 
 
-def _interleaved(code: VectorCode, left: Any, right: Any, high: bool) -> Any:
+def _interleave(code: VectorCode, left: Any, right: Any, high: bool) -> Any:
     """Interleave 16-bit numbers of both vectors, from the low or the high half of each 128 bits."""
     count = 2 * code.lanes
     order = [n for k in range(0, count, 8) for i in range(4) for n in (k + i + 4 * high, k + i + 4 * high + count)]
@@ -232,7 +232,7 @@ def wide_depthwise_tile(target: Target, width: str) -> Callable:
 
     def emit(
         code: VectorCode, first: Any, distance: Any, offsets: Any, panel: Any, result: Any, stride: Any, present: Any,
-        wanted: Any, taps: Any, _groups: Any, block: Any, blocks: Any, *limits: Any,
+        valid: Any, taps: Any, _groups: Any, block: Any, blocks: Any, *limits: Any,
     ) -> None:  # fmt: skip
         builder, kind = code.builder, vector_type(I16, 2 * code.lanes)
         parts = _Panel(code, panel, width, vectors)
@@ -248,7 +248,7 @@ def wide_depthwise_tile(target: Target, width: str) -> Callable:
             for r in range(rows):
                 inputs = [code.load(code.plus(starts[r], offset), kind) for offset in (one, other)]
                 for v in range(vectors):
-                    pairs = _interleaved(code, *inputs, bool(v))
+                    pairs = _interleave(code, *inputs, bool(v))
                     totals[vectors * r + v] = accumulate_pairs(code, totals[vectors * r + v], pairs, factors[v])
             ended = loop.end([code.plus(at, parts.group_bytes), *totals])
             return ended[1:], ended[0]
@@ -262,6 +262,6 @@ def wide_depthwise_tile(target: Target, width: str) -> Callable:
             [builder.shuffle_vector(low, high, mask)]
             for low, high in _stored_rows(code, parts, rows, totals, addend, *limits)
         ]
-        _store(code, stored, places_of(code, result, stride, rows), present, wanted)
+        _store(code, stored, places_of(code, result, stride, rows), present, valid)
 
     return outlined(f"wide_depthwise_tile_{width}", "i" * _ARGUMENTS, target, emit)

@@ -60,11 +60,11 @@ def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]
     axis = output.rank
     while axis > 0:
         size = output.dims[axis - 1]
-        wanted = [None if size == 1 else d[axis - 1] == size for d in dims]
-        clash = any(w is not None and m is not None and w != m for w, m in zip(wanted, modes, strict=True))
+        own = [None if size == 1 else d[axis - 1] == size for d in dims]
+        clash = any(w is not None and m is not None and w != m for w, m in zip(own, modes, strict=True))
         if clash:
             break
-        modes = [m if w is None else w for w, m in zip(wanted, modes, strict=True)]
+        modes = [m if w is None else w for w, m in zip(own, modes, strict=True)]
         axis -= 1
     return axis, [m is not False for m in modes]
 

@@ -34,7 +34,7 @@ def _plan(
         product = products.by_panels(product, target)
     plan = products.cut(product, form, target, threads, word_groups=nibbles.word_groups if nibbles else 0)
     if nibbles is None:
-        plan = products.narrowed(plan, operand(step, 1), product, form, target, threads)
+        plan = products.narrow(plan, operand(step, 1), product, form, target, threads)
     return product, plan, nibbles
 
 

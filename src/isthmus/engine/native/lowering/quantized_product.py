@@ -383,7 +383,7 @@ def cut(
     return ProductBlocking(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
 
 
-def narrowed(
+def narrow(
     plan: ProductBlocking, weights: Tensor, product: QuantizedProduct, form: int, target: Target, threads: int
 ) -> ProductBlocking:
     """Return the blocking with weights of 8 bits in memory if a single row reads them as 16-bit numbers.

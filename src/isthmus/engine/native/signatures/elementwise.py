@@ -109,7 +109,7 @@ def rows_of(operands: str, *words: Word, elements: int = 0, strides: int = 0) ->
 _INT32 = 1 << 31
 
 
-def stored(name: str) -> tuple[Word, ...]:
+def zero_and_flip(name: str) -> tuple[Word, ...]:
     """Return the words of an operand's zero point and flip.
 
     Flipping the bits of a stored number that `flip` has gives a signed number; the zero point is one of those.
@@ -117,7 +117,7 @@ def stored(name: str) -> tuple[Word, ...]:
     return signed(f"{name}_zero", _INT32), Number(f"{name}_flip", 0, 1 << 15)
 
 
-RESULT: tuple[Word, ...] = (*stored("out"), signed("least", _INT32), signed("most", _INT32))
+RESULT: tuple[Word, ...] = (*zero_and_flip("out"), signed("least", _INT32), signed("most", _INT32))
 """Zero point, flip and limits of results as signed numbers."""
 BYTE_STEPS, STEPS = "q8", "q16"
 """The kinds of fixed point of 8 and 16 bits, signed or not: kernels compute with steps above the zero point."""
@@ -138,7 +138,7 @@ UNARY = Signature("elementwise:unary", _FUNCTION, _functions(UNARY_KINDS, _TO_BO
 UNARY_OF_STEPS = Signature(
     "elementwise:unary",
     # The real of a step of the operand, and steps of the result in 1.0.
-    (*_FUNCTION, *Real.each("scale inverse"), *stored("in"), *RESULT),
+    (*_FUNCTION, *Real.each("scale inverse"), *zero_and_flip("in"), *RESULT),
     {
         f"{name}_{STEPS}": {"size": 2, "out_size": 2}
         for name, kinds in UNARY_KINDS.items()
@@ -170,7 +170,7 @@ BINARY_OF_STEPS = Signature(
             _MODE,
             # What the operands and then the result of the function are multiplied by.
             *Real.each("left_factor right_factor factor"),
-            *(*stored("left"), *stored("right"), *RESULT),
+            *(*zero_and_flip("left"), *zero_and_flip("right"), *RESULT),
         ),
     ),
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
 from isthmus.engine.native.signatures.quantized_elementwise import RESULT as WIDE_RESULT
-from isthmus.engine.native.signatures.quantized_elementwise import stored
+from isthmus.engine.native.signatures.quantized_elementwise import zero_and_flip
 from isthmus.engine.native.signatures.rounding import UP, with_ties
 from isthmus.engine.native.words import (
     Number,
@@ -271,8 +271,8 @@ MULTIPLY_WIDE = Signature(
         # Bytes of a number on the right.
         Number("right_size", 1, 2),
         # The bits to be flipped in stored numbers to make them signed, and the zero points of these.
-        *stored("left"),
-        *stored("right"),
+        *zero_and_flip("left"),
+        *zero_and_flip("right"),
         # A packed panel of the right matrix, then rows of the left one.
         WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.elementwise import RESULT, stored
+from isthmus.engine.native.signatures.elementwise import RESULT, zero_and_flip
 from isthmus.engine.native.signatures.rounding import AWAY, UP, with_ties
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, Write
 
@@ -45,7 +45,7 @@ CONVERT = Signature(
         Number("elements"),
         # Steps of the result in a step of the operand, for operands above and below zero.
         *Real.each("factor factor_below"),
-        *stored("in"),
+        *zero_and_flip("in"),
         *RESULT,
     ),
     with_ties({f"q{8 * a}_q{8 * b}": {"size": a, "out_size": b} for a, b in ((1, 2), (2, 1), (2, 2))}, UP),

@@ -7,7 +7,7 @@ from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Wo
 _WIDTH = {"width": "vectors * lanes", "padded_units": "padded(units, width)"}
 
 
-def _shared(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]:
+def _common(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]:
     """Return the words that LSTM and GRU have in common; the parameters are expressions.
 
     Parameters
@@ -34,7 +34,7 @@ def _shared(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]
 LSTM = Signature(
     "recurrent:lstm",
     (
-        *_shared("gate_count", "gate_count", "features"),
+        *_common("gate_count", "gate_count", "features"),
         ReadOperand("initial_cell", "batch * units * 4"),
         Write("cell", "batch * units * 4"),
         Write("last_cell", "batch * units * 4", absent="True"),
@@ -54,7 +54,7 @@ LSTM = Signature(
 GRU = Signature(
     "recurrent:gru",
     (
-        *_shared("3", "(3 if linear else 2)", "units"),
+        *_common("3", "(3 if linear else 2)", "units"),
         Write("reset_hidden", "0 if linear else batch * units * 4"),
         ReadOperand("new_panels", "padded_units * (units + 1) * 4", absent="linear"),
     ),
