@@ -23,6 +23,8 @@ from isthmus.prepare.schedule import Pool
 
 _OFFSET = (1 << OPERAND_BITS) - 1
 _KINDS: dict[str, np.dtype] = {"i32": np.dtype("<i4"), "i64": np.dtype("<i8")}
+# The methods of `_Memory` that check operands which are not only read, by the kind of word.
+_ACCESSES: dict[type[declared.Word], str] = {declared.WorkSpace: "work", declared.Write: "write"}
 # How often the tables of a program may read all constants together, which limits the time of the check.
 _READINGS = 4
 Span = tuple[int, int, int]
@@ -490,7 +492,7 @@ def _lines(signature: declared.Signature) -> list[str]:
     written, work = [], []
     for word in signature.words:
         if isinstance(word, declared.Memory) and not isinstance(word, declared.OffsetTable):
-            access = {declared.WorkSpace: "work", declared.Write: "write"}.get(type(word), "read")
+            access = _ACCESSES.get(type(word), "read")
             span = f"_memory.{access}({word.name!r}, {word.name}, ({word.extent}))"
             line(f"_span_{word.name} = {span}" + _unless_absent(word, "(0, 0, 0)"))
             if isinstance(word, declared.WorkSpace):
