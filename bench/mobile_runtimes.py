@@ -12,6 +12,8 @@ MNN's command `mnnconvert` is not used: its module `MNN.tools` calls `pip instal
 environment is first in PATH, and reports conversions to a server. The converter itself is the module `_tools`. pnnx's
 Python package needs torch, its program does not (`pip install --no-deps pnnx`). Converters run in processes of their
 own, because some networks end MNN's with a signal. Neither runtime's instructions can be limited by a variable.
+
+ncnn's threads are OpenMP's, which spin for each other: its times mean nothing while other processes use the cores.
 """
 
 from __future__ import annotations

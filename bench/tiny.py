@@ -7,6 +7,9 @@ LiteRT take turns in one process, and each round's times are divided by each oth
 8-bit results, in steps; for floats it is a part of the largest value. Results that differ by more than one step, or by
 more than 1e-4, are marked WRONG. `--layers` prints our time for each step of the plan instead; LiteRT has none.
 
+A call is timed as programs make it, by `Session.run` and `Interpreter.invoke`. What it costs beside the kernels is a
+large part of the time of ad01.
+
 `ISTHMUS_TARGET=avx2` limits both sides to AVX2. LiteRT reads no variable about it: `bench/xnnpack.py` says how it is
 limited, and the first line of the output whether it was.
 """
