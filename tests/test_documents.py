@@ -144,10 +144,10 @@ def _try_python(block: Block, path: Path, namespace: dict[str, object]) -> str:
 def _check_quotation(block: Block, source: Path) -> None:
     rest = [" ".join(line.split()) for line in source.read_text().splitlines()]
     for line in block.lines:
-        wanted = " ".join(line.split())
-        if wanted and wanted != ELLIPSIS:
-            assert wanted in rest, f"{source.relative_to(ROOT)} has no line, or not in this order: {wanted}"
-            rest = rest[rest.index(wanted) + 1 :]
+        expected = " ".join(line.split())
+        if expected and expected != ELLIPSIS:
+            assert expected in rest, f"{source.relative_to(ROOT)} has no line, or not in this order: {expected}"
+            rest = rest[rest.index(expected) + 1 :]
 
 
 def _run_command(command: str) -> str:
@@ -361,9 +361,9 @@ def test_blocks_that_are_true_pass() -> None:
 def test_every_setting_is_in_the_table_of_settings() -> None:
     sources = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
     settings = set(re.findall(r'"(ISTHMUS_[A-Z_]+)"', sources))
-    told = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE))
+    reported = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE))
     assert settings
-    assert settings <= told
+    assert settings <= reported
 
 
 def test_links_between_documents_lead_somewhere() -> None:

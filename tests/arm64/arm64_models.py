@@ -112,12 +112,12 @@ def main(folder: Path, machine: str, cases: Iterable[Case]) -> None:
     """Answer the feeds of each case, and name the case with the seconds it took or the refusal it met."""
     for case in cases:
         start = time.monotonic()
-        told: dict[str, Any] = {"case": str(case)}
+        reported: dict[str, Any] = {"case": str(case)}
         try:
             save(folder / f"{case}.{machine}.npz", answers(case, load(folder / f"{case.key}.feeds.npz")))
         except isthmus.QnnError as refusal:
-            told["refused"] = str(refusal)
-        print(json.dumps(told | {"seconds": time.monotonic() - start}), flush=True)
+            reported["refused"] = str(refusal)
+        print(json.dumps(reported | {"seconds": time.monotonic() - start}), flush=True)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def answer_here(cases: Iterable[Case]) -> list[Case]:
     source = os.pathsep.join(str(machine.PROJECT / part) for part in ("src", "tests"))
     own = {"PYTHONPATH": source, "ISTHMUS_CACHE_DIR": str(machine.PROJECT / ".cache" / "kernels")}
     done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, **own})
-    refused = {told["case"] for told in map(json.loads, done.stdout.splitlines()) if "refused" in told}
+    refused = {reported["case"] for reported in map(json.loads, done.stdout.splitlines()) if "refused" in reported}
     return [case for case in cases if str(case) not in refused]
 
 
@@ -99,12 +99,12 @@ def hold_models(outcome: Outcome, cases: Sequence[Case]) -> None:
     """Run the cases on the emulated machine, and compare its answers with those of the host."""
     start = time.monotonic()
     done = machine.call([models.__file__, *_arguments(outcome.target, cases)], outcome.target)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    outcome.failed += [f"{line['case']}: refused: {line['refused']}" for line in told if "refused" in line]
-    if len(told) < len(cases):
+    reported = [json.loads(line) for line in done.stdout.splitlines()]
+    outcome.failed += [f"{line['case']}: refused: {line['refused']}" for line in reported if "refused" in line]
+    if len(reported) < len(cases):
         said = (done.stderr.strip().splitlines() or [""])[-1]
-        outcome.failed.append(f"{cases[len(told)]}: ended the process ({done.returncode}): {said}")
-    for case, line in zip(cases, told, strict=False):
+        outcome.failed.append(f"{cases[len(reported)]}: ended the process ({done.returncode}): {said}")
+    for case, line in zip(cases, reported, strict=False):
         if "refused" not in line:
             here, there = (models.load(EXCHANGE / f"{case}.{name}.npz") for name in (HERE, outcome.target))
             outcome.comparisons.append(models.compare(case, here, there))

@@ -80,8 +80,8 @@ def fixed(key: str, folder: Path) -> Path:
             continue
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value <= 0:
-                wanted = model.shapes.get(value.name)
-                dim.dim_value = wanted[index] if wanted is not None else 1
+                expected = model.shapes.get(value.name)
+                dim.dim_value = expected[index] if expected is not None else 1
     for value in graph.output:
         for dim in value.type.tensor_type.shape.dim:
             if not dim.HasField("dim_value"):

@@ -127,7 +127,7 @@ def main(folder: str, model: str) -> None:
         )
     (graph,) = capi.graphs()
     stats = graph.stats
-    told = {
+    reported = {
         "difference": float(abs(array_out - expected).max()),
         "executions": stats.executions,
         "copied": stats.copied_bytes,
@@ -139,7 +139,7 @@ def main(folder: str, model: str) -> None:
         api("AllocatorFree", allocator, memory)
     api.raw("ReleaseAllocator", allocator)
     api.raw("ReleaseSession", session)
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

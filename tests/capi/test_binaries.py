@@ -168,11 +168,11 @@ def test_several_binaries_are_loaded_and_the_client_is_notified_of_each(client: 
     backend, context = opened(client)
     doubling(client, context)
     binary = client.binary(context)
-    told: list[tuple[bytes | None, int, int | None, int]] = []
+    reported: list[tuple[bytes | None, int, int | None, int]] = []
 
     @objects.CONTEXT_NOTIFY
     def notify(made: int, graph: int, name: bytes, kind: int, parameter: int, error: int) -> None:
-        told.append((name, kind, parameter, error))
+        reported.append((name, kind, parameter, error))
 
     address = ctypes.cast(notify, ctypes.c_void_p).value
     broken = ctypes.create_string_buffer(b"no binary", 64)
@@ -181,9 +181,9 @@ def test_several_binaries_are_loaded_and_the_client_is_notified_of_each(client: 
         each.v1 = objects.ContextParamsV1(None, ctypes.addressof(it), len(it), None, address, number)
     listed = (ctypes.POINTER(objects.ContextParams) * 3)(*map(ctypes.pointer, params))
     client.do("contextCreateFromBinaryListAsync", backend, None, listed, None, None)
-    assert told[:2] == [(b"twice", 0, 1, 0), (None, 1, 1, 0)]
-    assert told[2][:3] == (None, 1, 2)
-    assert told[2][3] != 0
+    assert reported[:2] == [(b"twice", 0, 1, 0), (None, 1, 1, 0)]
+    assert reported[2][:3] == (None, 1, 2)
+    assert reported[2][3] != 0
     client.do("backendFree", backend)
 
 

@@ -196,8 +196,8 @@ def test_on_chip_memory_is_stated_in_bytes_as_by_the_vendors_library(
     backend = htp.make("backendCreate", None, None)
     customs = [graph_config(*each) for each in options]
     described = Described(libraries, made(htp, backend, on_chip(htp, *device), ("one", customs)))
-    told = describe(described.info)
-    assert (told["soc"], told["arch"], told["graphs"][0]["figures"]["vtcm"]) == (device[0], *stated)
+    reported = describe(described.info)
+    assert (reported["soc"], reported["arch"], reported["graphs"][0]["figures"]["vtcm"]) == (device[0], *stated)
     described.free()
     htp.do("backendFree", backend)
 

@@ -55,8 +55,8 @@ def load(
     seen: list[Notification] = []
 
     @objects.CONTEXT_NOTIFY
-    def notify(*told: int) -> None:
-        seen.append(Notification(*told))
+    def notify(*reported: int) -> None:
+        seen.append(Notification(*reported))
         within(seen[-1])
 
     params = []
@@ -115,9 +115,9 @@ def test_a_context_that_is_freed_within_its_notification_ends_no_list(
     backend = client.make("backendCreate", None, None)
     freed: list[int] = []
 
-    def free(told: Notification) -> None:
-        if told.kind == CONTEXT:
-            freed.append(client.contextFree(told.context, None))
+    def free(reported: Notification) -> None:
+        if reported.kind == CONTEXT:
+            freed.append(client.contextFree(reported.context, None))
 
     error, seen = load(client, backend, binary, [len(binary)] * 3, free)
     assert (error, freed) == (0, [0, 0, 0])
@@ -132,8 +132,8 @@ def test_a_backend_that_is_freed_within_a_notification_fails_what_is_left(
     backend = client.make("backendCreate", None, None)
     freed: list[int] = []
 
-    def free(told: Notification) -> None:
-        if told.kind == kind and not freed:
+    def free(reported: Notification) -> None:
+        if reported.kind == kind and not freed:
             freed.append(client.backendFree(backend))
 
     error, seen = load(client, backend, binary, [len(binary)] * 3, free)
@@ -164,7 +164,7 @@ class List:
     def __init__(self, client: Client, backend: int) -> None:
         self.client, self.backend = client, backend
         self.seen: list[Notification] = []
-        self._notify = client.keep(objects.CONTEXT_NOTIFY(lambda *told: self.seen.append(Notification(*told))))
+        self._notify = client.keep(objects.CONTEXT_NOTIFY(lambda *reported: self.seen.append(Notification(*reported))))
 
     def load(self, *entries: tuple[bytes, Any], common: Any = None, device: int | None = None) -> list[Notification]:
         """Load binaries with their configs; what is told of the contexts."""
@@ -203,8 +203,8 @@ def htp(libraries: Path) -> Client:
 def test_a_config_of_the_list_wins_over_that_of_a_binary(htp: Client) -> None:
     backend = htp.make("backendCreate", None, None)
     listed, content = List(htp, backend), binary_of(5000, 5000, 5000)
-    told = listed.load((content, enabled(htp, b"a")), (content, None), common=enabled(htp, b"b", b"c"))
-    assert [each.error for each in told] == [0, 0]
+    reported = listed.load((content, enabled(htp, b"a")), (content, None), common=enabled(htp, b"b", b"c"))
+    assert [each.error for each in reported] == [0, 0]
     assert [each.name for each in listed.seen if each.kind == GRAPH] == [b"b", b"c"] * 2
     listed.load((content, enabled(htp, b"a")), (content, None))
     assert [each.name for each in listed.seen if each.kind == GRAPH] == [b"a", b"a", b"b", b"c"]
@@ -223,11 +223,11 @@ def test_custom_configs_of_the_list_win_one_by_one(htp: Client, tmp_path: Path) 
     estimation = context_config(htp, HtpContextOption.IO_MEM_ESTIMATION, ioMemEstimation=True)
     own = configs(htp, estimation, limit(5))
     assert [each.error for each in listed.load((content, own))] == [Code.COMMON_MEM_ALLOC]
-    told = listed.load((content, own), (content, own), common=limit(1))
-    assert [each.error for each in told] == [0, 0]
-    it.free(*(each.context for each in told))
-    told = listed.load((content, own), common=limit(3))
-    assert [each.error for each in told] == [Code.COMMON_MEM_ALLOC]
+    reported = listed.load((content, own), (content, own), common=limit(1))
+    assert [each.error for each in reported] == [0, 0]
+    it.free(*(each.context for each in reported))
+    reported = listed.load((content, own), common=limit(3))
+    assert [each.error for each in reported] == [Code.COMMON_MEM_ALLOC]
     htp.do("backendFree", it.backend)
 
 
@@ -241,9 +241,9 @@ def test_options_of_lists_are_for_lists(htp: Client) -> None:
     error = htp.contextCreateFromBinary(backend, None, sharing, content, len(content), ctypes.byref(out), None)
     assert error == Code.CONTEXT_INVALID_CONFIG
     assert [each.error for each in listed.load((content, sharing), (content, None))] == [Code.CONTEXT_INVALID_CONFIG, 0]
-    told = listed.load((content, sharing), (content, None), common=sharing)
-    assert [each.error for each in told] == [0, 0]
-    assert htp.contextSetConfig(told[0].context, sharing) == Code.CONTEXT_INVALID_CONFIG
+    reported = listed.load((content, sharing), (content, None), common=sharing)
+    assert [each.error for each in reported] == [0, 0]
+    assert htp.contextSetConfig(reported[0].context, sharing) == Code.CONTEXT_INVALID_CONFIG
     htp.do("backendFree", backend)
 
 
@@ -254,16 +254,16 @@ def test_contexts_of_a_list_share_one_spill_fill_buffer(htp: Client, tmp_path: P
     it = OnChip(htp, tmp_path, domains=[0], capacity=capacity)
     listed = List(htp, it.backend)
     entries = [(content, None) for content in contents]
-    told = listed.load(*entries)
-    assert [each.error for each in told] == [0, Code.COMMON_MEM_ALLOC]
-    it.free(told[0].context)
+    reported = listed.load(*entries)
+    assert [each.error for each in reported] == [0, Code.COMMON_MEM_ALLOC]
+    it.free(reported[0].context)
     sharing = context_config(htp, HtpContextOption.SHARE_RESOURCES, shareResources=True)
     kind = context_config(htp, HtpContextOption.SHARE_RESOURCES_OPTIMIZATION_TYPE, shareResOptType=1)
-    told = listed.load(*entries, common=configs(htp, sharing, kind))
-    assert [each.error for each in told] == [0, 0]
+    reported = listed.load(*entries, common=configs(htp, sharing, kind))
+    assert [each.error for each in reported] == [0, 0]
     # The domain is full.
     assert it.load(binary_of(5000))[0] == Code.COMMON_MEM_ALLOC
-    it.free(*(each.context for each in told))
+    it.free(*(each.context for each in reported))
     htp.do("backendFree", it.backend)
 
 
@@ -287,8 +287,8 @@ def test_the_priority_of_the_configuration_is_that_of_a_binary_without_one(
     one = htp.keep((ctypes.POINTER(objects.ContextConfig) * 2)(ctypes.pointer(htp.keep(priority))))
     sharing = context_config(htp, HtpContextOption.SHARE_RESOURCES, shareResources=True)
     kind = context_config(htp, HtpContextOption.SHARE_RESOURCES_OPTIMIZATION_TYPE, shareResOptType=2)
-    told = List(htp, backend).load((content, None), (content, one), common=configs(htp, sharing, kind))
-    assert [each.error for each in told] == [0, 0 if shares else Code.COMMON_MEM_ALLOC]
+    reported = List(htp, backend).load((content, None), (content, one), common=configs(htp, sharing, kind))
+    assert [each.error for each in reported] == [0, 0 if shares else Code.COMMON_MEM_ALLOC]
     htp.do("backendFree", backend)
 
 
@@ -301,8 +301,8 @@ def test_only_the_graphs_that_the_configuration_enables_count_for_the_buffer(htp
     backend = it.open_backend(tmp_path, settings)
     sharing = context_config(htp, HtpContextOption.SHARE_RESOURCES, shareResources=True)
     kind = context_config(htp, HtpContextOption.SHARE_RESOURCES_OPTIMIZATION_TYPE, shareResOptType=1)
-    told = List(htp, backend).load((small, None), (large, None), common=configs(htp, sharing, kind))
-    assert [each.error for each in told] == [0, Code.CONTEXT_INVALID_CONFIG]
+    reported = List(htp, backend).load((small, None), (large, None), common=configs(htp, sharing, kind))
+    assert [each.error for each in reported] == [0, Code.CONTEXT_INVALID_CONFIG]
     htp.do("backendFree", backend)
 
 
@@ -339,7 +339,7 @@ def test_contexts_get_the_same_domains_from_every_call(htp: Client, tmp_path: Pa
         extra = create(binary_of(17_000))
         assert room() == [False, True]
         it.free(*contexts, extra)
-    told = List(htp, it.backend).load(*((content, None) for content in contents))
-    assert [each.error for each in told] == [0] * 5
+    reported = List(htp, it.backend).load(*((content, None) for content in contents))
+    assert [each.error for each in reported] == [0] * 5
     assert room() == [True, True]
     htp.do("backendFree", it.backend)

@@ -123,13 +123,13 @@ def test_a_correct_program_keeps_its_exit_status(libraries: Path, build: Build) 
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [("1,exitcod=3", "there is no option 'exitcod=3'. Did you mean 'exitcode'?"), ("exitcode=256", "takes 1 to 255")],
 )
-def test_an_option_that_does_not_exist_is_reported(libraries: Path, build: Build, value: str, told: str) -> None:
+def test_an_option_that_does_not_exist_is_reported(libraries: Path, build: Build, value: str, reported: str) -> None:
     done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_VALIDATE=value)
     assert (done.returncode, done.stdout) == (0, "done\n")
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 @pytest.mark.parametrize("value", ["", "0"])

@@ -299,9 +299,9 @@ def test_a_recording_is_a_program_that_makes_the_same_calls(libraries: Path, tmp
     environment = {**os.environ, "ISTHMUS_QNN_VALIDATE": "1", "ISTHMUS_QNN_REPORT": str(report)}
     done = subprocess.run([program], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
-    told = json.loads(report.read_text())
-    assert not told["mistakes"]
-    counts = {name: call["count"] for name, call in told["calls"].items()}
+    reported = json.loads(report.read_text())
+    assert not reported["mistakes"]
+    counts = {name: call["count"] for name, call in reported["calls"].items()}
     expected = {
         "backendCreate": 1, "contextCreate": 1, "deviceCreate": 1, "graphCreate": 1, "tensorCreateGraphTensor": 5,
         "graphAddNode": 2, "graphFinalize": 1, "graphExecute": 1,

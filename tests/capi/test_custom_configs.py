@@ -41,7 +41,7 @@ def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
 
 
 @pytest.mark.parametrize(
-    ("option", "given", "wanted"),
+    ("option", "given", "expected"),
     [
         (lpai.SCRATCH_MEM, filled(lpai_headers.STRUCTURES[lpai.SCRATCH_MEM], memType=1, size=64, addr=4096),
          lpai.Mem(lpai.MemType.DDR, 64, 4096)),
@@ -59,10 +59,10 @@ def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
     ],
 )  # fmt: skip
 def test_a_config_of_lpai_is_read_field_by_field(
-    caplog: pytest.LogCaptureFixture, option: int, given: Any, wanted: Any
+    caplog: pytest.LogCaptureFixture, option: int, given: Any, expected: Any
 ) -> None:
     with caplog.at_level(10, "isthmus"):
-        assert lpai_config(option, given) == {option: wanted}
+        assert lpai_config(option, given) == {option: expected}
     said = {
         lpai.PERF_CFG: "PERF_CFG = fps 30, ftrtRatio 5, clientType NON_REAL_TIME: accepted",
         lpai.CORE_AFFINITY: "CORE_AFFINITY = affinity HARD, coreSelection 1: accepted",
@@ -91,7 +91,7 @@ def test_an_option_that_lpai_does_not_have_is_refused(noun: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "version", "wanted"),
+    ("target", "version", "expected"),
     [
         (0, 4, {"target_env": "x86", "enable_hw_ver": "v4"}),
         (1, 5, {"target_env": "arm", "enable_hw_ver": "v5"}),
@@ -102,10 +102,10 @@ def test_an_option_that_lpai_does_not_have_is_refused(noun: str) -> None:
     ],
 )
 def test_hardware_of_lpai_named_in_c_is_that_of_a_configuration_file(
-    target: int, version: int, wanted: dict[str, str]
+    target: int, version: int, expected: dict[str, str]
 ) -> None:
     given = filled(lpai_headers.HW_INFO, lpaiTarget=target, hwVersion=version)
-    assert lpai_config(lpai.BackendConfig.HW_INFO, given, "backend") == {"lpai_backend": wanted}
+    assert lpai_config(lpai.BackendConfig.HW_INFO, given, "backend") == {"lpai_backend": expected}
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def gpu_config(noun: str, **fields: Any) -> dict[Any, Any]:
 
 def test_a_config_of_a_context_of_the_gpu_is_read_by_its_option(caplog: pytest.LogCaptureFixture) -> None:
     folder = ctypes.create_string_buffer(b"/a/folder")
-    for option, field, value, wanted in (
+    for option, field, value, expected in (
         (gpu.ContextConfig.PERF_HINT, "perfHint", 2, 2),
         (gpu.ContextConfig.USE_GL_BUFFERS, "useGLBuffers", 1, 1),
         (gpu.ContextConfig.KERNEL_REPO_DIR, "kernelRepoDir", ctypes.addressof(folder), "/a/folder"),
         (gpu.ContextConfig.INVALIDATE_KERNEL_REPO, "invalidateKernelRepo", 1, 1),
     ):
         with caplog.at_level(10, "isthmus"):
-            assert gpu_config("context", option=option, **{field: value}) == {option: wanted}
+            assert gpu_config("context", option=option, **{field: value}) == {option: expected}
     assert caplog.text.count("without effect") == caplog.text.count("PERF_HINT = LOW: accepted, but without") == 1
 
 

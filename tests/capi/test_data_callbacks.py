@@ -243,7 +243,7 @@ def load(
 ) -> tuple[int, list[Notification]]:
     """Load a list of binaries in version 2, each with callbacks or without; the answer, and all notifications."""
     seen: list[Notification] = []
-    notify = client.keep(objects.CONTEXT_NOTIFY(lambda *told: seen.append(Notification(*told))))
+    notify = client.keep(objects.CONTEXT_NOTIFY(lambda *reported: seen.append(Notification(*reported))))
     all_params = []
     for number, (content, callbacks, own) in enumerate(entries, 1):
         params = client.keep(objects.ContextParamsV2())

@@ -255,16 +255,16 @@ def test_without_texts_all_options_have_their_defaults(served: Served, made: lis
 def test_texts_that_are_no_options_are_refused(
     served: Served, made: list[FakeDelegate], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[str] = []
-    callback = served.client.keep(ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lambda text: told.append(text.decode())))
+    reported: list[str] = []
+    callback = served.client.keep(ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lambda text: reported.append(text.decode())))
     report = ctypes.cast(callback, ctypes.c_void_p).value or 0
     begin = "[4004 BACKEND_INVALID_ARGUMENT]"
     assert created(served, report, log_level="loud") == 0
-    assert told.pop() == (
+    assert reported.pop() == (
         f"{begin} option log_level: must be one of off 0, error 1, warn 2, info 3, verbose 4, debug 5, is 'loud'"
     )
     assert created(served, report, beta="1", alpha="2", profiling="0") == 0
-    line = told.pop()
+    line = reported.pop()
     assert line.startswith(
         f"{begin} options: there is no option named alpha, beta. There are backend_type, cache_dir, "
     )
@@ -277,9 +277,9 @@ def test_texts_that_are_no_options_are_refused(
     for keys, values in ((0, served.listed(b"1", end=False)), (served.listed(b"log_level", end=False), 0),
                          (served.listed(0, end=False), served.listed(b"1", end=False))):  # fmt: skip
         assert served.call("tflite_plugin_create_delegate", keys, values, 1, report) == 0
-        assert told.pop() == NULL
+        assert reported.pop() == NULL
     assert served.call("tflite_plugin_create_delegate", 0, 0, 257, report) == 0
-    assert told.pop() == f"{begin} options: 257 of them are too many"
+    assert reported.pop() == f"{begin} options: 257 of them are too many"
     assert made == []
 
 

@@ -39,10 +39,10 @@ def test_the_defaults_in_c_are_those_of_python(libraries: Path) -> None:
     default = ctypes.CDLL(libraries / "libQnnTFLiteDelegate.so").TfLiteQnnDelegateOptionsDefault
     default.restype = DelegateOptions
     given = default()
-    found, wanted = (asdict(each) for each in (delegate._options(ctypes.addressof(given)), Options()))
-    for options in (found, wanted):
+    found, expected = (asdict(each) for each in (delegate._options(ctypes.addressof(given)), Options()))
+    for options in (found, expected):
         options["skip_options"] = {key: list(value) for key, value in options["skip_options"].items()}
-    assert found == wanted
+    assert found == expected
 
 
 @pytest.mark.parametrize("backend", [BackendType.CPU, BackendType.HTP, BackendType.LPAI])

@@ -312,13 +312,13 @@ def test_deregistered_memory_is_not_executed_on(htp: Client) -> None:
 def test_asynchronous_executions_notify_in_order(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     ended = threading.Event()
 
     @objects.NOTIFY
     def notify(parameter: int, error: int) -> None:
-        told.append((parameter, error))
-        if len(told) == 5:
+        reported.append((parameter, error))
+        if len(reported) == 5:
             ended.set()
 
     arrays = [(np.full((1, 8), i, np.float32), np.zeros((1, 8), np.float32)) for i in range(5)]
@@ -326,7 +326,7 @@ def test_asynchronous_executions_notify_in_order(client: Client) -> None:
         inputs, outputs = (types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, made))
         client.do("graphExecuteAsync", graph, inputs, 1, outputs, 1, None, None, notify, number)
     assert ended.wait(PATIENCE)
-    assert told == [(number, 0) for number in range(1, 6)]
+    assert reported == [(number, 0) for number in range(1, 6)]
     assert all((made == 2 * given).all() for given, made in arrays)
     client.do("backendFree", backend)
 

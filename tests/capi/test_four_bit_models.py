@@ -47,8 +47,8 @@ def on_cpu(model: Path, feeds: Feeds) -> Feeds:
 def test_a_model_with_4_bit_weights_only_gives_one_result_by_every_api(symmetric: bool, tmp_path: Path) -> None:
     source, feeds = fixed("minilm_l3", tmp_path)
     model = TypedModel(quantized_models.weight_only(source, tmp_path / "w4.onnx", symmetric=symmetric), feeds[0])
-    wanted = typed_models.assert_one_answer(model, tmp_path)
-    assert typed_models.off(wanted, oracles.onnx_answers(model.path, model.feeds)) <= 2e-3
+    expected = typed_models.assert_one_answer(model, tmp_path)
+    assert typed_models.off(expected, oracles.onnx_answers(model.path, model.feeds)) <= 2e-3
 
 
 @pytest.mark.parametrize("key", only(SHORT, quantized_models.STATIC))

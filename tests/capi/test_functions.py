@@ -43,12 +43,12 @@ def test_no_entry_of_a_table_is_null_and_what_is_not_offered_answers_so(librarie
 
 
 def test_libraries_say_which_back_end_they_are(libraries: Path) -> None:
-    told = {
+    reported = {
         name: (int(provider.backendId), provider.providerName, str(provider.coreApiVersion))
         for name in ("Cpu", "Dsp", "Gpu", "Htp", "Ir", "Lpai", "Saver")
         for provider in [Client(libraries / f"libQnn{name}.so").provider]
     }
-    assert told == {
+    assert reported == {
         "Cpu": (3, b"CPU_ISTHMUS", "2.40.0"),
         "Dsp": (5, b"DSP_ISTHMUS", "2.40.0"),
         "Gpu": (4, b"GPU_ISTHMUS", "2.40.0"),
@@ -554,7 +554,7 @@ def test_a_profile_keeps_no_more_than_its_latest_events() -> None:
         for count in (3, 2, 4):
             profile.replace([(records.EventType.EXECUTE, "time", 1.0)] * count)
             present = [number for number, _ in handles.of_kind(records.ClientEvent)]
-            assert present == list(profile.events) == profile._kept
+            assert present == list(profile.events) == profile._event_handles
             assert len(present) == count
 
 

@@ -107,7 +107,7 @@ def test_a_number_that_has_a_name_in_c_is_shown_by_that_name() -> None:
     # Tensors that are read have it in words of Python. The name of a version is its number.
     members = members - {"version"} | {"mem_type"}
     unknown = re.compile(r"\b(no|neither|not known|unknown|not supported|not a file|cannot be answered)\b")
-    told, wrong = 0, []
+    reported, wrong = 0, []
     for file in reaching_c():
         is_of_c = {"capi", "cabi"} & set(file.parts) or file.name == "c.py"
         for node in ast.walk(ast.parse(file.read_text())) if is_of_c and file.name not in PRINTERS else ():
@@ -116,10 +116,10 @@ def test_a_number_that_has_a_name_in_c_is_shown_by_that_name() -> None:
             for part in node.values:
                 value = part.value if isinstance(part, ast.FormattedValue) else None
                 if isinstance(value, ast.Attribute) and value.attr in members and ast.unparse(value) != "node.type":
-                    told += 1
+                    reported += 1
                     if not unknown.search("".join(literals(node))):
                         wrong.append(f"{file.name}:{node.lineno}: {ast.unparse(node)}")
-    assert told > 8
+    assert reported > 8
     assert not wrong, "\n".join(wrong)
 
 

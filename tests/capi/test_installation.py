@@ -100,10 +100,12 @@ def test_an_sdk_has_libraries_tools_and_headers_where_clients_look(
     # Nothing is imported from the working folder.
     for name in ("isthmus", "json", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the working folder was run')")
-    told = subprocess.run(
+    reported = subprocess.run(
         [root / "bin" / folder / "qnn-net-run", "--version"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert (told.returncode, told.stdout) == (0, f"qnn-net-run of isthmus {isthmus.__version__}\n"), told.stderr
+    assert (reported.returncode, reported.stdout) == (0, f"qnn-net-run of isthmus {isthmus.__version__}\n"), (
+        reported.stderr
+    )
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     scripts = dict(re.findall(r'^(qnn-[a-z-]+) = "isthmus.tools.cli:(\w+)"$', project, re.MULTILINE))
     assert scripts == installation.SDK_TOOLS

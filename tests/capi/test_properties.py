@@ -30,9 +30,9 @@ def client(libraries: Path) -> Client:
     return Client(libraries / "libQnnLpai.so")
 
 
-def requests(*wanted: tuple[int, Any], kind: Any = objects.Property) -> Any:
+def requests(*expected: tuple[int, Any], kind: Any = objects.Property) -> Any:
     """List requests for custom properties, of these options, to be written into these objects; null ends the list."""
-    custom = [headers.CUSTOM(option, ctypes.addressof(into)) for option, into in wanted]
+    custom = [headers.CUSTOM(option, ctypes.addressof(into)) for option, into in expected]
     made = [kind(0, ctypes.addressof(each)) for each in custom]
     pointers = (ctypes.POINTER(kind) * (len(made) + 1))(*map(ctypes.pointer, made))
     pointers.kept = custom, made
@@ -75,8 +75,12 @@ def test_every_property_that_is_listed_is_answered_of_a_backend_and_of_a_graph(c
 
     graph = graph_of(client, backend, counting)
     scratch, persistent, again = numbers(3)
-    wanted = (lpai.PERSISTENT_MEM_SIZE, persistent), (lpai.SCRATCH_MEM_SIZE, scratch), (lpai.PERSISTENT_MEM_SIZE, again)
-    client.do("graphGetProperty", graph, requests(*wanted))
+    expected = (
+        (lpai.PERSISTENT_MEM_SIZE, persistent),
+        (lpai.SCRATCH_MEM_SIZE, scratch),
+        (lpai.PERSISTENT_MEM_SIZE, again),
+    )
+    client.do("graphGetProperty", graph, requests(*expected))
     assert (scratch.value, persistent.value, again.value) == (512, 256, 256)
     client.do("backendFree", backend)
 
@@ -87,8 +91,8 @@ def test_a_property_that_is_unknown_ends_a_list_and_those_before_it_are_answered
     backend = backend_of(client, 6)
     graph = graph_of(client, backend, counting)
     before, unknown, after = numbers(3)
-    wanted = requests((lpai.SCRATCH_MEM_SIZE, before), (4711, unknown), (lpai.PERSISTENT_MEM_SIZE, after))
-    assert client.graphGetProperty(graph, wanted) == Code.GRAPH_INVALID_ARGUMENT
+    expected = requests((lpai.SCRATCH_MEM_SIZE, before), (4711, unknown), (lpai.PERSISTENT_MEM_SIZE, after))
+    assert client.graphGetProperty(graph, expected) == Code.GRAPH_INVALID_ARGUMENT
     assert (before.value, unknown.value, after.value) == (512, FILL, FILL)
     client.do("backendFree", backend)
 

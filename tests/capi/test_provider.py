@@ -161,10 +161,10 @@ def test_options_are_understood_or_logged(htp_library: Path, tiny: Path, caplog:
     with caplog.at_level(10, "isthmus"):
         session = ort_provider.session(tiny, htp_library, options)
     np.testing.assert_allclose(session.run(None, image())[0], reference(tiny, image())[0], atol=0.02)
-    told = caplog.text
+    reported = caplog.text
     for option in ("HTP graph option OPTIMIZATION", "HTP graph option PRECISION = FLOAT16", "VTCM_SIZE", "ARCH", "SOC"):
-        assert option in told, option
-    assert "accepted, but without effect here" in told
+        assert option in reported, option
+    assert "accepted, but without effect here" in reported
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -271,7 +271,7 @@ def test_the_shared_memory_allocator_copies_no_byte(libraries: Path, tiny: Path)
     if "another table" in done.stderr:
         pytest.skip("this ONNX Runtime has another table of functions")
     assert done.returncode == 0, done.stderr
-    told = answer(done.stdout)
-    assert told["difference"] < 1e-4
-    assert (told["executions"], told["copied"], told["staging"]) == (5, 0, 0)
-    assert told["in_place"] == {"shared": told["used"]}
+    reported = answer(done.stdout)
+    assert reported["difference"] < 1e-4
+    assert (reported["executions"], reported["copied"], reported["staging"]) == (5, 0, 0)
+    assert reported["in_place"] == {"shared": reported["used"]}

@@ -67,17 +67,17 @@ def test_of_a_backends_configs_only_the_reports_of_errors_can_be_changed_later(s
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reported"),
     [(Code.BACKEND_INVALID_ARGUMENT, Code.BACKEND_CANNOT_INITIALIZE), (Code.COMMON_SYSTEM, Code.COMMON_SYSTEM)],
 )
 def test_an_argument_that_the_backend_refuses_is_answered_as_a_failed_initialization(
-    served: Served, monkeypatch: pytest.MonkeyPatch, code: Code, told: Code
+    served: Served, monkeypatch: pytest.MonkeyPatch, code: Code, reported: Code
 ) -> None:
     def refuse(*arguments: Any) -> None:
         raise QnnError(code, "config", "it is wrong", "Put it right.")
 
     monkeypatch.setattr(qnn, "Backend", refuse)
-    assert served.refused("backendCreate", 0, 0, ctypes.c_uint64()) == (told, "config: it is wrong. Put it right.")
+    assert served.refused("backendCreate", 0, 0, ctypes.c_uint64()) == (reported, "config: it is wrong. Put it right.")
 
 
 def test_an_op_package_that_is_named_with_its_folder_must_exist(served: Served) -> None:
@@ -171,11 +171,11 @@ def test_the_end_of_an_execution_on_another_thread_has_its_code(
     served: Served, execution: Execution, monkeypatch: pytest.MonkeyPatch, problem: BaseException, code: Code
 ) -> None:
     profile, arguments = execution
-    told: list[tuple[int, int, int]] = []
+    reported: list[tuple[int, int, int]] = []
     ended = threading.Event()
 
     def notify(callback: int, parameter: int, error: int) -> None:
-        told.append((callback, parameter, error))
+        reported.append((callback, parameter, error))
         ended.set()
 
     monkeypatch.setattr(served.server, "notify", notify)
@@ -187,7 +187,7 @@ def test_the_end_of_an_execution_on_another_thread_has_its_code(
     failing(monkeypatch, problem)
     served.do("graphExecuteAsync", *arguments, profile, 0, 0x77, 0x99)
     assert ended.wait(PATIENCE)
-    assert told == [(0x77, 0x88, 0), (0x77, 0x99, code)]
+    assert reported == [(0x77, 0x88, 0), (0x77, 0x99, code)]
     assert events_of(served, profile) == before
 
 
@@ -218,8 +218,8 @@ def test_parts_of_a_call_are_parts_of_the_latest_event(served: Served) -> None:
         event("copied", 8, "bytes"), event(f"{records.OPERATION}add", 3, "us"), event("other", 5, "us"),
     ))  # fmt: skip
     found = [each for _, each in served.server.handles.of_kind(records.ClientEvent)]
-    told = {each.name: (each.type, each.unit, each.value, [inner.name for inner in each.inner]) for each in found}
-    assert told == {
+    reported = {each.name: (each.type, each.unit, each.value, [inner.name for inner in each.inner]) for each in found}
+    assert reported == {
         "read": (1000, 2, 4, []), "finalize": (300, 1, 2, []), "execute": (400, 1, 2, ["copied", "add"]),
         "copied": (1000, 2, 8, []), "add": (404, 1, 3, []), "other": (1000, 1, 5, []),
     }  # fmt: skip
@@ -255,8 +255,8 @@ def test_a_backend_that_cannot_be_freed_at_the_end_is_reported(served: Served, m
         patched.setattr(qnn.Backend, "free", refuse)
         served.server.leave()
     text = "backendFree: [4001 BACKEND_TERMINATE_FAILED] backend: it does not end"
-    level, told = served.logged[-1]
-    assert (level, told.partition("[")[0], told.partition("] ")[2]) == (
+    level, reported = served.logged[-1]
+    assert (level, reported.partition("[")[0], reported.partition("] ")[2]) == (
         LogLevel.ERROR, text.partition("[")[0], text.partition("] ")[2],
     )  # fmt: skip
     assert served.server.handles.of_kind(qnn.Backend) == []
@@ -276,20 +276,20 @@ def test_a_binary_of_a_list_has_its_own_profile(served: Served) -> None:
     backend, context = served.opened()
     served.ready(context)
     binary = binary_of(served, context)
-    callback, told = notified(served)
+    callback, reported = notified(served)
     profile = served.make("profileCreate", backend, 1)
     params = objects.ContextParams(1)
     params.v1.notifyFunc = ctypes.cast(callback, ctypes.c_void_p).value
     params.v1.binaryBuffer, params.v1.binaryBufferSize = served.number(binary), len(binary)
     params.v1.profile = profile
     served.do("contextCreateFromBinaryListAsync", backend, 0, served.listed(params), 0, 0)
-    assert len(told) == 2
+    assert len(reported) == 2
     assert events_of(served, profile) == [b"context created from binary"]
     config = served.configs(objects.ContextConfig, 77)
     params.v1.config = ctypes.cast(config, type(params.v1.config))
-    told.clear()
+    reported.clear()
     served.do("contextCreateFromBinaryListAsync", backend, 0, served.listed(params), 0, 0)
-    assert [each[-1] for each in told] == [Code.COMMON_NOT_SUPPORTED]
+    assert [each[-1] for each in reported] == [Code.COMMON_NOT_SUPPORTED]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -477,25 +477,27 @@ def test_calls_are_validated_by_the_names_that_a_library_passes(served: Served) 
 def test_a_library_hands_messages_and_ends_of_executions_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its functions in C, whose addresses the server was given."""
     monkeypatch.setattr(serve, "_checks", [])
-    told: list[tuple[Any, ...]] = []
+    reported: list[tuple[Any, ...]] = []
     address, number = ctypes.c_void_p, ctypes.c_uint64
     log = ctypes.CFUNCTYPE(None, address, ctypes.c_uint32, number, ctypes.c_char_p, ctypes.c_char_p)(
-        lambda *arguments: told.append(arguments)
+        lambda *arguments: reported.append(arguments)
     )
-    notify = ctypes.CFUNCTYPE(None, address, address, number)(lambda *arguments: told.append(arguments))
-    forget, leave = (ctypes.PYFUNCTYPE(None)(lambda name=name: told.append((name,))) for name in ("forget", "leave"))
+    notify = ctypes.CFUNCTYPE(None, address, address, number)(lambda *arguments: reported.append(arguments))
+    forget, leave = (
+        ctypes.PYFUNCTYPE(None)(lambda name=name: reported.append((name,))) for name in ("forget", "leave")
+    )
     places = [ctypes.cast(each, address).value or 0 for each in (log, notify, forget, leave)]
     server = serve.LibraryServer("QnnCpu", *places)
     out = ctypes.c_uint64()
     assert server.logCreate(0x55, 3, ctypes.addressof(out)) == 0
     server.log(LogLevel.WARN, "one")
     server.log(LogLevel.DEBUG, "two")
-    ((callback, level, nanoseconds, form, text),) = told
+    ((callback, level, nanoseconds, form, text),) = reported
     assert (callback, level, form, text) == (0x55, 2, b"%s\n", b"one")
     assert 0 < nanoseconds < 60_000_000_000
-    told.clear()
+    reported.clear()
     server.notify(0x66, 0x77, 5)
     server.forget_executions()
     server.leave()
     server.leave()
-    assert told == [(0x66, 0x77, 5), ("forget",), ("leave",)]
+    assert reported == [(0x66, 0x77, 5), ("forget",), ("leave",)]

@@ -105,9 +105,9 @@ def test_a_graph_that_is_added_after_the_size_was_asked_is_in_the_binary(served:
 
 
 def notified(served: Served) -> tuple[Any, list[tuple[Any, ...]]]:
-    told: list[tuple[Any, ...]] = []
-    callback = objects.CONTEXT_NOTIFY(lambda *arguments: told.append(arguments))
-    return served.client.keep(callback), told
+    reported: list[tuple[Any, ...]] = []
+    callback = objects.CONTEXT_NOTIFY(lambda *arguments: reported.append(arguments))
+    return served.client.keep(callback), reported
 
 
 def test_a_list_of_binaries_notifies_for_each_graph_then_for_each_binary(served: Served) -> None:
@@ -115,7 +115,7 @@ def test_a_list_of_binaries_notifies_for_each_graph_then_for_each_binary(served:
     served.ready(context, b"one")
     served.ready(context, b"two")
     binary = binary_of(served, context)
-    callback, told = notified(served)
+    callback, reported = notified(served)
     address = ctypes.cast(callback, ctypes.c_void_p).value or 0
 
     def params(version: int = 1, notify: int = address, data: Any = binary, parameter: int = 5) -> Any:
@@ -126,7 +126,7 @@ def test_a_list_of_binaries_notifies_for_each_graph_then_for_each_binary(served:
 
     name = "contextCreateFromBinaryListAsync"
     served.do(name, backend, 0, served.listed(params(), params(data=bytes(len(binary)), parameter=6)), 0, 0)
-    *graphs, whole, failed = told
+    *graphs, whole, failed = reported
     assert [(context, name, kind, parameter, error) for context, _, name, kind, parameter, error in graphs] == [
         (None, b"one", 0, 5, 0), (None, b"two", 0, 5, 0),
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_list_of_binaries_notifies_for_each_graph_then_for_each_binary(served:
     assert failed == (None, None, None, 1, 6, int(Code.CONTEXT_CREATE_FROM_BINARY))
     assert served.make("graphRetrieve", whole[0], b"one") == graphs[0][1]
     served.do("contextFree", whole[0], 0)
-    told.clear()
+    reported.clear()
     parts = "it needs a buffer, a size and a callback to notify"
     for wrong, why in (
         (params(version=3), "its version must be 1 or 2"), (params(notify=0), parts), (params(data=0), parts),
@@ -147,7 +147,7 @@ def test_a_list_of_binaries_notifies_for_each_graph_then_for_each_binary(served:
         Code.CONTEXT_INVALID_ARGUMENT, "list of binaries: it is empty",
     )  # fmt: skip
     assert served.refused(name, backend, 0, 0, 0, 0) == (Code.CONTEXT_INVALID_ARGUMENT, NULL)
-    assert told == [], "all are checked before the first"
+    assert reported == [], "all are checked before the first"
 
 
 def test_graphs_that_are_not_enabled_cannot_be_retrieved(

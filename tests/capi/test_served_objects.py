@@ -541,7 +541,7 @@ SOC, ARCH, SIGNED = 0, 1, 2
 
 
 @pytest.mark.parametrize(
-    ("option", "words", "told"),
+    ("option", "words", "reported"),
     [
         # A later structure has its value after a gap of four bytes, in which anything may be.
         (SOC, (0, 57, 0), "57"), (SOC, (4095, 0, 0), "4095"), (SOC, (4096, 57, 0), "57"), (SOC, (1, 4096, 0), "1"),
@@ -554,16 +554,16 @@ SOC, ARCH, SIGNED = 0, 1, 2
     ],
 )  # fmt: skip
 def test_a_config_of_htps_device_is_read_in_the_layout_that_its_value_shows(
-    option: int, words: tuple[int, int, int], told: str
+    option: int, words: tuple[int, int, int], reported: str
 ) -> None:
     served = Served("QnnHtp")
     config = (ctypes.c_uint32 * 4)(option, *words)
     custom = served.configs(objects.DeviceConfig, 0, customConfig=served.number(config))
     name = ("SOC", "ARCH", "SIGNEDPD")[option]
-    if told == "4095":
-        rule = f"HTP device option {name}: there is no chip of {told}"
+    if reported == "4095":
+        rule = f"HTP device option {name}: there is no chip of {reported}"
         assert served.refused("deviceCreate", 0, custom, ctypes.c_uint64()) == (Code.DEVICE_INVALID_CONFIG, rule)
         return
     served.make("deviceCreate", 0, custom)
     suffix = ": accepted, but without effect here" if option == SIGNED else ""
-    assert served.logged == [(LogLevel.INFO, f"HTP device option {name} = {told}{suffix}")]
+    assert served.logged == [(LogLevel.INFO, f"HTP device option {name} = {reported}{suffix}")]

@@ -128,17 +128,17 @@ def test_the_tool_makes_a_binary_with_the_weights_of_two_models_once(
     capsys.readouterr()
     assert main(["inspect", str(binary), "--json"]) == 0
     own, shared = (0, STORED) if chosen else (STORED, 0)
-    told = json.loads(capsys.readouterr().out)["weights"]
-    assert {key: told[key] for key in ("own", "shared", "total")} == {
+    reported = json.loads(capsys.readouterr().out)["weights"]
+    assert {key: reported[key] for key in ("own", "shared", "total")} == {
         "own": dict.fromkeys(ROWS, own), "shared": shared, "total": 2 * own + shared,
     }  # fmt: skip
-    assert [(each["graph"], each["nbytes"]) for each in told["unshared"]] == [(name, own) for name in ROWS if own]
+    assert [(each["graph"], each["nbytes"]) for each in reported["unshared"]] == [(name, own) for name in ROWS if own]
     assert main(["inspect", str(binary)]) == 0
     table, _, reasons = capsys.readouterr().out.partition("\nnot shared:\n")
     lines = "524,288 bytes in 1 constant: equal in {}, but the context was created without weight sharing"
     others = {"prefill": "decode", "decode": "prefill"}
-    told = [] if chosen else [f"  {name}: {lines.format(other)}" for name, other in others.items()]
-    assert reasons.splitlines() == told
+    reported = [] if chosen else [f"  {name}: {lines.format(other)}" for name, other in others.items()]
+    assert reasons.splitlines() == reported
     table = dict(line.rsplit(None, 1) for line in table.splitlines()[-5:])
     counts = {**dict.fromkeys(ROWS, own), "shared, once": shared, "in all": 2 * own + shared}
     assert table == {"weights": "bytes", **{f"  {name}": f"{count:,}" for name, count in counts.items()}}

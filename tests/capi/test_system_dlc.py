@@ -86,15 +86,15 @@ def test_graphs_of_a_dlc_are_composed_finalized_and_executed(reader: Client, cli
     assert reader.systemDlcFree(handle) == 0
     x = np.random.default_rng(1).standard_normal((1, 6, 6, 2)).astype(np.float32)
     for info in graphs:
-        told = info.graphInfoV3
-        graph = client.make("graphRetrieve", context, told.graphName)
+        reported = info.graphInfoV3
+        graph = client.make("graphRetrieve", context, reported.graphName)
         client.do("graphFinalize", graph, None, None)
         y = np.zeros((1, 6, 6, 4), np.float32)
-        for tensor, array in ((told.graphInputs[0], x), (told.graphOutputs[0], y)):
+        for tensor, array in ((reported.graphInputs[0], x), (reported.graphOutputs[0], y)):
             tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = array.ctypes.data, array.nbytes
             assert tuple(tensor.v1.dimensions[: tensor.v1.rank]) == array.shape
-        assert (told.graphInputs[0].v1.name, told.graphOutputs[0].v1.name) == (b"in_x_0", b"y")
-        client.do("graphExecute", graph, told.graphInputs, 1, told.graphOutputs, 1, None, None)
+        assert (reported.graphInputs[0].v1.name, reported.graphOutputs[0].v1.name) == (b"in_x_0", b"y")
+        client.do("graphExecute", graph, reported.graphInputs, 1, reported.graphOutputs, 1, None, None)
         np.testing.assert_allclose(y, dlc_graphs.convolved(x), rtol=1e-5, atol=1e-6)
     client.do("backendFree", backend)
 
@@ -110,14 +110,14 @@ def test_a_recurrent_layer_of_a_dlc_keeps_its_states(
     error, [info] = composed(reader, handle, backend, context, client.provider, version=3)
     assert error == 0
     assert reader.systemDlcFree(handle) == 0
-    told = info.graphInfoV3
-    assert (told.numGraphInputs, told.numGraphOutputs) == (1, 1)
-    graph = client.make("graphRetrieve", context, told.graphName)
+    reported = info.graphInfoV3
+    assert (reported.numGraphInputs, reported.numGraphOutputs) == (1, 1)
+    graph = client.make("graphRetrieve", context, reported.graphName)
     client.do("graphFinalize", graph, None, None)
     results = []
     for frame in layer.frames:
         results.append(np.zeros(layer.expected.shape[1:], np.float32))
-        tensors = [at(told.graphInputs[0], frame)], [at(told.graphOutputs[0], results[-1])]
+        tensors = [at(reported.graphInputs[0], frame)], [at(reported.graphOutputs[0], results[-1])]
         assert client.execute(graph, *tensors) == 0
     check(layer, results)
     client.do("backendFree", backend)
@@ -154,14 +154,14 @@ def test_what_is_composed_on_another_table_is_what_the_file_holds(reader: Client
         ]
         named = {tensor.name: tensor for tensor in theirs.tensors}
         for tensor in mine.tensors:
-            told = named[tensor.name]
-            assert (told.type, told.dtype, told.dims) == (tensor.type, tensor.dtype, tensor.dims)
-            assert bytes(told.data or b"") == bytes(tensor.data or b"")
-            if tensor.encoding is not None and told.encoding is not None:
-                np.testing.assert_array_equal(told.encoding.scales, tensor.encoding.scales)
-                assert (told.encoding.kind, told.encoding.axis) == (tensor.encoding.kind, tensor.encoding.axis)
+            reported = named[tensor.name]
+            assert (reported.type, reported.dtype, reported.dims) == (tensor.type, tensor.dtype, tensor.dims)
+            assert bytes(reported.data or b"") == bytes(tensor.data or b"")
+            if tensor.encoding is not None and reported.encoding is not None:
+                np.testing.assert_array_equal(reported.encoding.scales, tensor.encoding.scales)
+                assert (reported.encoding.kind, reported.encoding.axis) == (tensor.encoding.kind, tensor.encoding.axis)
             else:
-                assert told.encoding is tensor.encoding is None
+                assert reported.encoding is tensor.encoding is None
         for ours, node in zip(mine.nodes, theirs.nodes, strict=True):
             for name, value in ours.params.items():
                 found = node.params[name]
@@ -199,19 +199,19 @@ def test_a_recurrent_layer_has_the_order_that_the_file_says(
     path.write_bytes(dlc_write.dlc([graph]))
     x = rng.standard_normal((*steps, features)).astype(np.float32)
     with Session(path) as session:
-        wanted = session.run({"x": x})
+        expected = session.run({"x": x})
     backend = client.make("backendCreate", None, None)
     context = client.make("contextCreate", backend, None, None)
     error, (info,) = composed(reader, opened(reader, path), backend, context, client.provider)
     assert error == 0
-    told, got = info.graphInfoV3, {name: np.zeros_like(array) for name, array in wanted.items()}
+    reported, got = info.graphInfoV3, {name: np.zeros_like(array) for name, array in expected.items()}
     handle = client.make("graphRetrieve", context, b"net")
     client.do("graphFinalize", handle, None, None)
-    outputs = [(each, got[each.v1.name.decode()]) for each in told.graphOutputs[:3]]
-    for tensor, array in [(told.graphInputs[0], x), *outputs]:
+    outputs = [(each, got[each.v1.name.decode()]) for each in reported.graphOutputs[:3]]
+    for tensor, array in [(reported.graphInputs[0], x), *outputs]:
         tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = array.ctypes.data, array.nbytes
-    client.do("graphExecute", handle, told.graphInputs, 1, told.graphOutputs, 3, None, None)
-    for name, array in wanted.items():
+    client.do("graphExecute", handle, reported.graphInputs, 1, reported.graphOutputs, 3, None, None)
+    for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
     client.do("backendFree", backend)
 
@@ -511,9 +511,9 @@ def test_a_program_in_c_composes_a_dlc_and_frees_what_it_is_given(
     path.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
     done = execute(build("dlc_compose", compiler, sanitize), libraries, "libQnnCpu.so", path)
     assert done.returncode == 0, done.stderr
-    wanted = dlc_graphs.convolved(np.ones((1, 6, 6, 2), np.float32)).sum()
+    expected = dlc_graphs.convolved(np.ones((1, 6, 6, 2), np.float32)).sum()
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("sum")]
-    assert abs(float(line.split()[1]) - wanted) < 1e-3
+    assert abs(float(line.split()[1]) - expected) < 1e-3
     assert "the context has one of that name" in done.stdout + done.stderr
 
 

@@ -222,10 +222,10 @@ def test_each_number_of_a_context_option_of_htp_is_known_ignored_or_refused() ->
         if code:
             assert code == Code.CONTEXT_INVALID_CONFIG
         else:
-            [(level, told)] = served.logged
-            assert level == (LogLevel.WARN if "unknown" in told else LogLevel.INFO)
+            [(level, reported)] = served.logged
+            assert level == (LogLevel.WARN if "unknown" in reported else LogLevel.INFO)
             # The reason of an option without effect is looked at elsewhere.
-            message = told.removeprefix("HTP context option ")
+            message = reported.removeprefix("HTP context option ")
             found[number] = message.partition(WITHOUT_EFFECT)[0] + WITHOUT_EFFECT * (WITHOUT_EFFECT in message)
     assert found == HTP_CONTEXT_OPTIONS
 

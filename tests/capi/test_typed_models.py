@@ -48,10 +48,10 @@ def test_run_and_net_run_give_one_answer_on_every_backend(key: str, form: str, t
 def test_the_provider_answers_as_run_does(key: str, form: str, libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     model = prepared(key, form, tmp_path)
-    wanted = typed_models.by_run(model, "htp", tmp_path)
+    expected = typed_models.by_run(model, "htp", tmp_path)
     found, taken = typed_models.by_provider(model, libraries / "libQnnHtp.so")
     assert taken >= 0.9
-    assert typed_models.off(found, wanted) <= PROVIDER
+    assert typed_models.off(found, expected) <= PROVIDER
 
 
 @pytest.mark.parametrize(("key", "form"), cases(tuple(QUANTIZED)))

@@ -838,12 +838,12 @@ OTHER = Mistake("misaligned", "a buffer", "it is at an odd address")
 
 
 @pytest.mark.parametrize(
-    ("mistake", "mistaken", "error", "told"),
+    ("mistake", "mistaken", "error", "reported"),
     [(OTHER, False, 0, True), (OTHER, False, 5, True), (OTHER, True, 0, True), (OTHER, True, 5, False),
      (LEAK, False, 0, True), (LEAK, False, 5, True), (LEAK, True, 0, False), (LEAK, True, 5, False)],
 )  # fmt: skip
 def test_what_an_audit_finds_in_a_call_is_reported_once(
-    calls: Calls, mistake: Mistake, mistaken: bool, error: int, told: bool
+    calls: Calls, mistake: Mistake, mistaken: bool, error: int, reported: bool
 ) -> None:
     calls.opened()
     values = (0x99 if mistaken else CONTEXT, 0)
@@ -856,7 +856,7 @@ def test_what_an_audit_finds_in_a_call_is_reported_once(
     calls.seen.after("contextFinalize", error, values)
     where = " (line 1)" if mistake is LEAK else ""
     text = f"call 4 (contextFinalize): {mistake.kind}: a buffer: {mistake.rule}{where}"
-    assert calls.seen.mistakes[before:] == [text] * told
+    assert calls.seen.mistakes[before:] == [text] * reported
 
 
 def test_a_summary_counts_calls_mistakes_and_leaks(
@@ -891,7 +891,7 @@ def test_a_summary_counts_calls_mistakes_and_leaks(
 
 
 @pytest.mark.parametrize(
-    ("value", "exitcode", "told"),
+    ("value", "exitcode", "reported"),
     [
         ("", 0, ""), ("0", 0, ""), ("1", 0, ""), ("exitcode=1", 1, ""), ("exitcode=255", 255, ""),
         ("1,exitcode=66", 66, ""), ("exitcode=66,1", 66, ""),
@@ -901,11 +901,13 @@ def test_a_summary_counts_calls_mistakes_and_leaks(
         ("exit=3", 0, "there is no option 'exit=3'. Did you mean 'exitcode'?"), ("2", 0, "there is no option '2'."),
     ],
 )  # fmt: skip
-def test_options_of_the_validation(value: str, exitcode: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_the_validation(
+    value: str, exitcode: int, reported: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     check = MemoryCheck(value)
     try:
         assert check.exitcode == exitcode
-        assert capsys.readouterr().err == (f"isthmus: ISTHMUS_QNN_VALIDATE='{value}': {told}\n" if told else "")
+        assert capsys.readouterr().err == (f"isthmus: ISTHMUS_QNN_VALIDATE='{value}': {reported}\n" if reported else "")
         assert (check._log in audit_log.active) == (value not in ("", "0"))
     finally:
         check.end_audit()

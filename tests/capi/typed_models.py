@@ -120,13 +120,13 @@ def by_binary(model: TypedModel, backend: str, folder: Path) -> Feeds:
 
 def assert_one_answer(model: TypedModel, folder: Path) -> Feeds:
     """Check that ``isthmus run`` and net-run give the same bits on every backend; return them."""
-    wanted = by_run(model, "cpu", folder)
+    expected = by_run(model, "cpu", folder)
     for backend in BACKENDS:
         for api in (by_run, by_binary):
             found = api(model, backend, folder)
-            for name, value in wanted.items():
+            for name, value in expected.items():
                 np.testing.assert_array_equal(found[name], value, err_msg=f"{name}: {api.__name__} on {backend}")
-    return wanted
+    return expected
 
 
 def by_provider(model: TypedModel, library: Path) -> tuple[Feeds, float]:
@@ -174,11 +174,11 @@ def layers(model: TypedModel, folder: Path) -> dict[str, tuple[np.ndarray, np.nd
     return {name: (here[name], there[name], scale) for name, scale in activations.items()}
 
 
-def off(found: Feeds, wanted: Feeds) -> float:
+def off(found: Feeds, expected: Feeds) -> float:
     """The largest difference between two answers, as a part of the largest number of each output."""
     return max(
         float(np.abs(found[name].astype(np.float64) - value).max() / max(float(np.abs(value).max()), 1e-3))
-        for name, value in wanted.items()
+        for name, value in expected.items()
     )
 
 
@@ -188,7 +188,7 @@ def _line(key: str, form: str, libraries: Path) -> str:
         folder = Path(name)
         model = typed_model(key, form, folder)
         with contextlib.redirect_stdout(io.StringIO()):
-            wanted = by_run(model, "cpu", folder)
+            expected = by_run(model, "cpu", folder)
         apis: dict[str, Callable[[], Feeds]] = {
             "run htp": lambda: by_run(model, "htp", folder),
             "run lpai": lambda: by_run(model, "lpai", folder),
@@ -200,8 +200,8 @@ def _line(key: str, form: str, libraries: Path) -> str:
             try:
                 with contextlib.redirect_stdout(io.StringIO()):
                     answer = api()
-                same = all(answer[n].tobytes() == value.tobytes() for n, value in wanted.items())
-                cells.append("same bits" if same else f"{off(answer, wanted):.1e}")
+                same = all(answer[n].tobytes() == value.tobytes() for n, value in expected.items())
+                cells.append("same bits" if same else f"{off(answer, expected):.1e}")
             except (QnnError, AssertionError) as problem:
                 cells.append(f"refused: {problem}")
     return f"| {key} | {form} | {' | '.join(cells)} |"

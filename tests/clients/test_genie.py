@@ -61,10 +61,10 @@ def generate(
     return done, answer(done.stdout) if done.returncode == 0 else {}
 
 
-def check(folder: Path, told: dict, tolerance: float = 0) -> None:
+def check(folder: Path, reported: dict, tolerance: float = 0) -> None:
     """Check the tokens for both prompts; Genie puts the token of a sentence's beginning before them."""
-    assert told["prompts"] == PROMPTS
-    for prompt, tokens in zip(PROMPTS, told["answers"], strict=True):
+    assert reported["prompts"] == PROMPTS
+    for prompt, tokens in zip(PROMPTS, reported["answers"], strict=True):
         assert len(tokens) == COUNT
         decoders.check(folder, [decoders.BOS, *prompt], tokens, tolerance=tolerance)
 
@@ -83,16 +83,16 @@ def recorded(results: Results, name: str, done: subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_genie_generates_the_reference_tokens(name: str, decoder: Path, libraries: Path, results: Results) -> None:
-    done, told = generate(decoder, libraries, *OPTIONS[name], ISTHMUS_QNN_VALIDATE="1,exitcode=66")
+    done, reported = generate(decoder, libraries, *OPTIONS[name], ISTHMUS_QNN_VALIDATE="1,exitcode=66")
     with recorded(results, name, done):
-        check(decoder, told)
+        check(decoder, reported)
     assert "0 mistakes" in done.stderr
-    results.used("onnxruntime-qnn", Genie=told["version"])
+    results.used("onnxruntime-qnn", Genie=reported["version"])
     # The prompts go through the first graph in pieces, all further tokens through the second; where a context becomes
     # too short, the graphs for the next one take over.
-    assert told["executions"]["ar32_cl128"] == 3
-    assert told["executions"]["ar1_cl256"] > 0
-    assert sum(told["executions"].values()) == 3 + len(PROMPTS) * (COUNT - 1)
+    assert reported["executions"]["ar32_cl128"] == 3
+    assert reported["executions"]["ar1_cl256"] > 0
+    assert sum(reported["executions"].values()) == 3 + len(PROMPTS) * (COUNT - 1)
 
 
 OTHERS = {
@@ -108,9 +108,9 @@ def test_genie_generates_the_tokens_of_other_decoders(
 ) -> None:
     options, environment, tolerance = OTHERS[name]
     folder = decoders.make(tmp_path, "--context", 128, 256, *options)
-    done, told = generate(folder, libraries, **environment)
+    done, reported = generate(folder, libraries, **environment)
     with recorded(results, name, done):
-        check(folder, told, tolerance)
+        check(folder, reported, tolerance)
 
 
 MADE = """
@@ -135,14 +135,14 @@ def test_genie_generates_other_tokens_from_graphs_that_the_example_does_not_make
     tokens_at_once, window = NOT_MADE[name]
     command = [sys.executable, "-c", MADE, decoders.EXAMPLE, tmp_path, str(tokens_at_once), str(window)]
     subprocess.run(command, check=True)
-    done, told = generate(tmp_path, libraries)
+    done, reported = generate(tmp_path, libraries)
     assert done.returncode == 0, done.stderr
-    prompt, tokens = [decoders.BOS, *PROMPTS[0]], told["answers"][0]
+    prompt, tokens = [decoders.BOS, *PROMPTS[0]], reported["answers"][0]
     likeliest = decoders.logits(tmp_path, [*prompt, *tokens[:-1]], window)[len(prompt) - 1 :].argmax(axis=1)
     assert np.count_nonzero(likeliest == tokens) < 0.8 * COUNT
     # The graphs are right: a runner that updates the cache and both masks generates the tokens of ONNX Runtime's CPU.
-    told = decoders.run("run_shared.py", tmp_path, decoders.words(PROMPTS[0]), "--count", COUNT, "--window", window)
-    decoders.check(tmp_path, prompt, told["answer"], window)
+    reported = decoders.run("run_shared.py", tmp_path, decoders.words(PROMPTS[0]), "--count", COUNT, "--window", window)
+    decoders.check(tmp_path, prompt, reported["answer"], window)
 
 
 # -- groups of contexts ------------------------------------------------------------------------------------------------
@@ -172,25 +172,25 @@ def with_binaries(folder: Path, count: int) -> list[ContextSizes]:
 def grouped(folder: Path, libraries: Path, size: int, **environment: str) -> tuple[list[str], str, dict]:
     """Let Genie generate on a named chip with a spill-fill size; return our log, all it printed, and what it told."""
     more = ["--extensions", str(folder / "devices.json"), "--verbose"]
-    done, told = generate(folder, libraries, f"spill-fill-bufsize={size}", more=more, **environment)
+    done, reported = generate(folder, libraries, f"spill-fill-bufsize={size}", more=more, **environment)
     lines = [line for line in done.stderr.splitlines() if line.startswith(("INFO HTP ", "ERROR "))]
-    return lines, done.stderr + done.stdout, told
+    return lines, done.stderr + done.stdout, reported
 
 
 def test_two_context_binaries_on_a_named_chip_have_one_spill_fill_buffer(
     separate: Path, libraries: Path, results: Results
 ) -> None:
     size = max(each.spill_fill for each in with_binaries(separate, 2))
-    lines, printed, told = grouped(separate, libraries, size)
+    lines, printed, reported = grouped(separate, libraries, size)
     outcome = "no tokens"
     try:
-        assert told, printed
-        check(separate, told)
+        assert reported, printed
+        check(separate, reported)
         outcome = PASSES
     finally:
         results.row("two context binaries in a spill-fill group", outcome)
-    assert told["executions"]["ar1_cl128"] > 0
-    assert told["executions"]["ar1_cl256"] > 0
+    assert reported["executions"]["ar1_cl128"] > 0
+    assert reported["executions"]["ar1_cl256"] > 0
     # libGenie.so logs nothing of it; these are the options that it passes, as our library logs them.
     assert "INFO HTP device option SOC = 69" in lines
     [founder, member] = [line for line in lines if "REGISTER_MULTI_CONTEXTS" in line]
@@ -208,8 +208,8 @@ def test_two_context_binaries_on_a_named_chip_have_one_spill_fill_buffer(
 def test_a_spill_fill_size_that_a_binary_exceeds_is_refused_with_both_sizes(separate: Path, libraries: Path) -> None:
     small, large = (each.spill_fill for each in with_binaries(separate, 2))
     assert small < large
-    lines, printed, told = grouped(separate, libraries, small)
-    assert not told
+    lines, printed, reported = grouped(separate, libraries, small)
+    assert not reported
     rule = f"Shared spill-fill size {small} is smaller than required spill-fill size {large}"
     assert any("[5005 " in line and rule in line for line in lines), printed
     assert "Could not create context from binary for context index = 1 : err 5005" in printed
@@ -228,8 +228,8 @@ def test_a_third_binary_that_does_not_fit_gets_1002_and_a_chip_with_room_takes_i
         (tmp_path / "chip.json").write_text(json.dumps({"name": "board", "domains": [0], "capacity": capacity}))
         return grouped(separate, libraries, size, ISTHMUS_HTP_CONFIG=str(config))
 
-    lines, printed, told = on_chip(size + sum(own) - 1)
-    assert not told
+    lines, printed, reported = on_chip(size + sum(own) - 1)
+    assert not reported
     assert "Could not create context from binary for context index = 2 : err 1002" in printed
     errors = [line.removeprefix("ERROR ") for line in lines if line.startswith("ERROR ")]
     begin = errors.index(
@@ -240,8 +240,8 @@ def test_a_third_binary_that_does_not_fit_gets_1002_and_a_chip_with_room_takes_i
     assert f"domain 0 has {own[2] - 1:,} of {size + sum(own) - 1:,} bytes free" in sentence
     assert "`isthmus fit --contexts` finds an order that fits, or what would help" in sentence
     # One byte more, and all three run in the group.
-    lines, printed, told = on_chip(size + sum(own))
-    assert told, printed
-    check(separate, told)
+    lines, printed, reported = on_chip(size + sum(own))
+    assert reported, printed
+    check(separate, reported)
     results.row("three context binaries in a group, of which the third has just room", PASSES)
     assert sum("is in process domain 0" in line for line in lines) == 3

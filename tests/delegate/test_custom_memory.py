@@ -116,9 +116,9 @@ def test_an_output_may_be_in_the_memory_of_its_input(make, turns) -> None:
     values = memory.view(np.float32, (8, 8))
     values[...] = np.arange(-32, 32).reshape(8, 8)
     for _ in range(3):
-        wanted = values.T.copy() if turns else np.maximum(values, 0)
+        expected = values.T.copy() if turns else np.maximum(values, 0)
         interpreter.invoke()
-        np.testing.assert_array_equal(values, wanted)
+        np.testing.assert_array_equal(values, expected)
     assert delegate.stats.copied_bytes == (3 * NBYTES if turns else 0)
     del interpreter
     delegate.free_custom_mem(memory)

@@ -184,7 +184,7 @@ def forms(vendor: Answers, ours: Answers) -> dict[str, Any]:
         sides = (found, ours[name])
         refused = [isinstance(answer, dict) and bool(answer["validate"]) for answer in sides]
         ran = [isinstance(answer, dict) and "outputs" in answer for answer in sides]
-        told = ["refused" if no else "runs" if yes else _outcome(answer)
+        reported = ["refused" if no else "runs" if yes else _outcome(answer)
                 for answer, no, yes in zip(sides, refused, ran, strict=True)]  # fmt: skip
         if all(ran):
             node = FORMS[name]()
@@ -192,13 +192,13 @@ def forms(vendor: Answers, ours: Answers) -> dict[str, Any]:
             results = (map(unpacked, answer["outputs"], node.outputs) for answer in sides)
             errors = [_error(op, kind, *each) for each in zip(node.outputs, *results, strict=True)]
             if any(error > most for error, most in errors):
-                told[1] = f"differs by {max(error for error, _ in errors):.3g}"
-        counts["equal"] += told[0] == told[1]
-        counts["both run"] += told == ["runs", "runs"]
+                reported[1] = f"differs by {max(error for error, _ in errors):.3g}"
+        counts["equal"] += reported[0] == reported[1]
+        counts["both run"] += reported == ["runs", "runs"]
         counts["both refuse"] += all(refused)
-        if told[0] != told[1]:
-            reason = decisions.form_reason(name, *told)
-            differences[name] = {"vendor": told[0], "ours": told[1], "reason": reason}
+        if reported[0] != reported[1]:
+            reason = decisions.form_reason(name, *reported)
+            differences[name] = {"vendor": reported[0], "ours": reported[1], "reason": reason}
     undecided = sorted(name for name, each in differences.items() if each["reason"] is None)
     return {"cases": len(vendor), **counts, "undecided": undecided, "differences": differences}
 

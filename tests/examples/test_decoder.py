@@ -39,17 +39,17 @@ def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("update", ["smart-mask", "shift-pointer"])
 def test_tokens_in_one_shared_buffer_are_those_without_a_cache(decoder: tuple[Path, int, float], update: str) -> None:
     folder, window, tolerance = decoder
-    told = decoders.run(
+    reported = decoders.run(
         "run_shared.py", folder, decoders.words(PROMPT), "--count", COUNT, "--update", update, "--window", window
     )
-    assert told["prompt"] == [decoders.BOS, *PROMPT]
-    assert len(told["answer"]) == COUNT
-    decoders.check(folder, told["prompt"], told["answer"], window, tolerance)
-    assert (told["copied_bytes"], told["allocated_bytes"]) == (0, 0)
+    assert reported["prompt"] == [decoders.BOS, *PROMPT]
+    assert len(reported["answer"]) == COUNT
+    decoders.check(folder, reported["prompt"], reported["answer"], window, tolerance)
+    assert (reported["copied_bytes"], reported["allocated_bytes"]) == (0, 0)
     # The prompt takes two executions. When the sentence is too long for the first context, the second one takes over.
-    assert told["executions"]["ar32_cl128"] == 2
-    assert told["executions"]["ar1_cl128"] == 128 - len(told["prompt"])
-    assert sum(told["executions"].values()) == COUNT + 1
+    assert reported["executions"]["ar32_cl128"] == 2
+    assert reported["executions"]["ar1_cl128"] == 128 - len(reported["prompt"])
+    assert sum(reported["executions"].values()) == COUNT + 1
 
 
 WATCHED = """
@@ -165,14 +165,14 @@ def test_the_static_runner_generates_the_same_tokens_and_requests_no_memory(
     graphs = [f"ar32_cl{contexts[0]}", *(f"ar1_cl{context}" for context in contexts)]
     done = generated(static_runner, folder, graphs)
     assert done.returncode == 0, done.stderr
-    told = answer(done.stdout)
-    assert len(told["answer"]) == COUNT
-    decoders.check(folder, [decoders.BOS, *PROMPT], told["answer"], tolerance=tolerance)
+    reported = answer(done.stdout)
+    assert len(reported["answer"]) == COUNT
+    decoders.check(folder, [decoders.BOS, *PROMPT], reported["answer"], tolerance=tolerance)
     # Of every token but the one of the prompt and the first of each graph; the count includes our library and its
     # interpreter, which ask for megabytes before.
-    assert told["tokens_counted"] == COUNT - 1 - len(contexts)
-    assert (told["requested_bytes"], told["moves"]) == (0, 0)
-    assert told["requested_in_all"] > 1_000_000
+    assert reported["tokens_counted"] == COUNT - 1 - len(contexts)
+    assert (reported["requested_bytes"], reported["moves"]) == (0, 0)
+    assert reported["requested_in_all"] > 1_000_000
 
 
 def test_the_static_runner_says_that_a_sentence_is_too_long(

@@ -187,9 +187,9 @@ def test_a_product_with_scales_along_any_axis_is_the_product_of_the_reals(op, di
         product = one(graph, op, reals, params)
         of_y = scales(product.shape, axis if along == "output" else None, 0.2)
         found = one(graph, op, [graph.constant("x", x, of_x), graph.constant("w", w, of_w)], params, of_y)
-        wanted = of_y.quantize(product, np.dtype(np.int8))
-        assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1, axis
-        assert (found == wanted).mean() > 0.9, axis
+        expected = of_y.quantize(product, np.dtype(np.int8))
+        assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1, axis
+        assert (found == expected).mean() > 0.9, axis
 
 
 def test_a_fixed_point_result_needs_a_quantization() -> None:

@@ -44,8 +44,8 @@ def outcome(op: str, operands: list, params: dict[str, Any], declared: list[Dims
         return "refused"
     resolved = {n: np.asarray(v).tolist() for n, v in call.params.items() if n not in params and v is not None}
     left = OPERATIONS[op].complete("n", params)
-    told = [f"{n}={v}" for n, v in resolved.items() if v != np.asarray(left[n]).tolist()]
-    return " ".join([shapes, *told])
+    reported = [f"{n}={v}" for n, v in resolved.items() if v != np.asarray(left[n]).tolist()]
+    return " ".join([shapes, *reported])
 
 
 def text(dims: Any) -> str:
@@ -98,8 +98,8 @@ def account() -> list[str]:
     declaring = [(*case[:3], case[3]) for case in DECLARED]
     for op, given, params, declared in [*((*case[:3], None) for case in SHAPES), *declaring]:
         operands = [operand(each) for each in given]
-        told = " ".join("none" if each is None else text(each[1]) for each in operands)
-        lines.append(f"{op} {told} {params or ''} -> {outcome(op, operands, params, declared)}")
+        reported = " ".join("none" if each is None else text(each[1]) for each in operands)
+        lines.append(f"{op} {reported} {params or ''} -> {outcome(op, operands, params, declared)}")
         for name, others in neighbours(op, operands, params):
             ends = [(what, outcome(op, *call, declared)) for what, *call in others]
             refused = [what for what, end in ends if end == "refused"]

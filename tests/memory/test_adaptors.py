@@ -37,9 +37,9 @@ def test_statistics_count_every_kind(kind) -> None:
         third = MAKERS[kind](200)
         second.close()
         third.close()
-    told = counted.of(kind)
-    assert (told.allocations, told.live_allocations, told.live_bytes) == (3, 0, 0)
-    assert (told.peak_bytes, told.total_bytes) == (1500, 1700)
+    reported = counted.of(kind)
+    assert (reported.allocations, reported.live_allocations, reported.live_bytes) == (3, 0, 0)
+    assert (reported.peak_bytes, reported.total_bytes) == (1500, 1700)
     assert list(counted.by_kind) == [kind]
     assert (counted.allocations, counted.live_allocations, counted.total_bytes) == (3, 0, 1700)
 

@@ -59,9 +59,9 @@ def test_a_model_in_float16_has_one_answer_near_that_of_float32(key: str, keep_i
     else:
         feed16 = feed
     found, other = (answers(model, key, feed16, backend) for backend in ("cpu", "htp"))
-    for name, wanted in oracle.run(feed).items():
+    for name, expected in oracle.run(feed).items():
         assert found[name].tobytes() == other[name].tobytes(), name
-        if wanted.dtype == np.float32:
+        if expected.dtype == np.float32:
             assert found[name].dtype == (np.float32 if keep_io_types else np.float16)
-            off = np.abs(found[name].astype(np.float64) - wanted).max() / np.abs(wanted).max()
+            off = np.abs(found[name].astype(np.float64) - expected).max() / np.abs(expected).max()
             assert off <= TOLERANCES[key], (name, off)

@@ -100,9 +100,9 @@ def stack(answers: Sequence[Feeds], name: str) -> Array:
 def assert_within_a_step(ours: Array, reference: Array, step: float, name: str) -> None:
     steps = np.rint(np.abs(ours.astype(np.float64) - reference.astype(np.float64)) / step)
     same = float(np.mean(steps == 0))
-    told = f"{name}: up to {steps.max():.0f} steps apart, {100 * same:.2f} % of {steps.size} elements the same"
-    assert steps.max() <= 1, told
-    assert same >= SAME_SHARE, told
+    reported = f"{name}: up to {steps.max():.0f} steps apart, {100 * same:.2f} % of {steps.size} elements the same"
+    assert steps.max() <= 1, reported
+    assert same >= SAME_SHARE, reported
 
 
 def assert_close(ours: Array, reference: Array, tolerance: float, name: str) -> None:

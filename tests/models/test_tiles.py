@@ -86,8 +86,8 @@ def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key) -> None:
     graph = _graph(key)
 
     def scratch(limit: int | None) -> int:
-        wanted = None if limit is None else ScratchLimit.of(limit)
-        return plan(graph, 1, 128, wanted, PlanOptions(io_in_scratch=True)).schedule.scratch_bytes
+        expected = None if limit is None else ScratchLimit.of(limit)
+        return plan(graph, 1, 128, expected, PlanOptions(io_in_scratch=True)).schedule.scratch_bytes
 
     with pytest.raises(QnnError) as refused:
         scratch(128)

@@ -150,8 +150,8 @@ class Tree:
             os.killpg(process.pid, 9)
             process.communicate()
             return Run(None, "out of time")
-        told = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "Fatal"))]
-        return Run(process.returncode, (told or output.splitlines()[-1:] or [""])[0], failed.read_text())
+        reported = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "Fatal"))]
+        return Run(process.returncode, (reported or output.splitlines()[-1:] or [""])[0], failed.read_text())
 
 
 @dataclass
@@ -263,12 +263,12 @@ def main() -> int:
         with printing:
             tree = free.pop()
         begin = time.perf_counter()
-        end, told = judges.judge(tree, mistake)
+        end, reported = judges.judge(tree, mistake)
         with printing:
             free.append(tree)
             ends[end] += 1
             where = f"{mistake.path}:{mistake.start[0]} {mistake.within}"
-            print(f"{end}: {where}, {mistake.kind} ({time.perf_counter() - begin:.0f} s) {told}", flush=True)
+            print(f"{end}: {where}, {mistake.kind} ({time.perf_counter() - begin:.0f} s) {reported}", flush=True)
             if end != CAUGHT:
                 print(difference(mistake), f"    key: {mistake.key}", sep="\n", flush=True)
 

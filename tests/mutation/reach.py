@@ -72,10 +72,10 @@ class Reach:
         for file in sorted(folder.glob("*.jsonl")):
             names: list[str] = []
             for line in file.read_text().splitlines():
-                told = json.loads(line)
-                names += told["new"]
-                if told["passed"]:
-                    reach.add(told["test"], told["seconds"], [names[number] for number in told["entered"]])
+                reported = json.loads(line)
+                names += reported["new"]
+                if reported["passed"]:
+                    reach.add(reported["test"], reported["seconds"], [names[number] for number in reported["entered"]])
         return reach
 
     def add(self, test: str, seconds: float, functions: list[str]) -> None:

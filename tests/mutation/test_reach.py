@@ -28,7 +28,7 @@ def reach() -> Reach:
 
 
 @pytest.mark.parametrize(
-    ("path", "within", "wanted"),
+    ("path", "within", "expected"),
     [
         ("f.py", "f", {A, B, C, D}),
         ("f.py", "f.inner", {A}),
@@ -41,9 +41,9 @@ def reach() -> Reach:
     ],
 )
 def test_the_tests_of_a_function_are_those_that_enter_it(
-    reach: Reach, path: str, within: str, wanted: set[str]
+    reach: Reach, path: str, within: str, expected: set[str]
 ) -> None:
-    assert reach.tests(path, within) == wanted
+    assert reach.tests(path, within) == expected
 
 
 def test_what_stands_in_a_module_or_a_class_is_not_entered(reach: Reach) -> None:
@@ -51,9 +51,11 @@ def test_what_stands_in_a_module_or_a_class_is_not_entered(reach: Reach) -> None
     assert not any(reach.is_entered("f.py", within) for within in ("module", "Class", "never"))
 
 
-@pytest.mark.parametrize(("seconds", "wanted"), [(0, [A]), (1.5, [A, C]), (4.5, [C, A, B]), (4.6, [C, A, B, D])])
-def test_near_tests_come_first_and_the_quick_files_among_them(reach: Reach, seconds: float, wanted: list[str]) -> None:
-    assert reach.first("f.py", "f", ("tests/x",), seconds) == wanted
+@pytest.mark.parametrize(("seconds", "expected"), [(0, [A]), (1.5, [A, C]), (4.5, [C, A, B]), (4.6, [C, A, B, D])])
+def test_near_tests_come_first_and_the_quick_files_among_them(
+    reach: Reach, seconds: float, expected: list[str]
+) -> None:
+    assert reach.first("f.py", "f", ("tests/x",), seconds) == expected
 
 
 def test_a_name_of_a_module_is_used_by_functions_and_by_files_of_tests(reach: Reach) -> None:

@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    ("source", "wanted"),
+    ("source", "expected"),
     [
         ("a < b", {"(a <= b)"}),
         ("x = a + 1", {"x = (a - 1)", "x = a + 2", "x = a + (0)", "pass"}),
@@ -32,11 +32,11 @@ TESTS = Path(__file__).parents[1]
         ("A = int | None", {"pass"}),
     ],
 )  # fmt: skip
-def test_each_mistake_changes_one_thing(source: str, wanted: set[str]) -> None:
+def test_each_mistake_changes_one_thing(source: str, expected: set[str]) -> None:
     made = {m.made(source) for m in mistakes("a.py", source)}
     if source == "a < b":
         made.discard("pass")
-    assert made == wanted
+    assert made == expected
 
 
 def test_a_mistake_knows_what_its_statement_defines() -> None:

@@ -55,17 +55,17 @@ class Outcome(NamedTuple):
     detail: str
 
 
-def difference(found: np.ndarray, wanted: np.ndarray) -> float:
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
     """Return how far results are from those wanted, as a part of the greatest; infinite if they are other ones."""
-    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         return np.inf
-    if wanted.dtype.kind != "f":
-        return 0.0 if np.array_equal(found, wanted) else np.inf
-    if not np.array_equal(np.isnan(found), np.isnan(wanted)):
+    if expected.dtype.kind != "f":
+        return 0.0 if np.array_equal(found, expected) else np.inf
+    if not np.array_equal(np.isnan(found), np.isnan(expected)):
         return np.inf
-    if not wanted.size:
+    if not expected.size:
         return 0.0
-    real, right = (np.nan_to_num(array.astype(np.float64)) for array in (found, wanted))
+    real, right = (np.nan_to_num(array.astype(np.float64)) for array in (found, expected))
     return float(np.max(np.abs(real - right)) / max(1e-3, np.max(np.abs(right))))
 
 
@@ -73,13 +73,15 @@ def compare(made: Network, path: Path, backend: str) -> Outcome:
     """Run a network on a backend, once for each of its inputs, and compare the results with ONNX Runtime's."""
     onnx.save(made.model, path)
     # Operations in fixed point are compared with those in floats that they stand for.
-    wanted = [oracles.onnx_answers(path, feeds, fuse=False) for feeds in made.runs]
+    expected = [oracles.onnx_answers(path, feeds, fuse=False) for feeds in made.runs]
     try:
         with isthmus.Session(path, backend, made.greatest or None) as session:
             found = [session.run(feeds) for feeds in made.runs]
     except isthmus.QnnError as refusal:
         return Outcome("refused", str(refusal))
-    most = max((difference(f[name], w[name]) for f, w in zip(found, wanted, strict=True) for name in w), default=np.inf)
+    most = max(
+        (difference(f[name], w[name]) for f, w in zip(found, expected, strict=True) for name in w), default=np.inf
+    )
     return Outcome("ok" if most <= made.tolerance else "wrong", f"{most:.1e}")
 
 

@@ -69,20 +69,20 @@ def run(case: str, weights: Tensor, kind: DataType) -> tuple[np.ndarray, np.ndar
         found = np.zeros(y_dims, stored)
         graph.execute([qnn.ClientTensor("x", given)], [qnn.ClientTensor("y", found)])
         program = graph.driver.program
-    wanted = evaluate(op, [x, w], [given, weights.data], params, [y])[0]
-    return found, wanted, list(program.kernels), program.constant_bytes
+    expected = evaluate(op, [x, w], [given, weights.data], params, [y])[0]
+    return found, expected, list(program.kernels), program.constant_bytes
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_multiples_of_a_channels_scale_are_computed_in_integers_from_packed_weights(case: str) -> None:
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, True, column)
-    found, wanted, kernels, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
+    found, expected, kernels, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
     assert any(kernel.startswith("quantized_convolution:") and "_nibbles" in kernel for kernel in kernels)
     assert all(kernel.endswith("_factors") for kernel in kernels if "nibbles" in kernel)
     # The reference multiplies reals, so it may round a tie to the other side.
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
-    assert (found == wanted).mean() > 0.99
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    assert (found == expected).mean() > 0.99
     # Half a byte for each weight, a byte for each block, and little for columns and taps.
     assert nbytes <= weights.elements * (0.5 + 1 / BLOCK) + 16 * COLUMNS + 1024
 
@@ -92,10 +92,10 @@ def test_multiples_of_a_channels_scale_are_computed_in_integers_from_packed_weig
 def test_products_of_16_bits_are_computed_in_integers(case: str, blocks: bool) -> None:
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, True, column) if blocks else weights_of(dims, column, 0, False, column)
-    found, wanted, kernels, _ = run(case, weights, DataType.UFIXED_POINT_16)
+    found, expected, kernels, _ = run(case, weights, DataType.UFIXED_POINT_16)
     assert [kernel for kernel in kernels if kernel.startswith("quantized_convolution:convolve_wide.w8")]
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
-    assert (found == wanted).mean() > 0.99
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    assert (found == expected).mean() > 0.99
 
 
 @pytest.mark.parametrize("kind", ENDS)
@@ -103,12 +103,12 @@ def test_products_of_16_bits_are_computed_in_integers(case: str, blocks: bool) -
 def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(case: str, kind: DataType) -> None:
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, False, column)
-    found, wanted, kernels, nbytes = run(case, weights, kind)
+    found, expected, kernels, nbytes = run(case, weights, kind)
     assert any(kernel.startswith(("matmul:", "convolution:")) and kernel.endswith("_nibbles") for kernel in kernels)
     if kind.is_fixed_point:
-        assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+        assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
     else:
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert nbytes <= weights.elements * (0.5 + 5 / BLOCK) + 16 * COLUMNS + 2048
 
 
@@ -116,8 +116,8 @@ def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(c
 def test_the_constants_of_a_program_are_half_of_those_in_bytes(case: str) -> None:
     _, _, dims, _, _, column, _ = CASES[case]
     weights = weights_of(dims, column, 0, False, column)
-    found, wanted, _, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
-    np.testing.assert_array_equal(found, wanted)
+    found, expected, _, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
+    np.testing.assert_array_equal(found, expected)
     assert weights.quantization is not None
     whole = Tensor("w", TensorType.STATIC, weights.dtype, dims, replace(weights.quantization, bits=0), weights.data)
     again, _, _, in_bytes = run(case, whole, DataType.UFIXED_POINT_8)

@@ -482,11 +482,11 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
         found = solve(search, limit)
         if search not in twins:
             twins[search] = Everything(search.base, search.kind)
-        wanted = cheapest_of_all(twins[search], limit)
-        assert (found is None) == (wanted is None)
+        expected = cheapest_of_all(twins[search], limit)
+        assert (found is None) == (expected is None)
         if found is not None:
-            assert sum(choice.cost for choice in found) == pytest.approx(wanted)
-        solved.append(wanted)
+            assert sum(choice.cost for choice in found) == pytest.approx(expected)
+        solved.append(expected)
         return found
 
     monkeypatch.setattr(RegionSearch, "solve", compared)

@@ -303,10 +303,10 @@ def test_a_selector_names_the_operand_of_each_element(cpu: Any) -> None:
 def test_what_is_made_sparse_is_found_again(cpu: Any) -> None:
     indices, values = np.int32([[0, 1], [2, 3], [-1, -1], [1, 0]]), rand(4, 2)
     (dense,) = Node(cpu, "CreateSparse", [(I32, (4, 2)), (F32, (4, 2))], [(F32, (3, 4, 2))])(indices, values)
-    wanted = np.zeros((3, 4, 2), np.float32)
+    expected = np.zeros((3, 4, 2), np.float32)
     for index in (0, 1, 3):
-        wanted[tuple(indices[index])] = values[index]
-    np.testing.assert_array_equal(dense, wanted)
+        expected[tuple(indices[index])] = values[index]
+    np.testing.assert_array_equal(dense, expected)
     (found,) = Node(cpu, "GetSparseIndices", [(F32, (3, 4, 2))], [(I32, (5, 2))])(dense)
     assert found.tolist() == [[0, 1], [1, 0], [2, 3], [-1, -1], [-1, -1]]
     (kept,) = Node(cpu, "GetSparseValues", [(F32, (3, 4, 2))], [(F32, (5, 2))])(dense)

@@ -52,14 +52,14 @@ def composed(*nodes: NodeEntry) -> tuple[tuple[NodeEntry, ...], int]:
     ],
 )  # fmt: skip
 def test_a_scalar_without_a_type_gets_the_narrowest_that_holds_it(value, kind) -> None:
-    (node,), told = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": value}))
-    assert (node.params["p"], told) == (value, kind)
+    (node,), reported = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": value}))
+    assert (node.params["p"], reported) == (value, kind)
     assert type(node.params["p"]) is type(value)
 
 
 def test_a_scalar_has_the_type_that_is_given() -> None:
-    (node,), told = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": 7}, kinds={"p": DataType.INT_8}))
-    assert (node.params["p"], told) == (7, DataType.INT_8)
+    (node,), reported = composed(NodeEntry("n", "Op", ("x",), ("y",), {"p": 7}, kinds={"p": DataType.INT_8}))
+    assert (node.params["p"], reported) == (7, DataType.INT_8)
 
 
 def test_a_scalar_of_a_type_that_scalars_cannot_have_is_refused_by_name() -> None:

@@ -253,9 +253,9 @@ def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys) -> Non
     assert main(["context-binary-generator", "--model", str(library), "--backend", "libQnnHtp.so"]) == 0
     assert "2 graphs for htp, raw" in capsys.readouterr().out
     assert main(["inspect", str(library)]) == 0
-    told = capsys.readouterr().out
-    assert "model library, 2 graphs" in told
-    assert "output  y: UFIXED_POINT_8[1, 4], scale 0.5, offset -128" in told
+    reported = capsys.readouterr().out
+    assert "model library, 2 graphs" in reported
+    assert "output  y: UFIXED_POINT_8[1, 4], scale 0.5, offset -128" in reported
     assert main(["plan", str(library), "--graph", "image"]) == 0
     assert main(["run", str(library), "--graph", "bytes"]) == 0
 

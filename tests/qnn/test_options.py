@@ -67,8 +67,8 @@ def test_general_options_have_numbers_that_no_backend_uses(graph) -> None:
 
 
 def test_several_configs_are_set_together(graph) -> None:
-    wanted = {lpai.PERF_CFG: lpai.PerfCfg(fps=30), GraphConfig.PRIORITY: Priority.HIGH, 301: lpai.CoreAffinity()}
-    graph.set_config(wanted)
+    expected = {lpai.PERF_CFG: lpai.PerfCfg(fps=30), GraphConfig.PRIORITY: Priority.HIGH, 301: lpai.CoreAffinity()}
+    graph.set_config(expected)
     assert graph.get_property(lpai.PERF_CFG).fps == 30
     assert graph.get_property(GraphConfig.PRIORITY) is Priority.HIGH
 

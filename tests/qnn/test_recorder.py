@@ -29,10 +29,16 @@ def described(**fields) -> Tensor:
     """A tensor of bytes as C describes it."""
     tensor = Tensor()
     tensor.version = fields.pop("version", 2)
-    told = tensor.v2
-    told.name, told.type, told.dataType, told.rank, told.dimensions = b"t", TensorKind.NATIVE, DataType.UINT_8, 2, DIMS
+    reported = tensor.v2
+    reported.name, reported.type, reported.dataType, reported.rank, reported.dimensions = (
+        b"t",
+        TensorKind.NATIVE,
+        DataType.UINT_8,
+        2,
+        DIMS,
+    )
     for name, value in fields.items():
-        setattr(told, name, value)
+        setattr(reported, name, value)
     return tensor
 
 

@@ -79,31 +79,33 @@ def answers(case: Case) -> dict[str, np.ndarray]:
 def difference(case: Case) -> str | None:
     """How our answers differ from the reference's; None where they agree."""
     ours = answers(case)
-    problems = [_difference(ours, wanted, case.steps) for wanted in (case.answers, *case.others)]
+    problems = [_difference(ours, expected, case.steps) for expected in (case.answers, *case.others)]
     return None if None in problems else problems[0]
 
 
 def _difference(ours: Arrays, theirs: Arrays, steps: int) -> str | None:
-    for name, wanted in theirs.items():
+    for name, expected in theirs.items():
         got = ours[name]
-        if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
-            return f"{name}: {got.dtype}{list(got.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
-        problem = _distance(got, wanted, steps)
+        if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+            return f"{name}: {got.dtype}{list(got.shape)} instead of {expected.dtype}{list(expected.shape)}"
+        problem = _distance(got, expected, steps)
         if problem:
             return f"{name}: {problem}"
     return None
 
 
-def _distance(got: np.ndarray, wanted: np.ndarray, steps: int) -> str | None:
-    if wanted.dtype.kind != "f":
-        off = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
-        most = steps if wanted.dtype.itemsize == 1 and wanted.dtype.kind != "b" else 0
+def _distance(got: np.ndarray, expected: np.ndarray, steps: int) -> str | None:
+    if expected.dtype.kind != "f":
+        off = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+        most = steps if expected.dtype.itemsize == 1 and expected.dtype.kind != "b" else 0
         return f"off by {off.max()} in {np.mean(off > most):.1%}" if off.size and off.max() > most else None
-    finite = np.isfinite(wanted)
-    if not np.array_equal(np.isnan(got), np.isnan(wanted)) or not np.array_equal(got[~finite], wanted[~finite], True):
+    finite = np.isfinite(expected)
+    if not np.array_equal(np.isnan(got), np.isnan(expected)) or not np.array_equal(
+        got[~finite], expected[~finite], True
+    ):
         return "infinities or NaN differ"
-    size = max(1.0, float(np.abs(wanted[finite]).max(initial=0)))
-    off = np.abs(got[finite].astype(np.float64) - wanted[finite])
+    size = max(1.0, float(np.abs(expected[finite]).max(initial=0)))
+    off = np.abs(got[finite].astype(np.float64) - expected[finite])
     # Errors of sums grow with the largest number around; a function's own error is relative.
     if off.size and off.max() > 2e-5 * size:
         return f"off by {off.max():.3g} of {size:.3g} in {np.mean(off > 2e-5 * size):.1%}"

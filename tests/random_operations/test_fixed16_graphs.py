@@ -22,9 +22,9 @@ TOGETHER = 10
 @pytest.mark.parametrize("weights", [WEIGHTS, FOUR_BITS], ids=["weights of 8 and 16 bits", "weights of 4 bits"])
 def test_random_graphs_of_16_bits_agree_with_exact_arithmetic(first: int, weights: list[Any], tmp_path: Path) -> None:
     for seed in range(first, first + TOGETHER):
-        model, feeds, wanted = random_graph(seed, weights)
+        model, feeds, expected = random_graph(seed, weights)
         path = tmp_path / f"{seed}.onnx"
         onnx.save(model, path)
         with isthmus.Session(path) as session:
             [got] = session.run(feeds).values()
-        np.testing.assert_array_equal(got, wanted, err_msg=f"seed {seed}")
+        np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")

@@ -141,10 +141,10 @@ def test_the_plan_reports_the_three_pools_and_the_fit_in_tcm(model, tmp_path, ca
     for words in ("LPAI v5: addresses a multiple of 64, sizes of 64", "persistent", "inside scratch", "v5 has no TCM"):
         assert words in text
     assert main(["plan", str(model), "--backend", "lpai", "--config", str(config), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["lpai"]
+    reported = json.loads(capsys.readouterr().out)["lpai"]
     with isthmus.Session(model, backend="lpai", config=config) as session:
-        assert told["scratch"]["bytes"] == -(-session.info.memory.scratch_bytes // 64) * 64
-    assert told["tcm"]["fits"] is False
+        assert reported["scratch"]["bytes"] == -(-session.info.memory.scratch_bytes // 64) * 64
+    assert reported["tcm"]["fits"] is False
     assert main(["plan", str(model), "--backend", "lpai"]) == 0
     assert ": fits, " in capsys.readouterr().out
     assert main(["plan", str(model), "--config", str(config)]) == 2

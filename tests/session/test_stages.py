@@ -167,9 +167,9 @@ def saved(tmp_path):
     return save
 
 
-def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], rtol: float = 1e-4) -> None:
-    assert list(found) == list(wanted)
-    for name, array in wanted.items():
+def assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], rtol: float = 1e-4) -> None:
+    assert list(found) == list(expected)
+    for name, array in expected.items():
         assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype), name
         np.testing.assert_allclose(found[name], array, rtol, 1e-5, err_msg=name)
 
@@ -412,9 +412,9 @@ def test_commands_plan_and_run_a_model_in_stages(saved, tmp_path, capsys) -> Non
     np.savez(tmp_path / "in.npz", picture=picture)
     assert main(["run", path, "--shape", shape, "--inputs", str(tmp_path / "in.npz"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    wanted = oracles.onnx_answers(path, {"picture": picture})
+    expected = oracles.onnx_answers(path, {"picture": picture})
     assert report["inputs"]["picture"]["shape"] == [1, 3, 16, 24]
-    assert report["outputs"]["boxes"]["shape"] == list(wanted["boxes"].shape)
+    assert report["outputs"]["boxes"]["shape"] == list(expected["boxes"].shape)
     assert report["stages"] == 2
 
 

@@ -149,8 +149,8 @@ def heap_bytes() -> int | None:
     except AttributeError:  # not every C library has it
         return None
     ask.restype = _Heap
-    told = ask()
-    return int(told.used + told.mapped)
+    reported = ask()
+    return int(reported.used + reported.mapped)
 
 
 def own_bytes() -> int:

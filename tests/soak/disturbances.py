@@ -189,11 +189,11 @@ def fork(world: World, rng: random.Random) -> None:
     if child == 0:
         _in_child(writing, lambda: _child(world, graph, places, frees))
     os.close(writing)
-    with open(reading, errors="replace") as told:
-        complaint = told.read()
+    with open(reading, errors="replace") as reported:
+        complaint = reported.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status != _RIGHT:
-        raise Failure(f"a forked child ended with {status}: {complaint or 'it told nothing'}")
+        raise Failure(f"a forked child ended with {status}: {complaint or 'it reported nothing'}")
     given = tensors(graph.subject, places)
     done = world.call("execute after a fork", lambda: graph.handle.execute(*given), calm=True)
     graph.least += done.done

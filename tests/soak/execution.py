@@ -188,12 +188,12 @@ def _asynchronous(world: World, rng: random.Random, graph: ExpectedGraph, places
     # Inputs that lie in scratch are gone after one execution.
     in_scratch = world.kind.is_lpai and any(places[spec.name].tensor is None for spec in graph.subject.inputs)
     count = 1 if in_scratch else rng.choice((1, 2, 8, 80))
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def submit_all() -> list[Any]:
         waiting = []
         for _ in range(count):
-            got = world.call("execute_async", lambda: graph.handle.execute_async(inputs, outputs, told.append))
+            got = world.call("execute_async", lambda: graph.handle.execute_async(inputs, outputs, reported.append))
             if got.interrupted:
                 # The execution may have been submitted; only a later one, which ends after it, can be waited for.
                 graph.state, graph.most = None, graph.most + 1

@@ -113,10 +113,10 @@ def soak(
                 timeout=seconds + _EXTRA_SECONDS + _SECONDS_BEYOND,
                 check=False,
             )
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for line in child.stdout.splitlines():
-            told.update(json.loads(line))
-        result = Result(told.get("figures", {}), told.get("failure", ""), told.get("round"))
+            reported.update(json.loads(line))
+        result = Result(reported.get("figures", {}), reported.get("failure", ""), reported.get("round"))
         if child.returncode and not result.failure:
             last = "\n".join(trace.read_text().splitlines()[-_LAST_CALLS:])
             end = noise.read_text()[-6000:]

@@ -235,12 +235,12 @@ def execute_async(world: TableWorld, rng: random.Random) -> None:
     _, graph = found
     x, y = _arrays(graph.width)
     x[:] = rng.randrange(100)
-    told: list[int] = []
+    reported: list[int] = []
     one = threading.Semaphore(0)
 
     @objects.NOTIFY
     def notify(parameter: int, error: int) -> None:
-        told.append(error)
+        reported.append(error)
         one.release()
 
     given, made = (types.Tensor * 1)(at(graph.x, x)), (types.Tensor * 1)(at(graph.y, y))
@@ -251,8 +251,8 @@ def execute_async(world: TableWorld, rng: random.Random) -> None:
     for _ in range(asked):
         if not one.acquire(timeout=_SECONDS):
             raise AssertionError("an execution tells nothing of its end")
-    if any(told) or not (y == 2 * x).all():
-        raise AssertionError(f"graphExecuteAsync tells {told}, and makes {y[0, 0]} of {x[0, 0]}")
+    if any(reported) or not (y == 2 * x).all():
+        raise AssertionError(f"graphExecuteAsync tells {reported}, and makes {y[0, 0]} of {x[0, 0]}")
 
 
 def register(world: TableWorld, rng: random.Random) -> None:

@@ -198,8 +198,8 @@ class Worker:
             thread.join()
         for program, problem in problems:
             last = "\n".join(program.world.last if program.world else ())
-            told = "".join(traceback.format_exception(problem))
-            raise Failure(f"{last}\nprogram {program.seed} on {program.kind}: {problem}\n{told}") from problem
+            reported = "".join(traceback.format_exception(problem))
+            raise Failure(f"{last}\nprogram {program.seed} on {program.kind}: {problem}\n{reported}") from problem
 
     def _look_at_accelerators(self) -> None:
         """Nothing of a program is left in an accelerator that stays."""
@@ -357,12 +357,12 @@ _unraised: list[str] = []
 
 
 def _unraisable(weather: Weather, problem: Any) -> None:
-    told = "".join(traceback.format_exception(problem.exc_value))
+    reported = "".join(traceback.format_exception(problem.exc_value))
     # An interrupt in a destructor is lost; one in Python's own `Thread.start` breaks Python's record of threads.
-    if isinstance(problem.exc_value, INTERRUPTS) or "del _limbo[self]" in told:
+    if isinstance(problem.exc_value, INTERRUPTS) or "del _limbo[self]" in reported:
         weather.counts["lost interrupts"] += 1
         return
-    _unraised.append(told)
+    _unraised.append(reported)
 
 
 if __name__ == "__main__":

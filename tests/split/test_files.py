@@ -159,13 +159,13 @@ def test_random_tflite_networks_in_tiles_have_the_same_bits(seed, quantized) -> 
 
 def test_a_tflite_network_is_split_alike_whatever_numbers_its_tensors_have() -> None:
     plain = TfliteFile(tflite_network(3, True, also_middle=True), "plain")
-    wanted = least(plain)[1]
-    assert wanted.regions
+    expected = least(plain)[1]
+    assert expected.regions
     for first in range(1, plain.main.tensor_count):
         data = tflite_network(3, True, first, also_middle=True)
         written, found = least(TfliteFile(data, "turned"))
-        assert (found.before, found.after) == (wanted.before, wanted.after)
-        assert len(found.instructions) == len(wanted.instructions)
+        assert (found.before, found.after) == (expected.before, expected.after)
+        assert len(found.instructions) == len(expected.instructions)
         assert same_bits(compare_tflite(data, written))
 
 

@@ -19,7 +19,7 @@ def sliced(op, *dims, static=(), **attributes):
 
 
 @pytest.mark.parametrize(
-    ("other", "static", "wanted"),
+    ("other", "static", "expected"),
     [
         ((), "", "a"),
         ((5,), "", "a"),
@@ -34,19 +34,19 @@ def sliced(op, *dims, static=(), **attributes):
         (IMAGE, "b", None),
     ],
 )
-def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted) -> None:
-    assert sliced("Add", IMAGE, other, static=static) == wanted
+def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, expected) -> None:
+    assert sliced("Add", IMAGE, other, static=static) == expected
 
 
 @pytest.mark.parametrize(
-    ("op", "wanted"), [("Mish", "a"), ("Abs", "a"), ("Tan", "a"), ("Acos", None), ("Nobody", None)]
+    ("op", "expected"), [("Mish", "a"), ("Abs", "a"), ("Tan", "a"), ("Acos", None), ("Nobody", None)]
 )
-def test_functions_of_single_elements_are_those_of_the_table_of_operations(op, wanted) -> None:
-    assert sliced(op, IMAGE) == wanted
+def test_functions_of_single_elements_are_those_of_the_table_of_operations(op, expected) -> None:
+    assert sliced(op, IMAGE) == expected
 
 
 @pytest.mark.parametrize(
-    ("attributes", "wanted"),
+    ("attributes", "expected"),
     [
         ({"axis": 3}, "a"),
         ({"axis": -1}, "a"),
@@ -56,23 +56,24 @@ def test_functions_of_single_elements_are_those_of_the_table_of_operations(op, w
         ({"axis": 1}, None),
     ],
 )
-def test_a_softmax_along_columns_is_taken_by_rows(attributes, wanted) -> None:
-    assert sliced("Softmax", IMAGE, **attributes) == wanted
+def test_a_softmax_along_columns_is_taken_by_rows(attributes, expected) -> None:
+    assert sliced("Softmax", IMAGE, **attributes) == expected
 
 
-@pytest.mark.parametrize(("axis", "wanted"), [(1, "ab"), (3, "ab"), (-1, "ab"), (2, None), (-2, None)])
-def test_images_are_joined_by_rows_along_any_axis_but_that_of_the_rows(axis, wanted) -> None:
-    assert sliced("Concat", IMAGE, IMAGE, axis=axis) == wanted
+@pytest.mark.parametrize(("axis", "expected"), [(1, "ab"), (3, "ab"), (-1, "ab"), (2, None), (-2, None)])
+def test_images_are_joined_by_rows_along_any_axis_but_that_of_the_rows(axis, expected) -> None:
+    assert sliced("Concat", IMAGE, IMAGE, axis=axis) == expected
     assert sliced("Concat", IMAGE, IMAGE, static="b", axis=axis) is None
 
 
 @pytest.mark.parametrize(
-    ("scales", "axis", "wanted"), [((8,), 2, None), ((8,), -2, None), ((1,), 2, "a"), ((3,), 1, "a"), ((3,), None, "a")]
+    ("scales", "axis", "expected"),
+    [((8,), 2, None), ((8,), -2, None), ((1,), 2, "a"), ((3,), 1, "a"), ((3,), None, "a")],
 )
-def test_scales_of_rows_keep_a_quantization_whole(scales, axis, wanted) -> None:
+def test_scales_of_rows_keep_a_quantization_whole(scales, axis, expected) -> None:
     attributes = {} if axis is None else {"axis": axis}
     for op in ("QuantizeLinear", "DequantizeLinear"):
-        assert sliced(op, IMAGE, scales, static="b", **attributes) == wanted
+        assert sliced(op, IMAGE, scales, static="b", **attributes) == expected
         assert sliced(op, IMAGE, scales, **attributes) is None
 
 
@@ -187,8 +188,8 @@ def test_a_window_needs_the_rows_under_it_and_padding_stays_at_the_edges(attribu
         low, high = first * stride - top, (last - 1) * stride - top + 5
         source = max(low, 0), min(high, 24)
         assert made.rows.need(first, last) == source
-        wanted = {"pads": [source[0] - low, 0, high - source[1], 0], "auto_pad": None}
-        assert made.attributes((first, last), source) == wanted
+        expected = {"pads": [source[0] - low, 0, high - source[1], 0], "auto_pad": None}
+        assert made.attributes((first, last), source) == expected
     assert (made.rows.grain, made.fewest) == (1, 1)
     assert rule_of("MaxPool", (1, 3, 24, 5), (1, 3, rows, 5), **given, ceil_mode=1) is None
 

@@ -14,10 +14,10 @@ from isthmus.errors import QnnError
 
 def compile_for(programs: Iterable[Program]) -> None:
     """Bring all kernels of some programs into the cache."""
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for program in programs:
-        wanted.setdefault(program.target, set(EXECUTOR)).update(program.kernels)
-    for name, kernels in wanted.items():
+        expected.setdefault(program.target, set(EXECUTOR)).update(program.kernels)
+    for name, kernels in expected.items():
         target = by_name(name)
         # What cannot be compiled is told by the tests that need it.
         with suppress(QnnError):

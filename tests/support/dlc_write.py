@@ -215,14 +215,14 @@ def layer(
     **attributes: Any,
 ) -> dict[int, Field]:  # fmt: skip
     """A layer, with the dimensions of its outputs and other attributes."""
-    told = {"OutputDims": {str(index): list(each) for index, each in enumerate(dims)}, **attributes}
+    reported = {"OutputDims": {str(index): list(each) for index, each in enumerate(dims)}, **attributes}
     return {
         0: ("i32", 0),
         1: ("text", name),
         2: ("text", kind),
         3: ("texts", inputs),
         4: ("texts", outputs),
-        5: ("tables", [_attribute3(key, value) for key, value in told.items()]),
+        5: ("tables", [_attribute3(key, value) for key, value in reported.items()]),
     }
 
 

@@ -88,10 +88,10 @@ def difference(backend: qnn.Backend, seed: int, threads: int = 1, limit: str | N
             stored = noise if info.dtype.numpy == np.float32 else (noise * 40).astype(np.int8)
             shared[place].bytes[...] = stored.reshape(-1).view(np.uint8)
         for turn in range(2):
-            wanted = apart(graph, [shared[place].bytes.copy() for place in of_input])
+            expected = apart(graph, [shared[place].bytes.copy() for place in of_input])
             before = [each.bytes.copy() for each in shared]
             binding.execute()
-            for each, place, want in zip(outputs, of_output, wanted, strict=True):
+            for each, place, want in zip(outputs, of_output, expected, strict=True):
                 before[place] = want
                 if not np.array_equal(shared[place].bytes, want):
                     return f"turn {turn}: {each.name} in the memory of {of_input} {of_output}"

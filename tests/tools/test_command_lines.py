@@ -140,10 +140,10 @@ def test_tcm_a_binary_runs_in_direct_mode_and_reports_its_buffers(folder) -> Non
     _, quiet = shell(folder, RUN_IN_TCM)
     assert quiet == ""
     check_results(folder)
-    _, told = shell(folder, f"{RUN_IN_TCM.rstrip()} --log_level debug")
-    assert told.count("TCM pool current size: ") == 1
-    assert "max_size: 2035712" in told
-    assert re.search(r"Allocate size \d+ from tcm pool 0", told)
+    _, reported = shell(folder, f"{RUN_IN_TCM.rstrip()} --log_level debug")
+    assert reported.count("TCM pool current size: ") == 1
+    assert "max_size: 2035712" in reported
+    assert re.search(r"Allocate size \d+ from tcm pool 0", reported)
 
 
 def test_tcm_an_unknown_type_of_memory_is_an_error_that_is_seen_once(folder) -> None:
@@ -151,9 +151,9 @@ def test_tcm_an_unknown_type_of_memory_is_an_error_that_is_seen_once(folder) -> 
     (folder / "model" / "eaiParams_direct.json").write_text(EXTENSIONS % (folder / "eaiParams_direct.conf"))
     shell(folder, "./qnn-context-binary-generator --model libqnn_model.so --backend libQnnLpai.so --binary_file tmp "
                   "--output_dir model")  # fmt: skip
-    _, told = shell(folder, RUN_IN_TCM, status=2)
-    assert told.count("Invalid memory type") == 1
-    assert told.count("Memory type only supports DDR & TCM") == 1
+    _, reported = shell(folder, RUN_IN_TCM, status=2)
+    assert reported.count("Invalid memory type") == 1
+    assert reported.count("Memory type only supports DDR & TCM") == 1
 
 
 def test_the_file_of_backend_extensions_is_for_htp_too(folder) -> None:

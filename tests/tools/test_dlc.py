@@ -131,12 +131,12 @@ def test_a_damaged_dlc_is_refused_in_one_line(tmp_path, capsys) -> None:
         ),
         "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "damaged, or it is neither a TFLite file nor a DLC"),
     }
-    for name, (content, told) in files.items():
+    for name, (content, reported) in files.items():
         if content is not None:
             (tmp_path / name).write_bytes(content)
         assert main(["inspect", str(tmp_path / name)]) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
         (line,) = captured.err.splitlines()
-        assert told in line
+        assert reported in line
         assert name.partition(".")[0] in line

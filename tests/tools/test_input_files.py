@@ -67,12 +67,12 @@ def answers(folder, commands, odd):
 @pytest.mark.parametrize("odd", only(("pipe",), ("/dev/zero", "pipe", "folder")))
 @pytest.mark.parametrize("commands", [COMMANDS, CONFIGURATIONS], ids=["files", "configurations"])
 def test_what_is_no_file_is_refused_with_a_sentence(tmp_path, odd, commands) -> None:
-    for what, (status, told) in answers(tmp_path, commands, odd).items():
+    for what, (status, reported) in answers(tmp_path, commands, odd).items():
         assert status == 2, what
         # Kernels may have to be compiled first, which is said.
-        assert len([line for line in told.splitlines() if "compiling" not in line]) == 1, what
-        assert odd in told, what
-        assert "Traceback" not in told, what
+        assert len([line for line in reported.splitlines() if "compiling" not in line]) == 1, what
+        assert odd in reported, what
+        assert "Traceback" not in reported, what
 
 
 def test_arrays_that_unpack_to_more_than_any_input_are_refused(tmp_path, monkeypatch) -> None:

@@ -66,9 +66,9 @@ def test_quantization_is_shown(tmp_path, capsys) -> None:
     assert main(["inspect", str(tmp_path / "q.bin")]) == 0
     assert "x: SFIXED_POINT_8[4], 4 bytes, raw, scale 0.5, offset 3" in capsys.readouterr().out
     assert main(["inspect", str(tmp_path / "q.bin"), "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["graphs"]
+    [reported] = json.loads(capsys.readouterr().out)["graphs"]
     plain = {"bits": 0, "block": 0, "factors": []}
-    assert told["inputs"][0]["quantization"] == {"scales": [0.5], "offsets": [3], "axis": None, **plain}
+    assert reported["inputs"][0]["quantization"] == {"scales": [0.5], "offsets": [3], "axis": None, **plain}
 
 
 @pytest.mark.parametrize("content", [b"", b"no binary at all", b"ISTHMCTX" + bytes(64)])

@@ -121,8 +121,8 @@ def test_binaries_of_every_backend_say_what_is_shared(binary, capsys) -> None:
     assert main(["inspect", str(binary)]) == 0
     assert capsys.readouterr().out.endswith(f"\nnot shared:\n{line}\n")
     assert main(["inspect", str(binary), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["weights"]
-    assert told == {"own": own, "shared": shared, "total": sum(own.values()) + shared, "unshared": [why]}
+    reported = json.loads(capsys.readouterr().out)["weights"]
+    assert reported == {"own": own, "shared": shared, "total": sum(own.values()) + shared, "unshared": [why]}
 
 
 def test_the_page_says_why_constants_are_not_shared(binary, capsys, tmp_path) -> None:

@@ -95,12 +95,12 @@ def test_what_is_no_tflite_file_is_refused_in_a_line(name, tmp_path, capsys) -> 
     elif name != "missing.tflite":
         path.write_bytes(b"nothing at all" * 10 if name == "nothing.tflite" else b"")
     assert main(["tflite-benchmark", str(path)]) == 2
-    told = capsys.readouterr()
-    assert not told.out
-    assert told.err.startswith(f"isthmus tflite-benchmark: [1004 COMMON_INVALID_ARGUMENT] model file '{path}': ")
-    assert told.err.count("\n") == 1
+    reported = capsys.readouterr()
+    assert not reported.out
+    assert reported.err.startswith(f"isthmus tflite-benchmark: [1004 COMMON_INVALID_ARGUMENT] model file '{path}': ")
+    assert reported.err.count("\n") == 1
     if name in ("nothing.tflite", "model.onnx"):
-        assert "it is not a TFLite model" in told.err
+        assert "it is not a TFLite model" in reported.err
 
 
 def test_a_damaged_model_is_refused_in_every_way(model, tmp_path, capsys) -> None:

@@ -124,7 +124,7 @@ class ClientProfile:
         self.handle = qnn.Profile(backend, level)
         self.most = 1 << 20
         # The handles of its events and their sub-events.
-        self._logged_objects: list[int] = []
+        self._event_handles: list[int] = []
 
     @staticmethod
     def of(server: LibraryServer, number: int) -> ClientProfile | None:
@@ -185,9 +185,9 @@ class ClientProfile:
 
     def _set(self, events: list[ClientEvent]) -> None:
         """Free the handles of the earlier events, and create handles for these."""
-        for number in self._logged_objects:
+        for number in self._event_handles:
             self._server.handles.remove(number)
-        self._logged_objects = []
+        self._event_handles = []
         self.events = self._handles_of(events[: self.most])
 
     def _handles_of(self, events: list[ClientEvent]) -> Any:
@@ -196,7 +196,7 @@ class ClientProfile:
         for event in events:
             numbers.append(self._server.handles.add(event, owner))
             event.data = self._handles_of(event.inner)
-        self._logged_objects += numbers
+        self._event_handles += numbers
         return (ctypes.c_uint64 * len(numbers))(*numbers)
 
     events: Any = (ctypes.c_uint64 * 0)()

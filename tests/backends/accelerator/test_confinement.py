@@ -127,9 +127,9 @@ def test_a_confined_process_is_held_by_the_kernel(deed) -> None:
 
 def test_rights_that_cannot_be_dropped_are_returned() -> None:
     probe = "from isthmus.backends.accelerator import confinement as c; c.MACHINES.clear(); print(c.confine(2))"
-    told = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True,
+    reported = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip
-    assert told.stdout.strip() == f"['system calls: {os.strerror(errno.ENOSYS)}']"
+    assert reported.stdout.strip() == f"['system calls: {os.strerror(errno.ENOSYS)}']"
 
 
 def test_rights_that_an_accelerator_keeps_are_logged(monkeypatch, caplog) -> None:

@@ -43,17 +43,17 @@ def loaded(accelerator, content):
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
 def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, loaded, raised) -> None:
     before = accelerator.counts()
-    with rpcmem.alloc(25, 1, 4096) as unwanted, rpcmem.alloc(25, 1, 4 * 1000) as wanted:
+    with rpcmem.alloc(25, 1, 4096) as interrupted_memory, rpcmem.alloc(25, 1, 4 * 1000) as output:
         stop(accelerator.pid)
         with interrupted_when(waits_for_an_answer, by=raised), pytest.raises(raised):
-            accelerator.register([(unwanted.fd, 0, 4096)])
+            accelerator.register([(interrupted_memory.fd, 0, 4096)])
         os.kill(accelerator.pid, signal.SIGCONT)
-        slots = accelerator.register([(wanted.fd, 0, 4000)])
+        slots = accelerator.register([(output.fd, 0, 4000)])
         with loaded.queue.lock():
             loaded.x[:], loaded.s[:] = 1, 2
             loaded.queue.execute(loaded.graph, [loaded.slots[0], loaded.slots[1], slots[0]])
-        assert wanted.view("float32", (1000,))[0] == pytest.approx(2.7310586)
-        assert not any(unwanted.array)
+        assert output.view("float32", (1000,))[0] == pytest.approx(2.7310586)
+        assert not any(interrupted_memory.array)
         accelerator.deregister(slots)
         assert accelerator.counts()["memory"] == before["memory"]
         assert accelerator.counts()["descriptors"] == before["descriptors"]

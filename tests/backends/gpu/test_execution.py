@@ -366,20 +366,20 @@ def test_a_wait_for_an_event_raises_when_another_execution_loses_the_device() ->
     with gpu() as backend:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context), values())
-        told = []
+        reported = []
 
         def wait(ended):
             try:
                 ended.wait()
             except QnnError as problem:
-                told.append(problem.code)
+                reported.append(problem.code)
 
         with Gate(opencl_context(backend)) as gate:
             waiting = threading.Thread(target=wait, args=(binding.execute(wait_for=[gate.event]),))
             waiting.start()
             context.driver.opencl.lose("a test takes it away")
             waiting.join(PATIENCE)
-        assert told == [Code.COMMON_SYSTEM_COMMUNICATION]
+        assert reported == [Code.COMMON_SYSTEM_COMMUNICATION]
 
 
 def test_an_execution_may_be_aborted_and_the_next_one_succeeds(monkeypatch) -> None:

@@ -40,8 +40,8 @@ def network(backend: qnn.Backend, inside: qnn.DataType, outside: qnn.DataType) -
 @pytest.mark.parametrize("outside", [HALF, SINGLE], ids=lambda dtype: dtype.name)
 def test_a_graph_in_float16_matches_the_cpu(outside: qnn.DataType) -> None:
     with qnn.Backend("gpu") as gpu, qnn.Backend("cpu") as cpu:
-        found, wanted = network(gpu, HALF, outside), network(cpu, HALF, outside)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
+        found, expected = network(gpu, HALF, outside), network(cpu, HALF, outside)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3)
 
 
 def test_bfloat16_is_refused_with_a_reason() -> None:

@@ -91,14 +91,14 @@ def test_system_context_inspection_needs_no_backend(content, tmp_path) -> None:
         "print(info.backend, [(g.name, [t.name for t in g.tensors], [t.mem_type.name for t in g.tensors])"
         " for g in info.graphs], 'numba' in sys.modules)"
     )
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", script, str(path)],
         capture_output=True,
         text=True,
         check=True,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     ).stdout
-    assert told.strip() == (
+    assert reported.strip() == (
         "htp [('double', ['x', 'y'], ['MEMHANDLE', 'RAW']), ('count', ['x', 'y'], ['RAW', 'RAW'])] False"
     )
 

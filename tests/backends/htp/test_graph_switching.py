@@ -149,20 +149,20 @@ def test_a_new_order_of_retention_counts_from_the_next_switch_on(it: Switched, f
 
 
 @pytest.mark.parametrize(
-    ("persistent", "limit", "told"),
+    ("persistent", "limit", "reported"),
     [
         (False, 64, "MEMORY_LIMIT_HINT = 64: without effect, its binary is not persistent"),
         (True, 0, ""),
         (False, 0, ""),
     ],
 )
-def test_switching_needs_both_a_hint_and_a_persistent_binary(four, persistent, limit, told) -> None:
+def test_switching_needs_both_a_hint_and_a_persistent_binary(four, persistent, limit, reported) -> None:
     logged: list[str] = []
     with qnn.Backend("htp", None, Log(lambda level, text: logged.append(text), LogLevel.INFO)) as backend:
         context = backend.create_context_from_binary(four, persistent=persistent, memory_limit=limit)
         assert sorted(backend.get_property(htp.LOADED_GRAPHS)) == [*NAMES]
         assert all(right(context, name) for name in NAMES)
-        assert [text for text in logged if "MEMORY_LIMIT" in text] == [told] * bool(told)
+        assert [text for text in logged if "MEMORY_LIMIT" in text] == [reported] * bool(reported)
 
 
 def test_any_hint_means_the_same(it: Switched, four) -> None:

@@ -160,8 +160,8 @@ def test_a_bias_is_truncated_to_the_unit_of_the_sum(as_chip) -> None:
     assert weights is not None
     sums = (x.reshape(64, 32).astype(np.int64) - 128) @ (weights.reshape(32, 32).astype(np.int64) - 128)
     sums += np.trunc(np.arange(-16, 16) / 5).astype(np.int64)
-    wanted = np.clip(np.floor(sums.astype(np.float32) * np.float32(SCALE) + np.float32(0.5)) + 128, 0, 255)
-    np.testing.assert_array_equal(computed(as_chip, (graph, [x])).reshape(64, 32), wanted)
+    expected = np.clip(np.floor(sums.astype(np.float32) * np.float32(SCALE) + np.float32(0.5)) + 128, 0, 255)
+    np.testing.assert_array_equal(computed(as_chip, (graph, [x])).reshape(64, 32), expected)
 
 
 @needs_package
@@ -193,8 +193,8 @@ def test_the_setting_changes_the_rounding_of_ties_only(as_chip, exact) -> None:
 def test_averages_of_four_by_four_bytes_are_rounded_twice(as_chip) -> None:
     case = _pool(4, 4)
     first = np.floor(case[1][0].astype(np.float64).reshape(1, 16, 2, 16, 2, 32).mean((2, 4)) + 0.5)
-    wanted = np.floor(first.reshape(1, 8, 2, 8, 2, 32).mean((2, 4)) + 0.5)
-    np.testing.assert_array_equal(computed(as_chip, case), wanted)
+    expected = np.floor(first.reshape(1, 8, 2, 8, 2, 32).mean((2, 4)) + 0.5)
+    np.testing.assert_array_equal(computed(as_chip, case), expected)
 
 
 def test_floats_are_computed_in_fp16(as_chip) -> None:
@@ -206,20 +206,20 @@ def test_floats_are_computed_in_fp16(as_chip) -> None:
     values = np.float32([1.0001, 3.3333, 1000.3, 40000])
     with np.errstate(over="ignore"):
         half = values.astype(np.float16)
-        wanted = (half + half).astype(np.float32)
-    np.testing.assert_array_equal(computed(as_chip, (graph, [values])), wanted)
+        expected = (half + half).astype(np.float32)
+    np.testing.assert_array_equal(computed(as_chip, (graph, [values])), expected)
 
 
 def test_a_binary_keeps_the_setting(as_chip, exact) -> None:
     graph, [x] = _pool(4, 4)
-    wanted = computed(as_chip, (graph, [x]))
+    expected = computed(as_chip, (graph, [x]))
     with as_chip.create_context() as context:
         context.add_graph(graph).finalize()
         binary = context.get_binary()
     [restored] = exact.create_context_from_binary(binary).graphs.values()
-    found = np.zeros_like(wanted)
+    found = np.zeros_like(expected)
     restored.execute([ClientTensor("x0", x)], [ClientTensor("y", found)])
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_another_value_is_refused() -> None:

@@ -49,9 +49,9 @@ def test_a_float32_graph_has_the_bits_of_a_float16_graph_inside(backend: qnn.Bac
         graph.set_config(htp.PRECISION, htp.FloatPrecision.FLOAT16)
         found = result(graph, single)
         plain = two_layers(context, half)
-        wanted = result(plain, half)
-        np.testing.assert_array_equal(found, wanted.astype(np.float32))
-        np.testing.assert_array_equal(result(two_layers(cpu.create_context(), half), half), wanted)
+        expected = result(plain, half)
+        np.testing.assert_array_equal(found, expected.astype(np.float32))
+        np.testing.assert_array_equal(result(two_layers(cpu.create_context(), half), half), expected)
 
 
 def test_floats_inside_take_half_the_bytes(backend: qnn.Backend) -> None:
@@ -95,12 +95,12 @@ def test_a_binary_keeps_the_precision(backend: qnn.Backend) -> None:
     with qnn.Backend("htp", HALF) as half:
         context = half.create_context()
         graph = two_layers(context, qnn.DataType.FLOAT_32)
-        wanted = result(graph, qnn.DataType.FLOAT_32)
+        expected = result(graph, qnn.DataType.FLOAT_32)
         binary = context.get_binary()
     [restored] = backend.create_context_from_binary(binary).graphs.values()
     found = np.zeros(X.shape, np.float32)
     restored.execute([ClientTensor("x", X)], [ClientTensor("y", found)])
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_plan_shows_the_halved_memory(tmp_path: Path) -> None:

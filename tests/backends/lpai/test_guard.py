@@ -61,10 +61,10 @@ def ran(request):
 def test_a_model_stays_inside_its_memory(ran, key) -> None:
     if key not in present():
         pytest.skip("not here, or larger than 2 MB and not quantized")
-    told = ran.get(key, "was not reached")
-    if told.startswith("refused") and zoo.MODELS[key].tier == "extra":
-        pytest.skip(told)
-    assert told == "ran"
+    reported = ran.get(key, "was not reached")
+    if reported.startswith("refused") and zoo.MODELS[key].tier == "extra":
+        pytest.skip(reported)
+    assert reported == "ran"
 
 
 @pytest.mark.parametrize(("at_end", "distance"), [(True, 100), (False, -1)])

@@ -166,9 +166,9 @@ def test_the_plan_of_a_command_is_that_of_the_graph(config) -> None:
     entry = registry.entry("lpai")
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
-        wanted = graph.get_property(lpai.SCRATCH_MEM_SIZE)
+        expected = graph.get_property(lpai.SCRATCH_MEM_SIZE)
         planned = entry.prepare(graph.driver.graph, entry.read_config(config, Log()), PlanRequest())
-    assert planned.section.scratch.bytes == wanted
+    assert planned.section.scratch.bytes == expected
     assert planned.plan.io_inside is (config is None)
 
 

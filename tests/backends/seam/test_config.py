@@ -28,18 +28,18 @@ def leading_to(path):
 
 
 @pytest.mark.parametrize(
-    ("backend", "own", "told"),
+    ("backend", "own", "reported"),
     [
         ("htp", {"htp": {"threads": 2, "reregistration": "other_shape"}}, lambda config: config.threads == 2),
         ("lpai", FPS, lambda config: config.performance.fps == 30),
     ],
 )
-def test_every_backend_follows_the_tools_own_file(tmp_path, backend, own, told) -> None:
+def test_every_backend_follows_the_tools_own_file(tmp_path, backend, own, reported) -> None:
     inner = write(tmp_path / "own.conf", own)
     with qnn.Backend(backend, write(tmp_path / "tools.json", leading_to(inner.name))) as made:
-        assert told(made.driver.config)
+        assert reported(made.driver.config)
     with qnn.Backend(backend, leading_to(inner)) as made:
-        assert told(made.driver.config)
+        assert reported(made.driver.config)
 
 
 def test_of_several_sources_the_last_has_the_last_word(tmp_path) -> None:

@@ -130,8 +130,8 @@ def test_a_backend_that_cannot_be_looked_up_for_lack_of_descriptors_is_refused()
         "        resource.setrlimit(resource.RLIMIT_NOFILE, limit)\n"
         "print(registry.entry('htp').name)\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert told.stdout.split() == ["1010", "1010", "htp"], told.stderr
+    reported = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert reported.stdout.split() == ["1010", "1010", "htp"], reported.stderr
 
 
 @pytest.mark.parametrize(

@@ -278,8 +278,8 @@ def test_a_limit_of_a_limit_is_the_narrower() -> None:
 def test_a_float_bias_of_bytes_is_counted_in_units_of_the_product() -> None:
     bias = static(np.float32([1.0, -2.0, 0.5, 3.0, 0, 0, 7, -9]))
     step, arrays = make_step("Conv2d", [X, W, bias], CONV, [to()])
-    [wanted] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
-    check("Conv2d", [X, W, bias], CONV, [to()], reference=[wanted])
+    [expected] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
+    check("Conv2d", [X, W, bias], CONV, [to()], reference=[expected])
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def check(
     for column in range(columns):
         factor = exact.fraction(qx.scale) * exact.fraction(sw[column % count]) / exact.fraction(qy.scale)
         steps[..., column] = exact.rounded(total[..., column], factor)
-    wanted = exact.stored(steps, qy, x_kind, clamp)
+    expected = exact.stored(steps, qy, x_kind, clamp)
     operands: list[Any] = [Operand(x, quantization=qx), Operand(w, True, qw)]
     if b is not None:
         units = [float(np.float32(qx.scale) * s) for s in sw]
@@ -115,7 +115,7 @@ def check(
     for target in harness.targets(*OTHERS):
         for threads, guard in ((1, "after"), (2, "before")):
             got = harness.run(step, arrays, target, threads, guard)[0]  # type: ignore[arg-type]
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{target.name}, {threads} threads")
+            np.testing.assert_array_equal(got, expected, err_msg=f"{target.name}, {threads} threads")
 
 
 def window(kernel: tuple[int, int], stride: int = 1, pad: int = 0, dilation: int = 1, **more: Any) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_a_product_of_matrices_known_at_run_time_is_exact(
     scale = np.float32(float(np.abs(total).max()) * qa.scale * qb.scale / 40000)
     qy = Quantization.per_tensor(float(scale), int(numbers(rng, kinds[0], (), False)))
     factor = exact.fraction(qa.scale) * exact.fraction(qb.scale) / exact.fraction(qy.scale)
-    wanted = exact.stored(exact.rounded(total, factor), qy, kinds[0])
+    expected = exact.stored(exact.rounded(total, factor), qy, kinds[0])
     params = {"transpose_in0": transposed[0], "transpose_in1": transposed[1]}
     step, arrays = harness.make_step(
         "MatMul", [Operand(a, quantization=qa), Operand(b, quantization=qb)], params,
@@ -187,7 +187,7 @@ def test_a_product_of_matrices_known_at_run_time_is_exact(
     for target in harness.targets(*OTHERS):
         for threads, guard in ((1, "after"), (2, "before")):
             got = harness.run(step, arrays, target, threads, guard)[0]  # type: ignore[arg-type]
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{target.name}, {threads} threads")
+            np.testing.assert_array_equal(got, expected, err_msg=f"{target.name}, {threads} threads")
 
 
 @pytest.mark.parametrize("seed", [*range(4), *map(long, range(4, 200))])

@@ -86,10 +86,10 @@ def test_arithmetic_gives_the_nearest_step(op: str, kind: Any, seed: int) -> Non
     qa, qb, qy = (random_quantization(rng, kind, dyadic) for _ in range(3))
     a, b = (numbers(rng, kind, *d) for d in dims)
     clamp = (-1.5, 2.25) if seed % 3 == 1 and op in ("ElementWiseAdd", "ElementWiseMultiply") else None
-    wanted = nearest(ARITHMETIC[op](reals(a, qa), reals(b, qb)), qy, kind, clamp)
-    result = Result(wanted.shape, DataType.fixed_point(kind), qy)
+    expected = nearest(ARITHMETIC[op](reals(a, qa), reals(b, qb)), qy, kind, clamp)
+    result = Result(expected.shape, DataType.fixed_point(kind), qy)
     got = run(op, [Operand(a, quantization=qa), Operand(b, quantization=qb)], result, {}, clamp)
-    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_ties_go_to_the_even_number() -> None:
@@ -107,16 +107,16 @@ def test_a_quotient_is_the_nearest_step_and_nothing_divided_by_nothing_is_zero(k
     qa, qb, qy = (random_quantization(rng, kind, False) for _ in range(3))
     a, b = numbers(rng, kind, 500), numbers(rng, kind, 500)
     b[b == qb.zero_point] += 1
-    wanted = nearest(reals(a, qa) / reals(b, qb), qy, kind)
+    expected = nearest(reals(a, qa) / reals(b, qb), qy, kind)
     a[:2], b[:2] = qa.zero_point, qb.zero_point
     a[1] ^= 1
     with np.errstate(all="ignore"):
         infinite = np.float64(int(a[1]) - qa.zero_point) / 0.0
     info = np.iinfo(kind)
-    wanted[:2] = qy.zero_point, info.max if infinite > 0 else info.min
+    expected[:2] = qy.zero_point, info.max if infinite > 0 else info.min
     result = Result((500,), DataType.fixed_point(kind), qy)
     got = run("ElementWiseDivide", [Operand(a, quantization=qa), Operand(b, quantization=qb)], result)
-    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_comparisons_are_those_of_the_exact_reals(op: str, function: Any) -> Non
     rng = np.random.default_rng(4)
     qa, qb = Quantization.per_tensor(0.25, 30000), Quantization.per_tensor(0.125, 100)
     a, b = (rng.integers(q.zero_point, q.zero_point + 8, (6, 50)).astype(np.uint16) for q in (qa, qb))
-    wanted = function(reals(a, qa), reals(b, qb)).astype(bool)
+    expected = function(reals(a, qa), reals(b, qb)).astype(bool)
     result = Result((6, 50), DataType.BOOL_8)
     operands = [Operand(a, quantization=qa), Operand(b, quantization=qb)]
-    np.testing.assert_array_equal(run(f"ElementWise{op}", operands, result), wanted)
+    np.testing.assert_array_equal(run(f"ElementWise{op}", operands, result), expected)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_functions_are_within_one_step(op: str, kind: Any) -> None:
     result = Result(x.shape, DataType.fixed_point(kind), qy)
     got = run(op, [Operand(x, quantization=qx)], result, steps=1)
     step, arrays = harness.make_step(op, [Operand(x, quantization=qx)], None, [result])
-    [wanted] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
-    assert np.abs(got.astype(np.int64) - wanted).max() <= 1
-    assert np.mean(got == wanted) > 0.99
+    [expected] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
+    assert np.abs(got.astype(np.int64) - expected).max() <= 1
+    assert np.mean(got == expected) > 0.99
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int16])

@@ -39,10 +39,10 @@ def test_a_sum_or_mean_is_exact_and_rounded_once(kind: Any, op: str, axes: tuple
     count = x.size // max(total.size, 1)
     if op == "ReduceSum":
         qy = Quantization.per_tensor(float(np.float32(qy.scale * count)), qy.zero_point)
-    wanted = rounded(total, count if op == "ReduceMean" else 1, qx, qy, kind)
+    expected = rounded(total, count if op == "ReduceMean" else 1, qx, qy, kind)
     result = Result(total.shape, DataType.fixed_point(kind), qy)
     got = run(op, [Operand(x, quantization=qx)], result, {"axes": np.array(axes)})
-    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,8 +75,8 @@ def test_softmax_is_within_one_step(kind: Any) -> None:
     result = Result(x.shape, DataType.fixed_point(kind), qy)
     got = run("Softmax", [Operand(x, quantization=qx)], result, {"beta": 1.0}, steps=1)
     step, arrays = harness.make_step("Softmax", [Operand(x, quantization=qx)], {"beta": 1.0}, [result])
-    [wanted] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
-    assert np.abs(got.astype(np.int64) - wanted).max() <= 1
+    [expected] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
+    assert np.abs(got.astype(np.int64) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,9 +85,9 @@ def test_the_largest_of_windows_and_axes_needs_no_work_space(kind: Any) -> None:
     x = numbers(rng, kind, 1, 8, 8, 21)
     q = random_quantization(rng, kind, False)
     params = {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}
-    wanted = x.reshape(1, 4, 2, 4, 2, 21).max((2, 4))
-    pool = [Operand(x, quantization=q)], Result(wanted.shape, DataType.fixed_point(kind), q)
-    np.testing.assert_array_equal(run("PoolMax2d", *pool, params), wanted)
+    expected = x.reshape(1, 4, 2, 4, 2, 21).max((2, 4))
+    pool = [Operand(x, quantization=q)], Result(expected.shape, DataType.fixed_point(kind), q)
+    np.testing.assert_array_equal(run("PoolMax2d", *pool, params), expected)
     axis = [Operand(x, quantization=q)], Result((1, 8, 21), DataType.fixed_point(kind), q)
     np.testing.assert_array_equal(run("ReduceMin", *axis, {"axes": np.array([2])}), x.min(2))
     for op, (operands, result), given in (("PoolMax2d", pool, params), ("ReduceMin", axis, {"axes": np.array([2])})):

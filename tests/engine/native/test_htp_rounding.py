@@ -158,11 +158,11 @@ def _expected(case: Case, rule: str) -> np.ndarray:
 def test_ties_are_rounded_as_on_a_chip(name: str) -> None:
     case = CASES[name]
     step, arrays = harness.make_step(case.op, case.inputs, case.params, [case.result])
-    wanted = _expected(case, case.rule)
+    expected = _expected(case, case.rule)
     [reference] = evaluate(case.op, step.inputs, arrays, step.params, step.outputs, "hexagon")
-    np.testing.assert_array_equal(reference, wanted)
+    np.testing.assert_array_equal(reference, expected)
     [computed] = harness.run(step, arrays, numerics="hexagon")
-    np.testing.assert_array_equal(computed, wanted)
+    np.testing.assert_array_equal(computed, expected)
     assert ties_of("hexagon", case.op) is Ties(case.rule)
 
 
@@ -194,9 +194,9 @@ def test_tables_have_the_nearest_steps(op: str) -> None:
             "HardSwish": lambda: reals * np.clip(reals + 3, 0, 6) / 6,
             "Relu": lambda: np.maximum(reals, 0),
         }[op]()
-    wanted = np.clip(np.floor(exact * 32 + np.longdouble(0.5)) + 128, 0, 255).astype(np.uint8)
+    expected = np.clip(np.floor(exact * 32 + np.longdouble(0.5)) + 128, 0, 255).astype(np.uint8)
     [computed] = harness.run(step, arrays, numerics="hexagon")
-    np.testing.assert_array_equal(computed, wanted)
+    np.testing.assert_array_equal(computed, expected)
 
 
 @pytest.mark.parametrize("op", ["ElementWiseCeil", "ElementWiseFloor", "ElementWiseRound"])

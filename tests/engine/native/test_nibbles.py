@@ -119,9 +119,9 @@ def test_floats_are_multiplied_by_packed_weights_like_by_whole_bytes(case: str, 
     x = Operand(np.random.default_rng(4).standard_normal(dims).astype(np.float32))
     step, arrays = step_of(case, x, weights, None)
     assert any("convolve_to_float" in kernel and "nibbles" in kernel for kernel in harness.bind(step, target).kernels)
-    wanted = harness.run(in_whole_bytes(step), arrays, target)
+    expected = harness.run(in_whole_bytes(step), arrays, target)
     for threads in (1, 2):
-        np.testing.assert_array_equal(harness.run(step, arrays, target, threads)[0], wanted[0])
+        np.testing.assert_array_equal(harness.run(step, arrays, target, threads)[0], expected[0])
 
 
 DEPTHWISE = {
@@ -220,9 +220,9 @@ def test_floats_times_packed_weights_have_the_bits_of_dequantized_ones(
     weights = step.inputs[1]
     assert weights is not None
     weights.source = None
-    wanted = harness.run(step, arrays, target)[0]
+    expected = harness.run(step, arrays, target)[0]
     if step.inputs[0] is not None and step.inputs[0].dims[0] == 1 and step.op == "FullyConnected":
         # One row is summed in another order.
-        np.testing.assert_allclose(got[0][0], wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(got[0][0], expected, rtol=1e-5, atol=1e-5)
     else:
-        np.testing.assert_array_equal(got[0][0], wanted)
+        np.testing.assert_array_equal(got[0][0], expected)

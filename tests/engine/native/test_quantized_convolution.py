@@ -71,18 +71,18 @@ def check(
     inputs: Sequence[Operand | None],
     params: dict[str, Any],
     result: Result,
-    wanted: np.ndarray,
+    expected: np.ndarray,
     clamp: tuple[float, float] | None = None,
     others: Sequence[str] = OTHERS,
 ) -> None:
     """Run on the test's targets with one to three threads, guards after and before; every integer must be right."""
     step, arrays = harness.make_step(op, inputs, params, [result], clamp)
-    assert step.outputs[0].dims == wanted.shape
+    assert step.outputs[0].dims == expected.shape
     lowering = lowering_of(step)
     for target in harness.targets(*others):
         for threads, guard in ((1, "after"), (2, "before"), (3, "after")):
             [got] = harness.run(step, arrays, target, threads, guard, None, lowering)
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{op} on {target.name}, {threads} threads")
+            np.testing.assert_array_equal(got, expected, err_msg=f"{op} on {target.name}, {threads} threads")
 
 
 def check_convolution(
@@ -128,10 +128,10 @@ def check_convolution(
         unit = Quantization(tuple(qx.scale * s for s in quantization.scales), (0,) * len(quantization.scales),
                             0 if per_channel else None)  # fmt: skip
         inputs.append(harness.static(offset, unit))
-    wanted = requantized(total, scale, qy, kind, limits)
+    expected = requantized(total, scale, qy, kind, limits)
     check(
         "DepthWiseConv2d" if depthwise else "Conv2d", inputs, params,
-        Result(None, DataType.fixed_point(kind), qy), wanted, limits, others,
+        Result(None, DataType.fixed_point(kind), qy), expected, limits, others,
     )  # fmt: skip
 
 
@@ -309,10 +309,10 @@ def test_fully_connected_layers_and_products_with_zero_points_are_exact(zero: in
     x, weights = (rng.integers(0, 256, dims).astype(np.uint8) for dims in ((5, 70), (19, 70)))
     qx, qw, qy = (Quantization.per_tensor(s, z) for s, z in ((0.05, 99), (0.01, zero), (2.0, 120)))
     total = (x.astype(np.int64) - 99) @ (weights.astype(np.int64) - zero).T
-    wanted = requantized(total, np.float32(0.05) * np.float32(0.01) / np.float32(2), qy, UNSIGNED)
+    expected = requantized(total, np.float32(0.05) * np.float32(0.01) / np.float32(2), qy, UNSIGNED)
     result, left = Result(None, DataType.UFIXED_POINT_8, qy), Operand(x, quantization=qx)
-    check("FullyConnected", [left, harness.static(weights, qw)], {}, result, wanted)
-    check("MatMul", [left, harness.static(np.ascontiguousarray(weights.T), qw)], {}, result, wanted)
+    check("FullyConnected", [left, harness.static(weights, qw)], {}, result, expected)
+    check("MatMul", [left, harness.static(np.ascontiguousarray(weights.T), qw)], {}, result, expected)
 
 
 def test_weights_stored_without_sign_mean_the_same() -> None:

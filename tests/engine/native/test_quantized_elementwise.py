@@ -42,7 +42,7 @@ def check(
     inputs: Sequence[np.ndarray | Operand | None],
     params: dict[str, Any],
     results: Sequence[Result],
-    wanted: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
     clamp: tuple[float, float] | None = None,
     in_place: Sequence[int] = (),
     steps: int = 0,
@@ -54,7 +54,7 @@ def check(
         runs = [(1, "after", None), (2, "before", None), *((2, "after", i) for i in in_place)]
         for threads, guard, place in runs:
             got = harness.run(step, arrays, target, threads, guard, place, lowering)
-            for index, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
+            for index, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
                 assert ours.dtype == theirs.dtype
                 assert ours.shape == theirs.shape
                 distance = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)).max(initial=0)
@@ -73,10 +73,10 @@ def test_sums_are_rounded_half_up_after_20_bit_multipliers(op: str, kind: type, 
     sign = 1 if op == "ElementWiseAdd" else -1
     total = (a.astype(np.int64) - za) * fa + sign * (b.astype(np.int64) - zb) * fb
     info = np.iinfo(kind)
-    wanted = np.clip(((total + (1 << (shift - 1))) >> shift) + zy, info.min, info.max).astype(kind)
+    expected = np.clip(((total + (1 << (shift - 1))) >> shift) + zy, info.min, info.max).astype(kind)
     inputs = [quantized(a, sa, za), quantized(b, sb, zb)]
-    in_place = [i for i, x in enumerate((a, b)) if x.size == wanted.size]
-    check(op, inputs, {}, [result(kind, sy, zy)], [wanted], in_place=in_place)
+    in_place = [i for i, x in enumerate((a, b)) if x.size == expected.size]
+    check(op, inputs, {}, [result(kind, sy, zy)], [expected], in_place=in_place)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,10 +87,10 @@ def test_products_are_rounded_half_to_even(kind: type, left: Any, right: Any) ->
     scale = np.float32(sa) * np.float32(sb) / np.float32(sy)
     product = ((a.astype(np.int64) - za) * (b.astype(np.int64) - zb)).astype(np.float32) * scale
     info = np.iinfo(kind)
-    wanted = (np.rint(np.clip(product, info.min - zy, info.max - zy)) + zy).astype(kind)
-    in_place = [i for i, x in enumerate((a, b)) if x.size == wanted.size]
+    expected = (np.rint(np.clip(product, info.min - zy, info.max - zy)) + zy).astype(kind)
+    in_place = [i for i, x in enumerate((a, b)) if x.size == expected.size]
     check(
-        "ElementWiseMultiply", [quantized(a, sa, za), quantized(b, sb, zb)], {}, [result(kind, sy, zy)], [wanted],
+        "ElementWiseMultiply", [quantized(a, sa, za), quantized(b, sb, zb)], {}, [result(kind, sy, zy)], [expected],
         in_place=in_place,
     )  # fmt: skip
 
@@ -121,16 +121,22 @@ def test_functions_of_one_byte_are_looked_up(kind: type, count: int) -> None:
         ("ElementWiseAtan", np.arctan(real), 1 / 64, zero(kind, 0)),
         ("Asinh", np.arcsinh(real), 1 / 32, zero(kind, 0)),
     ):
-        wanted = np.clip(np.rint(function / scale) + point, info.min, info.max).astype(kind)
+        expected = np.clip(np.rint(function / scale) + point, info.min, info.max).astype(kind)
         check(
-            op, [quantized(x, 0.05, zero(kind, -4))], {}, [result(kind, scale, point)], [wanted], in_place=[0], steps=1
+            op,
+            [quantized(x, 0.05, zero(kind, -4))],
+            {},
+            [result(kind, scale, point)],
+            [expected],
+            in_place=[0],
+            steps=1,
         )
 
 
 def test_convert_changes_scale_and_sign() -> None:
     x = np.arange(256, dtype=np.uint8)
-    wanted = np.clip(np.rint((x.astype(np.float64) - 120) * 0.05 / 0.03) - 7, -128, 127).astype(np.int8)
-    check("Convert", [quantized(x, 0.05, 120)], {}, [result(np.int8, 0.03, -7)], [wanted])
+    expected = np.clip(np.rint((x.astype(np.float64) - 120) * 0.05 / 0.03) - 7, -128, 127).astype(np.int8)
+    check("Convert", [quantized(x, 0.05, 120)], {}, [result(np.int8, 0.03, -7)], [expected])
     check("Convert", [quantized(x, 0.05, 120)], {}, [result(np.int8, 0.05, -8)], [(x ^ 0x80).view(np.int8)])
 
 
@@ -139,16 +145,16 @@ def test_conversions_of_wider_types_are_computed_in_float(source: type, goal: ty
     x = random(source, (3, 200))
     real = (x.astype(np.float64) - 7) * 0.05
     info = np.iinfo(goal)
-    wanted = np.clip(np.rint(real / 0.11) + 5, info.min, info.max).astype(goal)
-    check("Convert", [quantized(x, 0.05, 7)], {}, [result(goal, 0.11, 5)], [wanted], steps=1)
+    expected = np.clip(np.rint(real / 0.11) + 5, info.min, info.max).astype(goal)
+    check("Convert", [quantized(x, 0.05, 7)], {}, [result(goal, 0.11, 5)], [expected], steps=1)
 
 
 def test_minimum_and_maximum_of_wider_types_are_computed_in_float() -> None:
     x = random(np.int16, (3, 200))
     same = [result(np.int16, 0.05, 7, (3,))]
     check("ReduceMax", [quantized(x, 0.05, 7)], {"axes": np.array([1])}, same, [x.max(1)])
-    wanted = x.argmin(1).astype(np.int32)
-    check("Argmin", [quantized(x, 0.05, 7)], {"axis": 1}, [Result((3,), DataType.INT_32)], [wanted])
+    expected = x.argmin(1).astype(np.int32)
+    check("Argmin", [quantized(x, 0.05, 7)], {"axis": 1}, [Result((3,), DataType.INT_32)], [expected])
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32])
@@ -171,8 +177,8 @@ def test_floats_are_quantized_to_the_nearest_values_and_dequantized(kind: type, 
     in_place = [0] if kind is np.int32 else []
     check("Quantize", [reals], {}, [Result(dims, DataType.fixed_point(kind), quantization)], [stored],
           in_place=in_place)  # fmt: skip
-    wanted = quantization.dequantize(stored)
-    check("Dequantize", [Operand(stored, quantization=quantization)], {}, [Result(dims, DataType.FLOAT_32)], [wanted],
+    expected = quantization.dequantize(stored)
+    check("Dequantize", [Operand(stored, quantization=quantization)], {}, [Result(dims, DataType.FLOAT_32)], [expected],
           steps=1e-5, in_place=in_place)  # fmt: skip
 
 
@@ -191,11 +197,11 @@ def test_means_are_rounded_once(kind: type, axes: tuple[int, ...]) -> None:
     count = np.prod([x.shape[a] for a in axes])
     info = np.iinfo(kind)
     real = total.astype(np.float32) * (np.float32(0.05) / np.float32(0.02) / np.float32(count))
-    wanted = np.clip(np.rint(real) + zero(kind, 5), info.min, info.max).astype(kind)
-    dims = tuple(wanted.shape)
+    expected = np.clip(np.rint(real) + zero(kind, 5), info.min, info.max).astype(kind)
+    dims = tuple(expected.shape)
     check(
         "ReduceMean", [quantized(x, 0.05, zero(kind, -4))], {"axes": np.array(axes, np.uint32), "keep_dims": False},
-        [result(kind, 0.02, zero(kind, 5), dims)], [wanted],
+        [result(kind, 0.02, zero(kind, 5), dims)], [expected],
     )  # fmt: skip
 
 
@@ -209,13 +215,13 @@ def test_average_pools_with_any_border_are_within_a_quantization_step(kind: type
     }  # fmt: skip
     padded = np.pad(x.astype(np.float64) - zero(kind, -4), ((0, 0), (1, 1), (0, 1), (0, 0)), constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (1, 2))[:, ::2]
-    wanted = np.rint(np.nanmean(windows, (-2, -1)) + zero(kind, -4)).astype(kind)
+    expected = np.rint(np.nanmean(windows, (-2, -1)) + zero(kind, -4)).astype(kind)
     check(
         "PoolAvg2d",
         [quantized(x, 0.05, zero(kind, -4))],
         params,
         [result(kind, 0.05, zero(kind, -4))],
-        [wanted],
+        [expected],
         steps=1,
     )
 
@@ -227,9 +233,14 @@ def test_softmax_is_the_nearest_stored_probability(kind: type, dims: tuple[int, 
     real = (x.astype(np.float64)) * 0.05
     power = np.exp(real - real.max(-1, keepdims=True))
     stored = np.rint(power / power.sum(-1, keepdims=True) * 256) + zero(kind, -128)
-    wanted = np.minimum(stored, np.iinfo(kind).max).astype(kind)
+    expected = np.minimum(stored, np.iinfo(kind).max).astype(kind)
     check(
-        "Softmax", [quantized(x, 0.05, zero(kind, 3))], {}, [result(kind, 1 / 256, zero(kind, -128))], [wanted], steps=1
+        "Softmax",
+        [quantized(x, 0.05, zero(kind, 3))],
+        {},
+        [result(kind, 1 / 256, zero(kind, -128))],
+        [expected],
+        steps=1,
     )
 
 
@@ -258,9 +269,13 @@ def test_parts_of_other_scales_are_joined_in_the_scale_of_the_whole(kind: type) 
     (sa, za), (sb, zb), (sy, zy) = (0.05, zero(kind, -4)), (0.07, zero(kind, 3)), (0.07, zero(kind, 3))
     info = np.iinfo(kind)
     moved = np.clip(np.rint((a.astype(np.float64) - za) * sa / sy) + zy, info.min, info.max).astype(kind)
-    wanted = np.concatenate([moved, b], 1)
+    expected = np.concatenate([moved, b], 1)
     check(
-        "Concat", [quantized(a, sa, za), quantized(b, sb, zb)], {"axis": 1}, [result(kind, sy, zy, (2, 7, 5))], [wanted]
+        "Concat",
+        [quantized(a, sa, za), quantized(b, sb, zb)],
+        {"axis": 1},
+        [result(kind, sy, zy, (2, 7, 5))],
+        [expected],
     )
 
 
@@ -271,9 +286,9 @@ def test_elements_that_only_move_are_not_touched(kind: type) -> None:
     check("Transpose", [Operand(x, quantization=q)], {"perm": np.array([0, 3, 1, 2], np.uint32)},
           [Result((2, 3, 5, 6), DataType.fixed_point(kind), q)], [x.transpose(0, 3, 1, 2)])  # fmt: skip
     pads = np.array([[0, 0], [1, 0], [0, 2], [0, 0]], np.uint32)
-    wanted = np.pad(x, pads.astype(int), constant_values=zero(kind, 3))
+    expected = np.pad(x, pads.astype(int), constant_values=zero(kind, 3))
     check("Pad", [Operand(x, quantization=q)], {"scheme": 0, "pad_amount": pads},
-          [Result(wanted.shape, DataType.fixed_point(kind), q)], [wanted])  # fmt: skip
+          [Result(expected.shape, DataType.fixed_point(kind), q)], [expected])  # fmt: skip
     larger = [Result((2, 10, 12, 3), DataType.fixed_point(kind), q)]
     check("ResizeNearestNeighbor", [Operand(x, quantization=q)], {}, larger, [x.repeat(2, 1).repeat(2, 2)])
 
@@ -282,20 +297,25 @@ def test_what_has_no_8_bit_kernel_is_computed_in_float() -> None:
     a, b = random(np.int8, (3, 40)), random(np.int8, (3, 40), 1)
     b[b == 0] = 1
     real = a.astype(np.float64) * 0.05 / (b.astype(np.float64) * 0.5)
-    wanted = np.clip(np.rint(real / 0.02), -128, 127).astype(np.int8)
+    expected = np.clip(np.rint(real / 0.02), -128, 127).astype(np.int8)
     check(
-        "ElementWiseDivide", [quantized(a, 0.05), quantized(b, 0.5)], {}, [result(np.int8, 0.02, 0)], [wanted], steps=1
+        "ElementWiseDivide",
+        [quantized(a, 0.05), quantized(b, 0.5)],
+        {},
+        [result(np.int8, 0.02, 0)],
+        [expected],
+        steps=1,
     )
     weights = random(np.int8, (40, 8), 2)
     product = (a.astype(np.float64) * 0.05) @ (weights.astype(np.float64) * 0.01)
-    wanted = np.clip(np.rint(product / 0.1), -128, 127).astype(np.int8)
-    check("MatMul", [quantized(a, 0.05), quantized(weights, 0.01)], {}, [result(np.int8, 0.1, 0)], [wanted], steps=1)
+    expected = np.clip(np.rint(product / 0.1), -128, 127).astype(np.int8)
+    check("MatMul", [quantized(a, 0.05), quantized(weights, 0.01)], {}, [result(np.int8, 0.1, 0)], [expected], steps=1)
 
 
 def test_a_constant_operand_may_have_a_scale_of_its_own() -> None:
     a = random(np.int8, (2, 3, 16))
     b = random(np.int8, (16,), 1)
     total = (a.astype(np.float64) + 4) * 0.05 + b * 0.02
-    wanted = np.clip(np.rint(total / 0.06), -128, 127).astype(np.int8)
+    expected = np.clip(np.rint(total / 0.06), -128, 127).astype(np.int8)
     second = static(b, Quantization.per_tensor(0.02))
-    check("ElementWiseAdd", [quantized(a, 0.05, -4), second], {}, [result(np.int8, 0.06, 0)], [wanted], steps=1)
+    check("ElementWiseAdd", [quantized(a, 0.05, -4), second], {}, [result(np.int8, 0.06, 0)], [expected], steps=1)

@@ -33,14 +33,14 @@ def rounded(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(
-    op: str, inputs: list[Any], params: dict[str, Any], dims: tuple[int, ...], wanted: np.ndarray, clamp: Any = None
+    op: str, inputs: list[Any], params: dict[str, Any], dims: tuple[int, ...], expected: np.ndarray, clamp: Any = None
 ) -> None:
     step, arrays = harness.make_step(op, inputs, params, [Result(dims, DataType.FLOAT_32)], clamp)
     lowering = lowering_of(step)
     assert lowering is HYBRID
     for target in harness.targets(*OTHERS):
         [one] = harness.run(step, arrays, target, 1, "after", None, lowering)
-        np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max(), err_msg=target.name)
+        np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max(), err_msg=target.name)
         [two] = harness.run(step, arrays, target, 2, "before", None, lowering)
         np.testing.assert_array_equal(one, two)
 
@@ -61,10 +61,10 @@ def test_fully_connected_layers_round_each_row_by_its_range(
         Quantization.per_channel(scales, np.zeros(width), 0) if per_channel else Quantization.per_tensor(scales[0])
     )
     whole, scale = rounded(x)
-    wanted = (whole @ weights.T.astype(np.int64)).astype(np.float32) * scale[:, None] * scales + bias
+    expected = (whole @ weights.T.astype(np.int64)).astype(np.float32) * scale[:, None] * scales + bias
     constants = [harness.static(weights, quantization), harness.static(bias)]
-    run("FullyConnected", [x, *constants], {}, (rows, width), wanted)
-    run("FullyConnected", [x, constants[0]], {}, (rows, width), np.maximum(wanted - bias, 0), (0.0, np.inf))
+    run("FullyConnected", [x, *constants], {}, (rows, width), expected)
+    run("FullyConnected", [x, constants[0]], {}, (rows, width), np.maximum(expected - bias, 0), (0.0, np.inf))
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_convolutions_round_each_image_by_its_range(dims: Any, kernel: Any, filt
                   weights[..., g * width : (g + 1) * width].astype(np.int64))
         for g in range(group)
     ]  # fmt: skip
-    wanted = np.concatenate(parts, -1).astype(np.float32) * scale * scales
+    expected = np.concatenate(parts, -1).astype(np.float32) * scale * scales
     params = {"stride": (1, 1), "dilation": (1, 1), "pad_amount": pad, "group": group}
     constant = harness.static(weights, Quantization.per_channel(scales, np.zeros(filters), 3))
-    run("Conv2d", [x, constant], params, wanted.shape, wanted)
+    run("Conv2d", [x, constant], params, expected.shape, expected)
 
 
 def layers() -> dict[str, tuple[bytes, tuple[int, ...]]]:
@@ -127,7 +127,7 @@ def test_a_hybrid_layer_agrees_with_litert(layer: str, tmp_path: Any) -> None:
     peer.allocate_tensors()
     peer.set_tensor(peer.get_input_details()[0]["index"], x)
     peer.invoke()
-    wanted = peer.get_tensor(peer.get_output_details()[0]["index"])
+    expected = peer.get_tensor(peer.get_output_details()[0]["index"])
     with isthmus.Session(tmp_path / "hybrid.tflite") as session:
         [got] = session.run({"t0": x}).values()
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

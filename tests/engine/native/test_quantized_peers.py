@@ -333,12 +333,12 @@ def test_an_operator_agrees_with_litert(kind: str, case: Case, tmp_path: Path) -
         peer.set_tensor(detail["index"], array)
         feeds[detail["name"]] = array
     peer.invoke()
-    wanted = peer.get_tensor(peer.get_output_details()[0]["index"])
+    expected = peer.get_tensor(peer.get_output_details()[0]["index"])
     with isthmus.Session(path) as session:
         [got] = session.run(feeds).values()
-    assert got.shape == wanted.shape
-    assert got.dtype == wanted.dtype
-    distance = np.abs(got.astype(np.float64) - wanted)
+    assert got.shape == expected.shape
+    assert got.dtype == expected.dtype
+    distance = np.abs(got.astype(np.float64) - expected)
     message = f"{np.mean(distance > 0):.2%} differ, by up to {distance.max()}"
     if case.exact:
         assert not distance.any(), message

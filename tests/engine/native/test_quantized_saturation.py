@@ -51,10 +51,10 @@ def test_a_tiny_scale_of_the_result_saturates_it(case: str, scale: float) -> Non
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(scale, 3))
     step, arrays = harness.make_step(op, inputs, params, [result])
     # The first image is negative throughout, the second positive.
-    wanted = np.broadcast_to(np.array([-128, 127]).reshape(2, 1, 1, 1), step.outputs[0].dims)
+    expected = np.broadcast_to(np.array([-128, 127]).reshape(2, 1, 1, 1), step.outputs[0].dims)
     for target in harness.targets():
         [got] = harness.run(step, arrays, target)
-        np.testing.assert_array_equal(got, wanted, err_msg=target.name)
+        np.testing.assert_array_equal(got, expected, err_msg=target.name)
 
 
 @pytest.mark.parametrize(("largest", "fits"), [((1 << 31) - 257, True), ((1 << 31) - 256, False)])
@@ -95,8 +95,8 @@ def test_functions_of_bytes_are_right_whatever_the_ratio_of_scales(
         stored = function_codes(step, numerics)
     limits = np.iinfo(made)
     reals = function((given.astype(np.float64) - 3) * np.float32(scales[0]))
-    wanted = np.clip(np.rint(reals / np.float32(scales[1])) + 3, limits.min, limits.max)
-    assert np.abs(np.clip(stored, limits.min, limits.max) - wanted).max() <= 1
+    expected = np.clip(np.rint(reals / np.float32(scales[1])) + 3, limits.min, limits.max)
+    assert np.abs(np.clip(stored, limits.min, limits.max) - expected).max() <= 1
 
 
 @pytest.mark.parametrize(

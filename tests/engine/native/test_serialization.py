@@ -138,16 +138,16 @@ def test_segments_outside_their_section_are_refused(segments) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "number", "told"),
+    ("word", "number", "reported"),
     [(3, 1, "in no pool"), (1, 0, "is written"), (3, 0, "takes bytes")],
     ids=["a segment that does not exist", "written", "read beyond its end"],
 )
-def test_instructions_stay_within_segments_and_only_read_them(word, number, told) -> None:
+def test_instructions_stay_within_segments_and_only_read_them(word, number, reported) -> None:
     program = replace(small_program(), segments=(SEGMENT[:100],))
     words = program.words.copy()
     # The first instruction writes 4 bytes at word 1, and reads 256 at word 3.
     words[word] = (program.first_segment + number) << 48
-    with pytest.raises(QnnError, match=told):
+    with pytest.raises(QnnError, match=reported):
         from_bytes(to_bytes(replace(program, words=words)))
 
 

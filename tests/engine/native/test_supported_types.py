@@ -54,14 +54,14 @@ def account() -> list[str]:
         taken: dict[str, dict[str, None]] = {}
         refused, asked = 0, set()
         for call in calls(*case):
-            told = types(call)
+            reported = types(call)
             if lower.supports(call) is not None:
                 refused += 1
-            elif told not in asked:
-                asked.add(told)
-                taken.setdefault(kernels(call), {})[told] = None
+            elif reported not in asked:
+                asked.add(reported)
+                taken.setdefault(kernels(call), {})[reported] = None
         lines.append(f"{number} {case[0]}: {refused} refused")
-        lines += [f"    {by}: {' '.join(told)}" for by, told in sorted(taken.items())]
+        lines += [f"    {by}: {' '.join(reported)}" for by, reported in sorted(taken.items())]
     return lines
 
 

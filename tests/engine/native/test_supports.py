@@ -68,9 +68,9 @@ def calls(op: str, operands: list, params: dict[str, Any], shapes: list) -> Iter
                 given, dims = operand if fixed[index] else (dtype, operand)
                 # Where an operand cannot have the type of in[0], it has one that it can have.
                 allowed = own.get(index, TYPES)
-                wanted = given if given in allowed or index == 0 else allowed[0]
+                expected = given if given in allowed or index == 0 else allowed[0]
                 kind = TensorType.STATIC if constant and index else TensorType.APP_WRITE
-                inputs.append(tensor(f"in{index}", kind, wanted, dims))
+                inputs.append(tensor(f"in{index}", kind, expected, dims))
             for result, scale in ((dtype, 0.5), (dtype, 0.25), (F32, 1.0), (S8, 0.1), (BOOL, 1.0), (I32, 1.0)):
                 types = [result, *(further_type(op, index, dtype) for index in range(1, len(shapes)))]
                 outputs = [
@@ -166,8 +166,8 @@ def test_what_is_supported_computes_what_the_reference_says(case: Case) -> None:
         node = graph.nodes[0]
         given = [t and contents(t, index) for index, t in enumerate(node.inputs)]
         arrays = [array for array in given if array is not None]
-        wanted = evaluate(node.op, node.inputs, given, node.params, node.outputs)
-        for ours, theirs, result in zip(executed(graph, arrays), wanted, node.outputs, strict=True):
+        expected = evaluate(node.op, node.inputs, given, node.params, node.outputs)
+        for ours, theirs, result in zip(executed(graph, arrays), expected, node.outputs, strict=True):
             steps = 1 if result.dtype.is_fixed_point else 0
             np.testing.assert_allclose(ours.astype(float), theirs.astype(float), rtol=1e-4, atol=max(steps, 1e-5))
 

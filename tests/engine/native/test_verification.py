@@ -50,15 +50,15 @@ def place_of(program, index, place):
     found = place
     for before in program.varies:
         start = int(program.table[before, 1])
-        told = changes(program.words.tolist(), start)
-        places = [each for words in told.values() for each in words]
+        reported = changes(program.words.tolist(), start)
+        places = [each for words in reported.values() for each in words]
         if before < index and place in places:
-            found = start + 2 + 2 * len(told) + places.index(place)
+            found = start + 2 + 2 * len(reported) + places.index(place)
     return found
 
 
-def refused(program, told):
-    with pytest.raises(Unsafe, match=told):
+def refused(program, reported):
+    with pytest.raises(Unsafe, match=reported):
         verify(program)
 
 
@@ -92,7 +92,7 @@ def test_constants_and_inputs_are_not_written(honest, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "word", "entry", "kind", "told"),
+    ("name", "word", "entry", "kind", "reported"),
     [
         ("cubic", "places", 99, np.int64, "places.most < size"),
         ("cubic", "places", -1, np.int64, "0 <= places.least"),
@@ -106,7 +106,7 @@ def test_constants_and_inputs_are_not_written(honest, tmp_path) -> None:
         ("bytes resized", "lower", 1 << 40, np.int64, "'x' takes bytes"),
     ],
 )
-def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, word, entry, kind, told) -> None:
+def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, word, entry, kind, reported) -> None:
     program = honest[name]
     for number, start, _ in program.table.tolist():
         signature = KERNELS[program.kernels[number]]
@@ -115,7 +115,7 @@ def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, w
     constants = program.constants.copy()
     size = np.dtype(kind).itemsize
     constants[offset : offset + size] = np.array([entry], kind).view(np.uint8)
-    refused(replace(program, constants=constants), told)
+    refused(replace(program, constants=constants), reported)
 
 
 def test_reading_tables_again_and_again_is_bounded(honest) -> None:

@@ -71,7 +71,7 @@ def test_squares_are_near_the_exact_convolution_and_touch_nothing_else(case: str
     dims, filters, pads = SHAPES[case]
     step, arrays = _step(dims, filters, pads, clamp=(-1.0, 1.5))
     step.winograd = m
-    wanted = _exact(step, arrays[0])
+    expected = _exact(step, arrays[0])
     for target in harness.targets("avx2"):
         results = [
             harness.run(step, arrays, target, threads, guard)[0]
@@ -79,7 +79,7 @@ def test_squares_are_near_the_exact_convolution_and_touch_nothing_else(case: str
         ]
         for result in results:
             np.testing.assert_array_equal(result, results[0])
-        assert np.abs(results[0] - wanted).max() <= ERROR[m] * np.abs(wanted).max()
+        assert np.abs(results[0] - expected).max() <= ERROR[m] * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("seed", only(range(4), range(40)))
@@ -89,11 +89,11 @@ def test_random_convolutions_by_squares_are_near_exact_ones(seed: int) -> None:
     pads = tuple((int(generator.integers(0, 3)), int(generator.integers(0, 3))) for _ in range(2))
     dims = (int(generator.integers(1, 3)), *(int(generator.integers(3, 20)) for _ in range(2)), channels)
     step, arrays = _step(dims, filters, pads, seed)
-    wanted = _exact(step, arrays[0])
+    expected = _exact(step, arrays[0])
     for step.winograd in (2, 4):
         for target in harness.targets("avx2", "neon"):
             [result] = harness.run(step, arrays, target, 1 + seed % 3, "after" if seed % 2 else "before")
-            assert np.abs(result - wanted).max() <= ERROR[step.winograd] * np.abs(wanted).max(), target.name
+            assert np.abs(result - expected).max() <= ERROR[step.winograd] * np.abs(expected).max(), target.name
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -110,10 +110,10 @@ def test_squares_of_16_bit_floats_have_the_bits_of_float32(case: str, m: int, dt
     single, single_arrays = make_step("Conv2d", same, params, clamp=(-1.0, 1.5))
     half.winograd = single.winograd = m
     for target in harness.targets("avx2"):
-        [wanted] = harness.run(single, single_arrays, target)
+        [expected] = harness.run(single, single_arrays, target)
         for threads, guard in ((1, "after"), (3, "before")):
             [result] = harness.run(half, half_arrays, target, threads, guard)
-            np.testing.assert_array_equal(result, dtype.encode(wanted), err_msg=target.name)
+            np.testing.assert_array_equal(result, dtype.encode(expected), err_msg=target.name)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -134,9 +134,9 @@ def test_16_bit_floats_are_computed_by_squares_where_that_is_faster(dtype: DataT
 def test_errors_of_real_sizes_are_those_of_floats(channels: int, m: int) -> None:
     step, arrays = _step((1, 14, 14, channels), 64)
     step.winograd = m
-    wanted = _exact(step, np.maximum(arrays[0], 0))
+    expected = _exact(step, np.maximum(arrays[0], 0))
     [result] = harness.run(step, [np.maximum(arrays[0], 0), *arrays[1:]])
-    assert np.abs(result - wanted).max() <= 5e-6 * np.abs(wanted).max()
+    assert np.abs(result - expected).max() <= 5e-6 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("m", [2, 4])

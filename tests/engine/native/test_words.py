@@ -43,7 +43,7 @@ def test_words_are_in_the_declared_order_whatever_the_order_of_the_call() -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"x": None}, "word 'x' is missing"),
         ({"z": 1}, "no word 'z'"),
@@ -59,9 +59,9 @@ def test_words_are_in_the_declared_order_whatever_the_order_of_the_call() -> Non
         ({"table": SCRATCH}, "names memory, but is not a constant"),
     ],
 )
-def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, told) -> None:
+def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, reported) -> None:
     given = {name: value for name, value in (GIVEN | change).items() if value is not None}
-    with pytest.raises(QnnError, match=told):
+    with pytest.raises(QnnError, match=reported):
         SCALED.encode(given)
 
 

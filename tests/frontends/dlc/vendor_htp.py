@@ -63,12 +63,12 @@ def execute(folder: str, file: str, feeds: str, results: str) -> None:
         """Copies of tensors, with memory: the reader would free what is written into its own."""
         copies, arrays = (Tensor * count)(*tensors[:count]), {}
         for tensor in copies:
-            told = tensor.v1
-            name = told.name.decode()
-            array = np.zeros(told.dimensions[: told.rank], DataType(told.dataType).numpy)
+            reported = tensor.v1
+            name = reported.name.decode()
+            array = np.zeros(reported.dimensions[: reported.rank], DataType(reported.dataType).numpy)
             if name in given:
                 array[...] = given[name]
-            told.memType, told.clientBuf.data, told.clientBuf.dataSize = 0, array.ctypes.data, array.nbytes
+            reported.memType, reported.clientBuf.data, reported.clientBuf.dataSize = 0, array.ctypes.data, array.nbytes
             arrays[name] = array
         return copies, arrays
 

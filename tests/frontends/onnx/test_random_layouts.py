@@ -158,5 +158,5 @@ def test_random_chain(seed: int) -> None:
     while len(chain.nodes) < 14:
         name = list(chain.values)[-1] if chain.rng.random() < 0.8 else chain.rng.choice(list(chain.values))
         chain.rng.choice(STEPS)(chain, name, chain.values[name])
-    wanted = " ".join(name for name in chain.values if name != "x")
-    check(model(chain.nodes, {"x": floats(2, 3, 4, 6)}, wanted, chain.constants), 1e-3)
+    expected = " ".join(name for name in chain.values if name != "x")
+    check(model(chain.nodes, {"x": floats(2, 3, 4, 6)}, expected, chain.constants), 1e-3)

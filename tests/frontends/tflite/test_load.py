@@ -300,5 +300,5 @@ def test_a_file_in_float16_runs_in_float16(tmp_path: Path) -> None:
     with isthmus.Session(path) as session:
         [y] = session.run(dict.fromkeys(session.inputs, x)).values()
     assert y.dtype == np.float16
-    wanted = x.astype(np.float32) @ weights.T.astype(np.float32) + np.float32([1, -1])
-    np.testing.assert_array_equal(y, wanted.astype(np.float16))
+    expected = x.astype(np.float32) @ weights.T.astype(np.float32) + np.float32([1, -1])
+    np.testing.assert_array_equal(y, expected.astype(np.float16))

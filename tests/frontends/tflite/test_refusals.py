@@ -631,8 +631,8 @@ def test_the_custom_transposed_convolution_is_the_builtin_one(padding: int, size
     plain = [ints([1, *size, 6]), T("f32", (6, 3, 3, 4), w), f(1, 5, 5, 4), T("f32", (6,), bias)]
     x = rng.standard_normal((1, 5, 5, 4)).astype(np.float32)
     found = GraphRunner(load(model(Subgraph(tensors, [op], [0], [3])), "g"))(x)[0]
-    wanted = GraphRunner(load(single("TRANSPOSE_CONV", plain, [out], made), "g"))(x)[0]
-    np.testing.assert_array_equal(found, wanted)
+    expected = GraphRunner(load(single("TRANSPOSE_CONV", plain, [out], made), "g"))(x)[0]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

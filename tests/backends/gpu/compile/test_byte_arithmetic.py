@@ -53,10 +53,10 @@ def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None
             points = RNG.integers(least, most + 1, 3).tolist()
             quantizations = [Quantization.per_tensor(s, z) for s, z in zip(scales, points, strict=True)]
             graph = graph_of(op, arrays, quantizations=quantizations[:2], results=quantizations[2:], then=then)
-            wanted = on_the_native_engine(graph, arrays)
+            expected = on_the_native_engine(graph, arrays)
             for kind in ("cpu", "tiles"):
                 [got] = run(prepare(graph, traits(kind), FloatStorage.FP32), arrays)
-                assert np.array_equal(got, wanted), (op, scales, dims, kind)
+                assert np.array_equal(got, expected), (op, scales, dims, kind)
 
 
 @pytest.mark.parametrize(

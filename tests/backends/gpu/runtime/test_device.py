@@ -88,23 +88,23 @@ def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch) -> No
     monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
     monkeypatch.setattr(devices_module, "platforms", lambda: [DEVICE.platform])
     monkeypatch.setattr(devices_module, "device_handles", lambda platform: handles)
-    told = []
+    reported = []
     with replaced("clGetDeviceInfo", failing_for(handles[0])):
-        assert [device.handle for device in devices(told.append)] == [real]
+        assert [device.handle for device in devices(reported.append)] == [real]
         assert choose().handle == real
-        assert told == ["A device of OpenCL is left out: clGetDeviceInfo answers OUT_OF_HOST_MEMORY (-6)"]
-        with qnn.Backend("gpu", log=Log(lambda level, text: told.append((level, text)))):
-            assert (LogLevel.WARN, told[0]) in told
+        assert reported == ["A device of OpenCL is left out: clGetDeviceInfo answers OUT_OF_HOST_MEMORY (-6)"]
+        with qnn.Backend("gpu", log=Log(lambda level, text: reported.append((level, text)))):
+            assert (LogLevel.WARN, reported[0]) in reported
         handles.pop()  # only the silent device remains
         with pytest.raises(QnnError, match="finds no device: A device of OpenCL is left out"):
             choose()
 
 
 def test_a_platform_that_does_not_answer_is_left_out_and_logged() -> None:
-    told = []
+    reported = []
     with replaced("clGetDeviceIDs", failing_for(DEVICE.platform)):
-        assert all(device.platform != DEVICE.platform for device in devices(told.append))
-    assert "A platform of OpenCL is left out: clGetDeviceIDs answers OUT_OF_HOST_MEMORY (-6)" in told
+        assert all(device.platform != DEVICE.platform for device in devices(reported.append))
+    assert "A platform of OpenCL is left out: clGetDeviceIDs answers OUT_OF_HOST_MEMORY (-6)" in reported
 
 
 NO_LIBRARY = """

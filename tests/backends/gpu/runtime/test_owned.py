@@ -194,9 +194,9 @@ def test_an_interrupt_while_programs_are_built_waits_for_what_is_under_way_alone
 @pytest.mark.parametrize("started", [0, 1])
 def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(monkeypatch, started) -> None:
     builds = Builds(monkeypatch, started, RuntimeError("can't start new thread"))
-    wanted = [str(number) for number in range(5)]
-    assert build_each(None, [(source, ()) for source in wanted], None, "test") == wanted
-    assert sorted(builds.done) == wanted
+    expected = [str(number) for number in range(5)]
+    assert build_each(None, [(source, ()) for source in expected], None, "test") == expected
+    assert sorted(builds.done) == expected
     assert not builders()
 
 
@@ -211,18 +211,18 @@ def numbers_of(context):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("wanted", ["MemoryObject", "Context", "CommandQueue", "Event"])
-def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted) -> None:
+@pytest.mark.parametrize("expected", ["MemoryObject", "Context", "CommandQueue", "Event"])
+def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, expected) -> None:
     owned = numbers_of(context)
     for kind, one in owned.items():
-        if kind == wanted:
-            assert handle_of(one.handle, wanted, "test", None) == one.handle
+        if kind == expected:
+            assert handle_of(one.handle, expected, "test", None) == one.handle
         else:
-            with pytest.raises(QnnError, match=f"is an object of OpenCL, but no {wanted}"):
-                handle_of(one.handle, wanted, "test", 8000)
+            with pytest.raises(QnnError, match=f"is an object of OpenCL, but no {expected}"):
+                handle_of(one.handle, expected, "test", 8000)
     for number in (context.device.handle, context.device.platform):
-        with pytest.raises(QnnError, match=f"but no {wanted}"):
-            handle_of(number, wanted, "test", 8000)
+        with pytest.raises(QnnError, match=f"but no {expected}"):
+            handle_of(number, expected, "test", 8000)
 
 
 def test_an_event_is_on_record_while_it_exists(context) -> None:
