@@ -358,12 +358,12 @@ def test_audits_of_many_threads_each_see_their_allocations_and_all_end() -> None
 
 
 def test_an_audit_that_is_interrupted_anywhere_has_ended() -> None:
-    def deed():
+    def action():
         with isthmus.audit():
             pass
 
     plain = memory.current("host")
-    for where in everywhere(deed):
+    for where in everywhere(action):
         gc.collect()
         assert (audit_log.active, memory.current("host")) == ((), plain), where
 

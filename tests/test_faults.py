@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 from support import tiny
-from support.interruption import unharmed
+from support.interruption import check_every_interrupt
 
 import isthmus
 from isthmus import QnnError, faults, memory, qnn
@@ -136,7 +136,7 @@ def test_an_interrupt_anywhere_in_a_block_of_faults_leaves_none_of_them() -> Non
         rules = dict(faults.causes), faults.active, os.environ.get(faults.VARIABLE)
         return limits.getrlimit(limits.RLIMIT_NOFILE), *rules, [memory.current(kind) for kind in resource.kinds()]
 
-    def deed():
+    def action():
         with faults.inject("fds@40,alloc@2,alloc@3"), memory.rpcmem.alloc(25, 1, 64):
             pass
 
@@ -145,7 +145,7 @@ def test_an_interrupt_anywhere_in_a_block_of_faults_leaves_none_of_them() -> Non
     def check(where):
         assert state() == before, where
 
-    assert unharmed(deed, check) > 100
+    assert check_every_interrupt(action, check) > 100
 
 
 def test_a_lack_of_descriptors_is_reported_when_it_is_in_force() -> None:

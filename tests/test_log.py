@@ -184,11 +184,11 @@ def test_an_interrupt_in_a_block_leaves_no_thread_silent() -> None:
     heard, lock = [], threading.Lock()
     log = Log(lambda level, text: heard.append(text))
 
-    def deed():
+    def action():
         with deferred(), lock:
             log(LogLevel.INFO, "within")
 
-    for where in everywhere(deed):
+    for where in everywhere(action):
         heard.clear()
         log(LogLevel.INFO, "after")
         assert heard == ["after"], where

@@ -95,7 +95,7 @@ def test_shared_buffers_take_less_time_than_copies_on_lpai() -> None:
 
 def test_registered_buffers_take_less_time_than_transfers_on_the_gpu() -> None:
     pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
-    from backends.gpu.harness import bound, buffer, descriptor, gpu
+    from backends.gpu.harness import bind_handles, buffer, descriptor, gpu
 
     with gpu() as backend:
         context = backend.create_context()
@@ -105,6 +105,6 @@ def test_registered_buffers_take_less_time_than_transfers_on_the_gpu() -> None:
         graph.add_node("relu", "Relu", [x], [y])
         graph.finalize()
         buffers = [buffer(backend, NBYTES) for _ in "xy"]
-        registered = bound(graph, *context.mem_register([descriptor(each, DIMS) for each in buffers]))
+        registered = bind_handles(graph, *context.mem_register([descriptor(each, DIMS) for each in buffers]))
         raw = graph.bind(*([ClientTensor(name, np.ones(DIMS, np.float32))] for name in "xy"))
         assert holds(lambda: ratio(registered.execute, raw.execute) < 0.8)

@@ -287,7 +287,7 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "expected"),
+    ("action", "expected"),
     [
         (event_of_nobody, ["event 0x1267: no profile has reported it"]),
         (data_of_events_beyond_memory, [r"\d+ bytes at 0x.* are not memory of this process"]),
@@ -330,9 +330,9 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named(watched: Watched, deed: Callable[[Watched, int, int], None], expected: list[str]) -> None:
+def test_a_mistake_is_named(watched: Watched, action: Callable[[Watched, int, int], None], expected: list[str]) -> None:
     backend, context = opened(watched)
-    deed(watched, backend, context)
+    action(watched, backend, context)
     found = watched.rules()
     assert len(found) == len(expected), found
     for rule, pattern in zip(found, expected, strict=True):

@@ -53,13 +53,13 @@ def test_what_the_kernel_copies_in_pieces_arrives_whole(write: bool, monkeypatch
 
 def test_memory_with_a_hole_is_refused_to_read_and_to_write() -> None:
     pages = Pages()
-    for deed in (
+    for action in (
         lambda: memory.read_bytes(pages.address, pages.nbytes),
         lambda: memory.read_large(pages.address, pages.nbytes),
         lambda: memory.write_bytes(pages.address, bytes(pages.nbytes)),
     ):
         with pytest.raises(memory.BadPointer, match=f"{pages.nbytes} bytes at {pages.address:#x} are not memory"):
-            deed()
+            action()
 
 
 def test_a_binary_with_unreadable_pages_is_answered_with_an_error(client: Client, libraries: Path) -> None:

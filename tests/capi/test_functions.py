@@ -574,14 +574,14 @@ def test_a_back_end_whose_number_never_got_to_the_client_is_freed() -> None:
     server = serve.LibraryServer("QnnCpu")
     out = ctypes.c_void_p()
 
-    def deed() -> None:
+    def action() -> None:
         for number, _ in server.handles.of_kind(qnn.Backend):
             server.backendFree(number)
         out.value = 0
         server.backendCreate(0, 0, ctypes.addressof(out))
 
     count = 0
-    for where in everywhere(deed, outside=("json", "enum.py", "dataclasses", "functools", "config", "ctypes")):
+    for where in everywhere(action, outside=("json", "enum.py", "dataclasses", "functools", "config", "ctypes")):
         known = {number for number, _ in server.handles.of_kind(qnn.Backend)}
         assert known <= {out.value}, f"interrupted at {where}"
         count += 1

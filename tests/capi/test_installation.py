@@ -299,9 +299,9 @@ def test_what_clients_in_c_have_in_this_process_is_seen(client: object) -> None:
 
 @pytest.mark.parametrize("folder", [None, 5, "", b"bytes", "with\0null"])
 def test_what_is_no_folder_is_a_plain_error(folder: Any) -> None:
-    for deed in (capi.install, capi.load):
+    for action in (capi.install, capi.load):
         with pytest.raises(QnnError, match=re.escape(f"folder {folder!r}: must be the path of a folder")):
-            deed(folder)
+            action(folder)
 
 
 @pytest.mark.parametrize("library", [None, 5, ""])

@@ -36,7 +36,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
 class Program:
     """A client's life, with something done in the middle of one message."""
 
-    def __init__(self, library: str, moment: int, deed: Callable[[Program], object]) -> None:
+    def __init__(self, library: str, moment: int, action: Callable[[Program], object]) -> None:
         self.client = Client(Path(library))
         self.made: dict[str, int] = {}
         self.messages = 0
@@ -47,7 +47,7 @@ class Program:
             self.messages += 1
             if self.messages == moment and not self.inside:
                 self.inside = True
-                deed(self)
+                action(self)
                 self.inside = False
 
         self._callback = callback
@@ -105,13 +105,13 @@ DEEDS: dict[str, Callable[[Program], object]] = {
 }
 
 
-def at_every_message(library: str, deed: str) -> list[int]:
+def at_every_message(library: str, action: str) -> list[int]:
     """Run a program once for every message that it brings; how many there were each time."""
     plain = Program(library, 0, lambda _: None)
     plain.run()
     found = [plain.messages]
     for moment in range(1, plain.messages + 1):
-        program = Program(library, moment, DEEDS[deed])
+        program = Program(library, moment, DEEDS[action])
         program.run()
         found.append(program.messages)
     return found
@@ -121,10 +121,10 @@ SHORT = {(backend, "free the back end") for backend in BACKENDS} | {("Lpai", "fi
 
 
 @pytest.mark.parametrize(
-    ("backend", "deed"),
+    ("backend", "action"),
     [pair if pair in SHORT else long(*pair) for pair in itertools.product(BACKENDS, DEEDS)],
 )
-def test_a_callback_may_call_back_at_any_message(libraries: Path, tmp_path: Path, backend: str, deed: str) -> None:
+def test_a_callback_may_call_back_at_any_message(libraries: Path, tmp_path: Path, backend: str, action: str) -> None:
     """In a child: what waits for itself does not end."""
     if backend == "Gpu":
         pytest.importorskip("pyopencl", reason="needs OpenCL")
@@ -138,7 +138,7 @@ def test_a_callback_may_call_back_at_any_message(libraries: Path, tmp_path: Path
         "print(json.dumps(at_every_message(*sys.argv[1:])))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, libraries / f"libQnn{backend}.so", deed],
+        [sys.executable, "-c", code, libraries / f"libQnn{backend}.so", action],
         capture_output=True, text=True, timeout=SECONDS,
         env={**os.environ, f"ISTHMUS_{backend.upper()}_CONFIG": str(config)},
     )  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import oracles, stimuli, zoo
-from support.qnn_export import export_saver, fixed
+from support.qnn_export import export_saver, with_static_shapes
 from support.suites import only
 from support.waiting import run_in_threads, switched_often
 
@@ -50,7 +50,7 @@ def record(tmp_path_factory, libraries):
             pytest.skip(str(reason))
         if (key, saver) not in made:
             folder = tmp_path_factory.mktemp(key)
-            static = fixed(source, model.shapes, folder / "fixed.onnx")
+            static = with_static_shapes(source, model.shapes, folder / "fixed.onnx")
             made[key, saver] = static, export_saver(static, folder, libraries if saver == "ours" else None)
         return made[key, saver]
 

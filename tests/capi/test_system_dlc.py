@@ -133,7 +133,7 @@ def written(tmp_path: Path) -> list[Path]:
         dlc_write.static("w", stored, scale=0.5, bits=4, **fixed),
         dlc_write.static("w", stored, scale=(0.5, 0.25), axis=0, bits=4, **fixed),
     ]
-    graphs = [dlc_graphs.convolution(), *map(dlc_graphs.connected, weights)]
+    graphs = [dlc_graphs.convolution(), *map(dlc_graphs.fully_connected, weights)]
     files = []
     for number, graph in enumerate(graphs):
         files.append(tmp_path / f"{number}.dlc")
@@ -269,7 +269,7 @@ def test_every_field_of_an_encoding_can_be_read(reader: Client, tmp_path: Path) 
     path = tmp_path / "fixed.dlc"
     stored = np.array([[1, -2, 3], [4, -5, 6]], np.int8)
     weights = dlc_write.static("w", stored, dtype=DataType.SFIXED_POINT_8, scale=0.5)
-    path.write_bytes(dlc_write.dlc([dlc_graphs.connected(weights)]))
+    path.write_bytes(dlc_write.dlc([dlc_graphs.fully_connected(weights)]))
     handle = opened(reader, path)
     graphs, count = POINTER(c_void_p)(), c_uint32()
     assert reader.systemDlcGetComposableGraphInfoHandles(handle, byref(graphs), byref(count)) == 0
@@ -470,7 +470,7 @@ print(*((after - before) / nbytes for before, after in zip(peaks, peaks[1:])))
 def test_a_dlc_out_of_memory_is_copied_once_and_given_without_another_copy(file: Path, tmp_path: Path) -> None:
     weights = dlc_write.static("w", np.ones((2048, 4096), np.float32))
     large = tmp_path / "large.dlc"
-    large.write_bytes(dlc_write.dlc([dlc_graphs.connected(weights)]))
+    large.write_bytes(dlc_write.dlc([dlc_graphs.fully_connected(weights)]))
     command = [sys.executable, "-c", PEAKS, str(large), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

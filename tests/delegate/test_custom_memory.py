@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from frontends.tflite.build import Op, Subgraph, T, model, options
-from support.interruption import everywhere, unharmed
+from support.interruption import check_every_interrupt, everywhere
 from support.processes import descriptors, opened_since
 
 from delegate.harness import chain, doubled, plain, run, with_delegate
@@ -548,11 +548,11 @@ def check_memory_ends_with_its_interpreter(delegate) -> None:
 def test_an_interrupted_allocation_leaves_nothing(make) -> None:
     delegate = make("HTP")
 
-    def deed() -> None:
+    def action() -> None:
         memory = delegate.alloc_custom_mem(NBYTES)
         delegate.free_custom_mem(memory)
 
-    assert unharmed(deed) > 20
+    assert check_every_interrupt(action) > 20
     check_memory_ends_with_its_interpreter(delegate)
 
 

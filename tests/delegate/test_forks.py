@@ -18,15 +18,15 @@ VECTOR = np.float32([[1, 2, 3, 4]])
 PARENTS = "belongs to the process that this one was forked from"
 
 
-def refused(deed: Callable[[], object]) -> None:
+def refused(action: Callable[[], object]) -> None:
     with pytest.raises(QnnError, match=PARENTS) as caught:
-        deed()
+        action()
     assert caught.value.code is Code.COMMON_SYSTEM_COMMUNICATION
 
 
-def fails(deed: Callable[[], object]) -> None:
+def fails(action: Callable[[], object]) -> None:
     with pytest.raises(RuntimeError, match=PARENTS):
-        deed()
+        action()
 
 
 def works(backend: str) -> None:

@@ -21,10 +21,10 @@ OUTSIDE = ("ai_edge_litert", "/frontends/", "/graph/", "/prepare/", "/planning/"
 
 
 class Attempts:
-    """A deed that LiteRT has a part in: what is raised in the middle of it comes out as an error of LiteRT's."""
+    """An action that LiteRT has a part in: what is raised in the middle of it comes out as an error of LiteRT's."""
 
-    def __init__(self, deed: Callable[[], object]) -> None:
-        self._deed = deed
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._deed = action
         self.failed = False
 
     def __call__(self) -> None:
@@ -52,11 +52,11 @@ def life(backend: str) -> None:
     ("backend", "by", "most"), [("CPU", Interrupt, 40), ("LPAI", Alarm, 25), ("HTP", Interrupt, 3)]
 )
 def test_nothing_is_left_of_a_delegate_and_its_interpreter(backend, by, most) -> None:
-    deed = Attempts(lambda: life(backend))
-    deed()
+    action = Attempts(lambda: life(backend))
+    action()
     gc.collect()
     before, places = account(), 0
-    for where in everywhere(deed, by=by, outside=OUTSIDE, most=most):
+    for where in everywhere(action, by=by, outside=OUTSIDE, most=most):
         gc.collect()
         callbacks.sweep()
         assert not callbacks.partitions, where

@@ -91,11 +91,11 @@ def test_nodes_of_a_delegate_that_was_ended_under_them_fail(backend) -> None:
     interpreter = with_delegate(doubled(1, 4), delegate)
     run(interpreter, VECTOR)
     delegate.end()
-    for deed in (interpreter.invoke, interpreter.allocate_tensors, interpreter.invoke):
+    for action in (interpreter.invoke, interpreter.allocate_tensors, interpreter.invoke):
         with pytest.raises(RuntimeError, match=r"it has been freed|not ready"):
-            deed()
+            action()
         interpreter.resize_tensor_input(0, (2, 4))
-    del interpreter, deed
+    del interpreter, action
     gc.collect()
     delegate.close()
     assert not callbacks.partitions

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from frontends.tflite.build import Op, Subgraph, T, model
 from frontends.tflite.test_control_flow import accumulator, lstm
-from support.interruption import unharmed
+from support.interruption import check_every_interrupt
 
 from delegate.harness import ADD, chain, doubled, plain, run, with_delegate
 from isthmus.delegate import SkipOptions, cache, partition
@@ -191,7 +191,7 @@ def test_what_is_no_file_in_the_place_of_a_binary_is_reported_and_kept(make, tmp
 def test_an_interrupt_leaves_a_whole_binary_or_none(tmp_path) -> None:
     path = tmp_path / "m-1.bin"
 
-    def deed() -> None:
+    def action() -> None:
         cache.keep(path, b"binary" * 1000)
 
     def whole(where: str) -> None:
@@ -199,7 +199,7 @@ def test_an_interrupt_leaves_a_whole_binary_or_none(tmp_path) -> None:
         assert not path.exists() or path.read_bytes() == b"binary" * 1000
         path.unlink(missing_ok=True)
 
-    assert unharmed(deed, whole) > 10
+    assert check_every_interrupt(action, whole) > 10
 
 
 def test_another_process_finds_the_binary_of_a_partition(make, tmp_path) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 from support.alone import alone
-from support.occupancy import denied, taken
+from support.occupancy import growth_during, without_access
 
 import isthmus
 from delegate.harness import LoggingDelegate, doubled, plain
@@ -42,14 +42,14 @@ def large_tensors_taken() -> list[dict[str, dict[str, int]]]:
     interpreter.allocate_tensors()
 
     def invoke() -> None:
-        with denied(*(each.buffer.fd for each in memories)):
+        with without_access(*(each.buffer.fd for each in memories)):
             interpreter.invoke()
 
-    steps = [taken(lambda: modify_graph_with_delegate(interpreter, delegate), LARGE_BYTES, **pids)]
+    steps = [growth_during(lambda: modify_graph_with_delegate(interpreter, delegate), LARGE_BYTES, **pids)]
     x, y = (each.view(np.float32, LARGE) for each in memories)
     for value in (3, -5):
         x[...], y[...] = value, 0
-        steps.append(taken(invoke, LARGE_BYTES, **pids))
+        steps.append(growth_during(invoke, LARGE_BYTES, **pids))
         np.testing.assert_array_equal(y, 2 * x)
     return steps
 

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.interruption import Alarm, Interrupt, account, everywhere, left, twice_everywhere, unharmed
+from support.interruption import Alarm, Interrupt, account, check_every_interrupt, everywhere, left, twice_everywhere
 from support.suites import long
 
 from isthmus import memory
@@ -15,15 +15,15 @@ BOTH = pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
 
 @BOTH
 def test_allocating_shared_memory_may_be_interrupted_anywhere(by) -> None:
-    assert unharmed(lambda: rpcmem.alloc(25, 1, 4096).close(), by=by) > 100
+    assert check_every_interrupt(lambda: rpcmem.alloc(25, 1, 4096).close(), by=by) > 100
 
 
 def test_allocating_and_forgetting_shared_memory_may_be_interrupted_anywhere() -> None:
-    assert unharmed(lambda: rpcmem.alloc(25, 1, 4096)) > 100
+    assert check_every_interrupt(lambda: rpcmem.alloc(25, 1, 4096)) > 100
 
 
 def test_the_end_of_shared_memory_may_be_interrupted_twice() -> None:
-    def deed():
+    def action():
         buffer = rpcmem.alloc(25, 1, 4096)
         try:
             buffer.close()
@@ -31,9 +31,9 @@ def test_the_end_of_shared_memory_may_be_interrupted_twice() -> None:
             buffer.close()
             raise
 
-    deed()
+    action()
     before, places = account(), 0
-    for where in twice_everywhere(deed, by=Alarm, step=11):
+    for where in twice_everywhere(action, by=Alarm, step=11):
         more = left(before)
         assert not more, f"{more}: interrupted at {where}"
         places += 1
@@ -44,9 +44,9 @@ def test_mapping_memory_of_others_may_be_interrupted_anywhere() -> None:
     with rpcmem.alloc(25, 1, 4096) as shared:
         copy = os.memfd_create("of another", os.MFD_ALLOW_SEALING)
         os.ftruncate(copy, 4096)
-        unharmed(lambda: memory.window(memory.SharedFd(copy, 0, 64)))
+        check_every_interrupt(lambda: memory.window(memory.SharedFd(copy, 0, 64)))
         os.close(copy)
-        unharmed(lambda: memory.window(memory.SharedFd(shared.fd, 0, 64)))
+        check_every_interrupt(lambda: memory.window(memory.SharedFd(shared.fd, 0, 64)))
 
 
 class Library:
@@ -80,7 +80,7 @@ def test_allocating_memory_of_a_library_may_be_interrupted_anywhere() -> None:
     def check(where):
         assert not library.there, where
 
-    unharmed(lambda: rpcmem.Library(library).allocate(25, 1, 4096).close(), check, outside=(__file__,))
+    check_every_interrupt(lambda: rpcmem.Library(library).allocate(25, 1, 4096).close(), check, outside=(__file__,))
 
 
 def test_allocating_tcm_may_be_interrupted_anywhere() -> None:
@@ -89,18 +89,18 @@ def test_allocating_tcm_may_be_interrupted_anywhere() -> None:
     def check(where):
         assert pool.free_bytes == tcm.POOL_BYTES, where
 
-    unharmed(lambda: pool.allocate(100), check)
-    unharmed(lambda: pool.allocate(100).close(), check)
+    check_every_interrupt(lambda: pool.allocate(100), check)
+    check_every_interrupt(lambda: pool.allocate(100).close(), check)
 
 
 def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next() -> None:
     made = []
 
-    def deed():
+    def action():
         made.append(rpcmem.alloc(25, 1, 4096))
         made[-1].close()
 
-    for where in everywhere(deed):
+    for where in everywhere(action):
         if made:
             buffer = made.pop()
             buffer.close()
@@ -114,7 +114,7 @@ def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next() -> None:
 def test_counting_by_adaptors_may_be_interrupted_anywhere(by) -> None:
     seen = []
 
-    def deed():
+    def action():
         with memory.statistics() as counted, memory.audit() as record, memory.limit(1 << 20, "host") as _:
             seen[:] = counted, record, resource.current("host")
             memory.host(100).close()
@@ -132,22 +132,22 @@ def test_counting_by_adaptors_may_be_interrupted_anywhere(by) -> None:
             assert [limit._live for limit in limits] == [0] * len(limits), where
         seen.clear()
 
-    assert unharmed(deed, check, by=by, most=4000) > 200
+    assert check_every_interrupt(action, check, by=by, most=4000) > 200
 
 
 def test_a_hold_that_its_holder_never_got_holds_nothing() -> None:
     with memory.host(4096) as buffer:
 
-        def deed():
+        def action():
             holds.claim(buffer.window(), "pool", "pool of a test").release()
             holds.keep(buffer.window(), "memory of a handle").release()
 
-        for where in everywhere(deed):
+        for where in everywhere(action):
             assert not holds.holders(buffer.window()), where
 
 
 def test_reading_files_may_be_interrupted_anywhere(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    unharmed(lambda: reading.contents(path, 100))
-    unharmed(lambda: reading.open_file(path).close())
+    check_every_interrupt(lambda: reading.contents(path, 100))
+    check_every_interrupt(lambda: reading.open_file(path).close())

@@ -17,7 +17,7 @@ def test_a_mapped_file_that_is_cut_ends_the_process_that_runs_on_it(tmp_path) ->
     path = tmp_path / "input"
     np.ones(DIMS, np.float32).tofile(path)
 
-    def deed():
+    def action():
         # The child is meant to die of SIGBUS; no traceback is wanted.
         faulthandler.disable()
         mapped, y = np.memmap(path, np.float32, "r+", shape=DIMS), np.zeros(DIMS, np.float32)
@@ -33,4 +33,4 @@ def test_a_mapped_file_that_is_cut_ends_the_process_that_runs_on_it(tmp_path) ->
                 os.truncate(path, 0)
                 binding.execute()
 
-    assert in_child(deed) == -signal.SIGBUS
+    assert in_child(action) == -signal.SIGBUS

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from support.plans import scheduled
+from support.plans import plan_graph
 
 from isthmus.graph import DataType
 from isthmus.planning import solve
@@ -83,8 +83,8 @@ def test_branches_that_are_listed_side_by_side_are_computed_one_after_the_other(
     for part in small[1:]:
         total = b.op("ElementWiseAdd", total, part)
     graph = b.finish(total)
-    given = scheduled(graph, optimize_order=False)
-    ordered = scheduled(graph)
+    given = plan_graph(graph, optimize_order=False)
+    ordered = plan_graph(graph)
     one_branch = 8 * 64 * 4
     assert given.scratch_bytes > 3 * one_branch
     assert ordered.scratch_bytes < 2 * one_branch
@@ -163,7 +163,7 @@ def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch) -> None:
     monkeypatch.setattr(layout, "solve", noted)
     b = Builder()
     graph = b.finish(b.op("Transpose", b.op("ElementWiseSin", b.input(4, 4)), perm=[1, 0]))
-    scheduled(graph, plan_nodes=7)
+    plan_graph(graph, plan_nodes=7)
     assert limits == [{"timeout": layout.PATIENCE, "node_limit": 7}]
     assert layout.PATIENCE >= 10, "the clock is only there for safety"
 

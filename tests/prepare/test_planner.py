@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import tile_networks
-from support.plans import PlainEngine, scheduled
+from support.plans import PlainEngine, plan_graph
 
 from isthmus.errors import Code, QnnError
 from isthmus.prepare import Planner, PlanOptions, Step
@@ -18,7 +18,7 @@ def within(engine: PlainEngine, limit: str, **options: bool):
 
 
 def test_an_engine_that_gives_its_work_spaces_alone_can_be_limited() -> None:
-    whole = scheduled(tile_networks.squeezed(False))
+    whole = plan_graph(tile_networks.squeezed(False))
     split = within(PlainEngine(lambda step: 0), "50%")
     assert split.plan.regions
     assert split.scratch_bytes <= whole.scratch_bytes // 2
@@ -49,7 +49,7 @@ def test_a_graph_with_steps_that_the_engine_refuses_is_refused() -> None:
 
 
 def test_every_offset_is_a_multiple_of_the_engines_alignment() -> None:
-    made = scheduled(tile_networks.squeezed(False), lambda step: 100, alignment=512, io_in_scratch=True)
+    made = plan_graph(tile_networks.squeezed(False), lambda step: 100, alignment=512, io_in_scratch=True)
     assert {row.offset % 512 for row in made.plan.rows} == {0}
     assert {offset % 512 for offset in (*made.work, *made.io_offsets)} == {0}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.plans import scheduled
+from support.plans import plan_graph
 
 from isthmus.backends.gpu.mixed_precision import store_as_fp16
 from isthmus.errors import Code, QnnError
@@ -26,7 +26,7 @@ def some_work(step: Step) -> int:
 
 def check(graph: Graph, executions: int = 2, tolerance: float = 1e-4, **options) -> Schedule:
     """Prepare, execute several times with states carried on, compare with direct evaluation."""
-    made = scheduled(graph, some_work, **options)
+    made = plan_graph(graph, some_work, **options)
     memory = Memory(made)
     kept = {s: s.data for s in graph.states}
     try:
@@ -53,7 +53,7 @@ def names(made: Schedule) -> list[str]:
 
 def test_an_unfinished_graph_is_refused() -> None:
     with pytest.raises(QnnError) as refused:
-        scheduled(Graph("g"))
+        plan_graph(Graph("g"))
     assert refused.value.code is Code.GRAPH_NOT_FINALIZED
 
 
@@ -412,7 +412,7 @@ def test_any_tensors_may_be_stored_as_fp16_beside_floats(graph, random, optimize
         store_as_fp16(work, set(fp16))
         expected.update(run_work(work, inputs))
 
-    made = scheduled(graph, some_work, optimize_order=optimize_order, store=store)
+    made = plan_graph(graph, some_work, optimize_order=optimize_order, store=store)
     found = Memory(made).run(inputs, some_work)
     for state in graph.states:
         expected.setdefault(f"state {state.name}", state.data)
@@ -429,8 +429,8 @@ def test_a_tensor_of_fp16_takes_half_of_the_scratch() -> None:
     def store(work: Work) -> None:
         store_as_fp16(work, {work.ordered()[0].outputs[0]})
 
-    floats = scheduled(graph)
-    fp16 = scheduled(graph, store=store)
+    floats = plan_graph(graph)
+    fp16 = plan_graph(graph, store=store)
     assert (floats.scratch_bytes, fp16.scratch_bytes) == (256, 128)
     assert [row.bytes for row in fp16.plan.rows] == [128]
 
@@ -445,7 +445,7 @@ def test_a_half_that_is_joined_with_itself_is_copied_as_a_half() -> None:
         store_as_fp16(work, {t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE})
         expected.update(run_work(work, inputs))
 
-    made = scheduled(graph, some_work, store=store)
+    made = plan_graph(graph, some_work, store=store)
     # The second of both has a step of its own, between tensors that are stored alike.
     copies = [step for step in made.steps if step.op == "Reshape"]
     assert [(step.inputs[0].itemsize, step.outputs[0].itemsize) for step in copies] == [(2, 2)]

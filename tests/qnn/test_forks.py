@@ -46,10 +46,10 @@ def doubled(allocated):
     assert allocated.outputs["y"].tolist() == [[2, 4, 6, 8]]
 
 
-def forked_elsewhere(deed):
+def forked_elsewhere(action):
     """As `in_child`, but forked by another thread, which holds none of this thread's locks; a list of the code."""
     codes = []
-    thread = threading.Thread(target=lambda: codes.append(in_child(deed)))
+    thread = threading.Thread(target=lambda: codes.append(in_child(action)))
     thread.start()
     thread.join(PATIENCE)
     return codes
@@ -58,8 +58,8 @@ def forked_elsewhere(deed):
 class Paused:
     """A thread inside calls: it stops at every `stride`-th line of modules with locks, until the next iteration."""
 
-    def __init__(self, deed, stride):
-        self._deed, self._stride, self._lines = deed, stride, 0
+    def __init__(self, action, stride):
+        self._deed, self._stride, self._lines = action, stride, 0
         self._problems = []
         self._stopped, self._resumed = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run)
@@ -98,19 +98,19 @@ class Paused:
         return self._trace
 
 
-def forked_inside(work, stride, deed):
+def forked_inside(work, stride, action):
     """Return the exit codes of children that are forked while another thread is inside `work`, up to a bad one."""
     codes = set()
     for _ in Paused(work, stride):
-        codes.add(in_child(deed))
+        codes.add(in_child(action))
         if any(codes):
             break
     return codes
 
 
-def refused(deed):
+def refused(action):
     with pytest.raises(QnnError, match="belongs to the process that this one was forked from") as refusal:
-        deed()
+        action()
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
 
 

@@ -83,21 +83,21 @@ def kept_contexts(name: str) -> Iterator[Callable[[], object]]:
 def sessions(name: str, path: str, limit: str = "") -> Iterator[Callable[[], object]]:
     """A session and all that lies below it."""
 
-    def deed() -> None:
+    def action() -> None:
         config = ARM if name == "arm" else None
         with isthmus.Session(
             path, "lpai" if name == "arm" else name, config=config, scratch_limit=limit or None
         ) as session:
             session.run()
 
-    yield deed
+    yield action
 
 
 @contextmanager
 def everything(name: str, binary: str) -> Iterator[Callable[[], object]]:
     """Calls of all kinds, those that are refused among them."""
 
-    def deed() -> None:
+    def action() -> None:
         with opened(name) as backend, rpcmem.alloc(25, 1, 4 * 64) as x:
             context = backend.create_context()
             with suppress(QnnError):
@@ -123,7 +123,7 @@ def everything(name: str, binary: str) -> Iterator[Callable[[], object]]:
             del never_closed
             backend.create_context_from_binary(Path(binary).read_bytes()).free()
 
-    yield deed
+    yield action
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from support.interruption import Alarm, Interrupt, account, everywhere, left, unharmed
+from support.interruption import Alarm, Interrupt, account, check_every_interrupt, everywhere, left
 from support.suites import only
 from support.waiting import PATIENCE
 
@@ -97,7 +97,7 @@ def surely(end):
 
 
 def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, as_before) -> None:
-    def deed():
+    def action():
         context = backend.create_context()
         try:
             made = doubler(context, "graph").allocate()
@@ -106,14 +106,14 @@ def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, as_before) -> 
             surely(context.free)
             surely(lambda: made.close() if "made" in locals() else None)
 
-    unharmed_but_owned(deed, as_before, most=60)
+    unharmed_but_owned(action, as_before, most=60)
 
 
-def unharmed_but_owned(deed, check, most):
-    """As `unharmed`, but `check` first frees what the backend still owns of the deed."""
-    deed()
+def unharmed_but_owned(action, check, most):
+    """As `unharmed`, but `check` first frees what the backend still owns of the action."""
+    action()
     before = account()
-    for where in everywhere(deed, outside=PURE, most=most):
+    for where in everywhere(action, outside=PURE, most=most):
         check(where)
         more = left(before)
         assert not more, f"{more}: interrupted at {where}"
@@ -124,7 +124,7 @@ def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_befo
     doubler(context, "whole").allocate()
     names = iter(range(10**6))
 
-    def deed():
+    def action():
         name = f"graph {next(names)}"
         before = list(context.graphs)
         try:
@@ -142,7 +142,7 @@ def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_befo
         context.driver.drop_graph(graph.driver.graph)
         context._disown(graph)
 
-    unharmed(deed, outside=(*PURE, __file__))
+    check_every_interrupt(action, outside=(*PURE, __file__))
     context.free()
 
 
@@ -152,15 +152,15 @@ def test_an_execution_on_new_memory_may_be_interrupted_anywhere(backend, given, 
     tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
     x.view(np.float32, DIMS)[...] = 2
 
-    def deed():
+    def action():
         graph.execute(*tensors)
         with graph.bind(*tensors) as binding:
             binding.execute()
             assert binding.stats.executions <= 1
 
     # The graph remembers the memory of its executions.
-    deed()
-    unharmed(deed, request.getfixturevalue("as_before"), outside=PURE, most=80)
+    action()
+    check_every_interrupt(action, request.getfixturevalue("as_before"), outside=PURE, most=80)
     graph.execute(*tensors)
     assert (y.view(np.float32, DIMS) == 4).all()
     x.close()
@@ -174,11 +174,11 @@ def test_an_execution_that_is_interrupted_leaves_others_their_memory(backend, gi
         x.view(np.float32, DIMS)[...] = 2
         count = 0
 
-        def deed():
+        def action():
             given.binding.execute()
             binding.execute()
 
-        for where in everywhere(deed, outside=PURE, most=150):
+        for where in everywhere(action, outside=PURE, most=150):
             given.inputs["x"][...], given.outputs["y"][...] = 3, 0
             y.view(np.float32, DIMS)[...] = -1
             given.binding.execute()
@@ -201,12 +201,12 @@ def test_a_replacement_of_scratch_that_is_interrupted_leaves_one_of_both_in_use(
     binding = graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)])
     x.view(np.float32, DIMS)[...] = 3
 
-    def deed():
+    def action():
         graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, size, other))
         graph.set_config(lpai.SCRATCH_MEM, kept)
 
     count = 0
-    for where in everywhere(deed, outside=PURE, most=150):
+    for where in everywhere(action, outside=PURE, most=150):
         contents = {"kept": kept.addr, "other": other}
         used = "other" if graph.get_property(lpai.SCRATCH_MEM).addr is other else "kept"
         views = {name: np.frombuffer(buffer, np.uint8)[:size] for name, buffer in contents.items()}
@@ -243,11 +243,11 @@ def test_a_count_is_not_lost_where_it_is_asked_for(backend, given) -> None:
     begin = graph.stats.executions
     runs = []
 
-    def deed():
+    def action():
         runs.append(given.binding.execute())
         assert graph.stats.executions >= 0
 
-    unharmed(deed, by=Alarm, outside=(*PURE, "/queue.py", "/gate.py"), most=80)
+    check_every_interrupt(action, by=Alarm, outside=(*PURE, "/queue.py", "/gate.py"), most=80)
     settled = graph.stats.executions - begin
     assert len(runs) <= settled <= len(runs) + 80
 
@@ -263,14 +263,14 @@ def test_a_registration_may_be_interrupted_anywhere(backend, as_before) -> None:
                 custom = htp.Descriptor(4096, shared.fd, offset)
             return MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=custom)
 
-        def deed():
+        def action():
             context = backend.create_context()
             try:
                 context.mem_register([descriptor(0), descriptor(1024)])
             finally:
                 surely(context.free)
 
-        unharmed_but_owned(deed, as_before, most=80)
+        unharmed_but_owned(action, as_before, most=80)
 
 
 def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_before) -> None:
@@ -286,7 +286,7 @@ def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_bef
             nonlocal handle
             [handle] = context.mem_register([descriptor])
 
-        def deed():
+        def action():
             try:
                 context.mem_deregister([handle])
             except Interrupt:
@@ -295,7 +295,7 @@ def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_bef
                     context.mem_deregister([handle])
                 raise
 
-        for where in everywhere(deed, outside=(*PURE, __file__), prepare=register):
+        for where in everywhere(action, outside=(*PURE, __file__), prepare=register):
             with pytest.raises(QnnError) as refusal:
                 context.mem_deregister([handle])
             assert refusal.value.code is Code.MEM_INVALID_HANDLE, where
@@ -305,23 +305,23 @@ def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_bef
 
 
 def test_a_wait_for_an_asynchronous_execution_may_be_interrupted_anywhere(backend, given, as_before) -> None:
-    def deed():
+    def action():
         given.binding.execute_async().result()
 
-    unharmed(deed, as_before, by=Alarm, outside=PURE, most=60)
+    check_every_interrupt(action, as_before, by=Alarm, outside=PURE, most=60)
 
 
 def test_an_execution_with_a_time_limit_may_be_interrupted_anywhere(backend, given, request) -> None:
     with qnn.Signal(backend, timeout_us=600_000_000) as signal:
         as_before = request.getfixturevalue("as_before")
-        unharmed(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)
+        check_every_interrupt(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)
 
 
 @pytest.mark.parametrize("name", only(("cpu",), ("cpu", "htp", "lpai")))
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_backend_whose_creation_is_interrupted_has_nothing_to_end(name) -> None:
-    def deed():
+    def action():
         made = qnn.Backend(name)
         surely(made.free)
 
-    assert unharmed(deed, outside=PURE) > 20
+    assert check_every_interrupt(action, outside=PURE) > 20

@@ -204,11 +204,11 @@ def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monk
     # The process itself is of no concern here, and another starts faster.
     monkeypatch.setattr(model_library.isolated, "command", lambda *arguments: command)
 
-    def deed():
+    def action():
         with contextlib.suppress(QnnError):
             model_library.compose(library)
 
-    assert interruption.unharmed(deed, outside=("threading.py", "subprocess.py")) > 10
+    assert interruption.check_every_interrupt(action, outside=("threading.py", "subprocess.py")) > 10
 
 
 def test_a_composition_whose_caller_is_interrupted_ends(tmp_path) -> None:
@@ -260,11 +260,11 @@ def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys) -> Non
     assert main(["run", str(library), "--graph", "bytes"]) == 0
 
 
-@pytest.mark.parametrize(("deed", "answer"), [(7, "QnnModel_composeGraphs answers 2"), (8, "SIGABRT")])
-def test_a_library_reaches_no_network_program_process_or_file_to_write(deed, answer, tmp_path) -> None:
+@pytest.mark.parametrize(("action", "answer"), [(7, "QnnModel_composeGraphs answers 2"), (8, "SIGABRT")])
+def test_a_library_reaches_no_network_program_process_or_file_to_write(action, answer, tmp_path) -> None:
     target = tmp_path / "written"
     # The library ends with this answer only if all of its attempts were refused; the error names the calls.
-    rule = refused(build(tmp_path, DEED=deed, TARGET=f'"{target}"')).rule
+    rule = refused(build(tmp_path, DEED=action, TARGET=f'"{target}"')).rule
     assert answer in rule
     for call in ("socket", "execve", "ptrace", "open", "unlink", "kill"):
         assert f"it called {call}" in rule

@@ -103,7 +103,7 @@ class GraphMaker:
         zero = int(self.rng.integers(info.min // 2 + info.max // 4, info.max // 2 + 1))
         q = Quantization.per_tensor(scale, zero)
         steps = np.frompyfunc(round, 1, 1)(exact_reals / exact.fraction(scale))
-        stored = exact.stored(np.asarray(steps), q, kind)
+        stored = exact.stored_values(np.asarray(steps), q, kind)
         name = self.node("QuantizeLinear", [real, self.constant(np.float32(scale)), self.constant(kind(zero))])
         return Value(name, stored.reshape(exact_reals.shape), q)
 

@@ -52,7 +52,7 @@ def single(
     return GraphEntry("net", (tensor("x", WRITE, dims), *more, tensor("y", READ, out or dims, dtype)), (operation,))
 
 
-def connected(weights: ComposedTensor) -> GraphEntry:
+def fully_connected(weights: ComposedTensor) -> GraphEntry:
     """A fully connected layer of three bytes to two, with weights `w` of [2, 3]."""
     fixed = {"dtype": DataType.UFIXED_POINT_8, "offset": -3}
     return GraphEntry(

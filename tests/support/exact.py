@@ -15,7 +15,7 @@ def fraction(scale: float) -> Fraction:
     return Fraction(float(np.float32(scale)))
 
 
-def rounded(numerators: np.ndarray, factor: Fraction) -> np.ndarray:
+def round_half_even(numerators: np.ndarray, factor: Fraction) -> np.ndarray:
     """Integers times a fraction, rounded half to even."""
     top, bottom = numerators.astype(object) * factor.numerator, factor.denominator
     whole, rest = top // bottom, top % bottom
@@ -23,7 +23,9 @@ def rounded(numerators: np.ndarray, factor: Fraction) -> np.ndarray:
     return np.asarray(whole + up, object)
 
 
-def stored(steps: np.ndarray, output: Quantization, kind: Any, clamp: tuple[float, float] | None = None) -> np.ndarray:
+def stored_values(
+    steps: np.ndarray, output: Quantization, kind: Any, clamp: tuple[float, float] | None = None
+) -> np.ndarray:
     """Numbers of steps as stored values of a quantization: plus its zero point, limited."""
     info, zero = np.iinfo(kind), output.zero_point
     low, high = int(info.min), int(info.max)

@@ -43,16 +43,16 @@ class Growth:
 def growth(
     file: str, name: str, *arguments: str, rounds: int, seconds: float = _SECONDS, collected: bool = True
 ) -> Growth:
-    """What is left behind by rounds of a deed, in a process of its own.
+    """What is left behind by rounds of an action, in a process of its own.
 
     Parameters
     ----------
     file, name
-        A test file, and a context manager in it that yields the deed: a function without arguments.
+        A test file, and a context manager in it that yields the action: a function without arguments.
     arguments
         What the context manager is called with.
     rounds
-        How often the deed is done between the two counts.
+        How often the action is done between the two counts.
     seconds
         How long that may take.
     collected
@@ -88,21 +88,21 @@ def _records() -> Counter[str]:
     )
 
 
-def _left_by(deed: Callable[[], object], rounds: int, collected: bool) -> Growth:
+def _left_by(action: Callable[[], object], rounds: int, collected: bool) -> Growth:
     if not collected:
         gc.disable()
     for _ in range(rounds // _SHARE_BEFORE + 5):
-        deed()
+        action()
     # To count takes memory too, which stays with the allocator: once for that.
     _now(collected)
     before = _now(collected)
     for _ in range(rounds):
-        deed()
+        action()
     after = _now(collected)
     return Growth(*(getattr(after, field.name) - getattr(before, field.name) for field in fields(Growth)))
 
 
 def left_by(file: str, name: str, rounds: str, collected: str, *arguments: str) -> dict[str, Any]:
-    """Do a deed of a test file so many times, and answer what it leaves behind. Called in a process of its own."""
-    with getattr(loaded(file), name)(*arguments) as deed:
-        return vars(_left_by(deed, int(rounds), collected == "yes"))
+    """Do an action of a test file so many times, and answer what it leaves behind. Called in a process of its own."""
+    with getattr(loaded(file), name)(*arguments) as action:
+        return vars(_left_by(action, int(rounds), collected == "yes"))

@@ -1,7 +1,7 @@
 """Interrupts at every place where one can come: the handler of a signal that raises, put exactly there by tracing.
 
 Python runs such handlers in the main thread, when a function begins, when a loop turns back and when a call has
-returned, before what it returned is stored. `everywhere` repeats a deed, and has it interrupted at the first such
+returned, before what it returned is stored. `everywhere` repeats an action, and has it interrupted at the first such
 place, at the second, and so on to the last; chance has no part in it.
 """
 
@@ -47,7 +47,7 @@ class Alarm(Exception):
 
 
 class _Places:
-    """Counts the places of a deed where a handler could run, and raises at one of them.
+    """Counts the places of an action where a handler could run, and raises at one of them.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class _Places:
     ) -> None:
         self.count = 0
         self.where: list[str] = []
-        """The places where it was raised; not all, if the deed had fewer."""
+        """The places where it was raised; not all, if the action had fewer."""
         self._at, self._by = list(at), by
         self._raised_in: FrameType | None = None
         self._outside = (__file__, *outside)
@@ -161,58 +161,58 @@ def _described(frame: FrameType | None) -> str:
 
 
 def everywhere(
-    deed: Callable[[], object],
+    action: Callable[[], object],
     by: type[BaseException] = Interrupt,
     outside: tuple[str, ...] = (),
     most: int = 100_000,
     prepare: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
-    """Do a deed once for every place, interrupted there; each time the place, for who looks at what is left.
+    """Do an action once for every place, interrupted there; yield the place each time, so that the caller can check.
 
-    A deed with more places than `most` is interrupted at so many of them, evenly apart. What prepares it is called
-    before each deed and not interrupted.
+    An action with more places than `most` is interrupted at so many of them, evenly spaced. `prepare` is called before
+    each action and not interrupted.
     """
     assert threading.current_thread() is threading.main_thread()
     prepare()
-    deed()
+    action()
     prepare()
     with _Places(outside=outside) as all_:
-        deed()
+        action()
     step = max(1, -(-all_.count // most))
     for number in range(0, all_.count, step):
         prepare()
-        yield from _interrupted(deed, (number,), by, outside)
+        yield from _interrupted(action, (number,), by, outside)
 
 
 def twice_everywhere(
-    deed: Callable[[], object],
+    action: Callable[[], object],
     by: type[BaseException] = Interrupt,
     outside: tuple[str, ...] = (),
     step: int = 1,
 ) -> Iterator[str]:
     """As `everywhere`, with a second interrupt at every `step`-th place that comes after the first."""
     assert threading.current_thread() is threading.main_thread()
-    deed()
+    action()
     with _Places(outside=outside) as all_:
-        deed()
+        action()
     for first in range(all_.count):
         for second in itertools.count(first % step, step):
-            places = list(_interrupted(deed, (first, second), by, outside))
+            places = list(_interrupted(action, (first, second), by, outside))
             yield from places
             if not places:
                 break
 
 
 def _interrupted(
-    deed: Callable[[], object], at: tuple[int, ...], by: type[BaseException], outside: tuple[str, ...]
+    action: Callable[[], object], at: tuple[int, ...], by: type[BaseException], outside: tuple[str, ...]
 ) -> Iterator[str]:
-    """Do a deed, interrupted at these places; where that was, if it had them all."""
+    """Do an action, interrupted at these places; yield where that was, if it had them all."""
     places = _Places(at, by, outside)
     with _destructors(by) as problems:
         # The exception's traceback, and the objects in its frames, are dropped here.
         try:
             with places:
-                deed()
+                action()
         except by:
             pass
     assert not problems, f"a destructor fails with {problems[0]}: interrupted at {places.where}"
@@ -222,27 +222,29 @@ def _interrupted(
 
 @contextmanager
 def _destructors(by: type[BaseException]) -> Iterator[list[str]]:
-    """What went wrong in destructors. An interrupt that comes while one runs goes no further, and is nobody's fault."""
+    """Collect the errors of destructors. An interrupt while one runs is not raised further, and is no error."""
     problems: list[str] = []
 
-    def hear(problem: Any) -> None:
+    def record(problem: Any) -> None:
         # Kept as text: the exception would keep all that it has seen.
         if not isinstance(problem.exc_value, by):
             problems.append("".join(traceback.format_exception(problem.exc_value)))
 
-    before, sys.unraisablehook = sys.unraisablehook, hear
+    before, sys.unraisablehook = sys.unraisablehook, record
     try:
         yield problems
     finally:
         sys.unraisablehook = before
 
 
-def unharmed(deed: Callable[[], object], check: Callable[[str], object] = lambda where: None, **how: Any) -> int:
-    """See that a deed leaves nothing behind wherever it is interrupted; how many places there were."""
-    deed()
+def check_every_interrupt(
+    action: Callable[[], object], check: Callable[[str], object] = lambda where: None, **how: Any
+) -> int:
+    """Check that an action leaves nothing behind wherever it is interrupted; return the number of places."""
+    action()
     gc.collect()
     before, count = account(), 0
-    for where in everywhere(deed, **how):
+    for where in everywhere(action, **how):
         more = left(before)
         assert not more, f"{more}: interrupted at {where}"
         check(where)
@@ -250,7 +252,7 @@ def unharmed(deed: Callable[[], object], check: Callable[[str], object] = lambda
     return count
 
 
-def restored(count: Callable[[], object], before: object) -> bool:
+def wait_until_restored(count: Callable[[], object], before: object) -> bool:
     """Wait until a count is what it was.
 
     In Python before 3.13 an interrupt inside `Thread.is_alive` makes a running thread look ended, so a thread that was

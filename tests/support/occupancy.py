@@ -90,7 +90,7 @@ def forget_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
 
 
-def taken(deed: Callable[[], object], unit: int, **pids: int) -> dict[str, dict[str, int]]:
+def growth_during(action: Callable[[], object], unit: int, **pids: int) -> dict[str, dict[str, int]]:
     """Do something; what each process has more of than before, in units of so many bytes, rounded.
 
     Beside what it can write to and what it has of files in memory that is the most it had meanwhile.
@@ -99,7 +99,7 @@ def taken(deed: Callable[[], object], unit: int, **pids: int) -> dict[str, dict[
     for name, pid in pids.items():
         forget_peak(pid)
         before[name] = occupancy(pid)
-    deed()
+    action()
     found = {}
     for name, pid in pids.items():
         was, now = before[name], occupancy(pid)
@@ -111,7 +111,7 @@ def taken(deed: Callable[[], object], unit: int, **pids: int) -> dict[str, dict[
 
 
 @contextmanager
-def denied(*descriptors: int) -> Iterator[None]:
+def without_access(*descriptors: int) -> Iterator[None]:
     """Within, this process has no access to the memory of these descriptors, through whichever mapping of it.
 
     Other processes have theirs still. An access of this one ends it.

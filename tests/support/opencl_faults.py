@@ -11,7 +11,7 @@ from isthmus.backends.gpu.runtime.library import library
 
 
 @contextmanager
-def replaced(name: str, behave: Callable[..., Any]) -> Iterator[None]:
+def replace_function(name: str, behave: Callable[..., Any]) -> Iterator[None]:
     """While the block lasts, a function is `behave(real, *arguments)`, for native code that is bound within it too."""
     functions = library().functions
     real = functions[name]
@@ -38,5 +38,5 @@ def failing(name: str, status: int, after: int = 0) -> Iterator[list[int]]:
             return None
         return status
 
-    with replaced(name, behave):
+    with replace_function(name, behave):
         yield calls

@@ -27,7 +27,7 @@ class PlainEngine(EngineModel):
             self.storing(work)
 
 
-def scheduled(
+def plan_graph(
     graph: Graph,
     work: Callable[[Step], int] = lambda step: 0,
     store: Callable[[Work], None] | None = None,

@@ -65,7 +65,7 @@ def held() -> list[holds.Hold]:
     return list(holds.present())
 
 
-def least_growth(counts: Callable[[], dict[str, int]], deed: Callable[[], object], times: int) -> dict[str, int]:
+def least_growth(counts: Callable[[], dict[str, int]], action: Callable[[], object], times: int) -> dict[str, int]:
     """By how much each count grows while something is done so often, in the best of a few series.
 
     What is lost every time is lost in every series; what an allocator takes because threads happened to run side by
@@ -75,7 +75,7 @@ def least_growth(counts: Callable[[], dict[str, int]], deed: Callable[[], object
     for _ in range(_SERIES):
         before = counts()
         for _ in range(times):
-            deed()
+            action()
         after = counts()
         found.append({name: max(after[name] - before[name], 0) for name in before})
         if not any(found[-1].values()):
@@ -83,15 +83,15 @@ def least_growth(counts: Callable[[], dict[str, int]], deed: Callable[[], object
     return {name: min(growth[name] for growth in found) for name in found[0]}
 
 
-def in_child(deed: Callable[[], object], seconds: int = 300) -> int:
-    """Run a deed in a forked child; its exit code, 0 if nothing was raised. An alarm ends a child that hangs."""
+def in_child(action: Callable[[], object], seconds: int = 300) -> int:
+    """Run an action in a forked child; its exit code, 0 if nothing was raised. An alarm ends a child that hangs."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(seconds)
-            deed()
+            action()
             code = 0
         finally:
             os._exit(code)
@@ -139,7 +139,7 @@ def run_client(code: str, *arguments: Any, options: Sequence[str] = ()) -> subpr
     )
 
 
-def mapped(pid: int | str, what: str) -> dict[str, int]:
+def mapped_bytes(pid: int | str, what: str) -> dict[str, int]:
     """The resident bytes of a process in mappings whose file has a name with this part, by inode."""
     found: dict[str, int] = {}
     inode = ""

@@ -51,7 +51,7 @@ def _run(kind: str, model: Path, folder: Path, libraries: Path | None = None) ->
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def fixed(model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Path:
+def with_static_shapes(model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Path:
     """A copy of an ONNX file with static shapes throughout, which is all that the provider takes."""
     import onnx
 

@@ -22,7 +22,7 @@ class Mortal:
 def test_a_forgotten_object_leaves_no_dead_reference_and_no_new_place_behind() -> None:
     known = weakref.WeakSet()
 
-    def deed():
+    def action():
         mortal = Mortal()
         known.add(mortal)
         for reference in known.data:
@@ -33,11 +33,11 @@ def test_a_forgotten_object_leaves_no_dead_reference_and_no_new_place_behind() -
     def end():
         pass
 
-    places = list(everywhere(deed))
+    places = list(everywhere(action))
     assert not known.data, "what was forgotten is struck off, wherever the interrupt came"
     assert any(" end < " in place for place in places), "places after the one where it was forgotten"
     assert not any("_remove" in place for place in places)
-    assert len(places) == len(list(everywhere(deed))), "as many places as before"
+    assert len(places) == len(list(everywhere(action))), "as many places as before"
 
 
 def test_the_preparation_of_each_call_is_not_interrupted() -> None:
@@ -47,11 +47,11 @@ def test_the_preparation_of_each_call_is_not_interrupted() -> None:
         calls.append("prepared")
         ready.append(True)
 
-    def deed():
+    def action():
         assert ready, "prepared"
         ready.clear()
 
-    places = list(everywhere(deed, prepare=prepare))
+    places = list(everywhere(action, prepare=prepare))
     assert len(calls) == 2 + len(places)
     assert not any(" prepare < " in place for place in places)
 

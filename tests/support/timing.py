@@ -13,18 +13,18 @@ from collections.abc import Callable
 ROUNDS = 25
 
 
-def seconds(deed: Callable[[], object]) -> float:
+def seconds(action: Callable[[], object]) -> float:
     """How long something takes."""
     begin = time.perf_counter()
-    deed()
+    action()
     return time.perf_counter() - begin
 
 
-def least(*deeds: Callable[[], object]) -> list[float]:
+def least(*actions: Callable[[], object]) -> list[float]:
     """The least seconds that each of several takes, measured in turn after a first time that does not count."""
-    for deed in deeds:
-        deed()
-    rounds = [[seconds(deed) for deed in deeds] for _ in range(ROUNDS)]
+    for action in actions:
+        action()
+    rounds = [[seconds(action) for action in actions] for _ in range(ROUNDS)]
     return [min(times) for times in zip(*rounds, strict=True)]
 
 

@@ -59,11 +59,11 @@ from isthmus.system import forbidden_calls
 if {unknown}: forbidden_calls.MACHINES.clear()
 reported, told = [], []
 unable = forbidden_calls.forbid(reported.append)
-for deed in (lambda: socket.socket(), lambda: open("written", "w"), lambda: os.unlink("written"), os.fork,
+for action in (lambda: socket.socket(), lambda: open("written", "w"), lambda: os.unlink("written"), os.fork,
              lambda: os.kill(os.getppid(), 0), lambda: open("/proc/self/comm"), lambda: os.kill(os.getpid(), 0),
              lambda: os.memfd_create("x"), threading.Thread(target=lambda: None).start):
     if unable: break
-    try: deed(); told.append("done")
+    try: action(); told.append("done")
     except PermissionError: told.append("refused")
 print(unable, *told, *reported)
 """

@@ -9,7 +9,7 @@ import threading
 import warnings
 
 import pytest
-from support.interruption import Alarm, Interrupt, account, everywhere, unharmed
+from support.interruption import Alarm, Interrupt, account, check_every_interrupt, everywhere
 from support.processes import descriptors, opened_since
 from support.waiting import PATIENCE
 
@@ -33,21 +33,21 @@ def is_open(number):
 
 @BOTH
 def test_no_descriptor_is_lost_where_it_is_opened(by) -> None:
-    def deed():
+    def action():
         own = own_fd(os.memfd_create, "test", os.MFD_CLOEXEC)
         os.fstat(own.fileno())
 
-    assert unharmed(deed, by=by) > 5
+    assert check_every_interrupt(action, by=by) > 5
 
 
 def test_an_interrupt_loses_a_descriptor_that_is_opened_plainly() -> None:
     """Shows that the test above can fail."""
 
-    def deed():
+    def action():
         os.close(os.memfd_create("test", os.MFD_CLOEXEC))
 
     before = account()
-    lost = [where for where in everywhere(deed) if len(account()["descriptors"]) > len(before["descriptors"])]
+    lost = [where for where in everywhere(action) if len(account()["descriptors"]) > len(before["descriptors"])]
     assert lost
     for number in set(account()["descriptors"]) - set(before["descriptors"]):
         if is_open(int(number)):
@@ -78,7 +78,7 @@ def test_what_cannot_be_opened_is_refused_as_ever() -> None:
 def test_a_thread_whose_start_is_interrupted_runs_whole_or_never(by) -> None:
     made = []
 
-    def deed():
+    def action():
         made.append([])
         thread = threading.Thread(target=made[-1].append, args=("ran",))
         made[-1].append(thread)
@@ -92,7 +92,7 @@ def test_a_thread_whose_start_is_interrupted_runs_whole_or_never(by) -> None:
         assert thread not in threading.enumerate()
         made.clear()
 
-    assert unharmed(deed, check, by=by) > 20
+    assert check_every_interrupt(action, check, by=by) > 20
 
 
 def test_a_system_that_starts_no_more_threads_says_so(monkeypatch) -> None:
@@ -108,13 +108,13 @@ def test_a_system_that_starts_no_more_threads_says_so(monkeypatch) -> None:
 def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is_interrupted(by) -> None:
     done, made = set(), []
 
-    def deed():
+    def action():
         owner, key = Owner(), object()
         ending = Finalizer(owner, done.add, key)
         made.append(key)
         del owner, ending
 
-    for where in everywhere(deed, by=by):
+    for where in everywhere(action, by=by):
         run_pending()
         assert done >= set(made), where
     assert len(done) > 10
@@ -169,13 +169,13 @@ def test_an_ending_with_an_ending_inside_is_done_wherever_it_is_interrupted(by) 
         del inner
         done.add(key)
 
-    def deed():
+    def action():
         owner, key = Owner(), object()
         ending = Finalizer(owner, end, key)
         made.append(key)
         del owner, ending
 
-    for where in everywhere(deed, by=by):
+    for where in everywhere(action, by=by):
         run_pending()
         assert done >= {*made, *((key, "inner") for key in made)}, where
     assert len(made) > 10

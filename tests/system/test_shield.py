@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pytest
 from support import tiny
-from support.interruption import Alarm, Interrupt, account, left, twice_everywhere, unharmed
+from support.interruption import Alarm, Interrupt, account, check_every_interrupt, left, twice_everywhere
 from support.suites import long
 from support.waiting import PATIENCE
 
@@ -143,7 +143,7 @@ def make_at_once():
 @pytest.mark.parametrize("create", [make, make_at_once])
 def test_what_plain_python_opens_is_released_wherever_its_creation_is_interrupted(create, by) -> None:
     Thing.released.clear()
-    assert unharmed(create, by=by) > 15
+    assert check_every_interrupt(create, by=by) > 15
     assert Thing.released
 
 

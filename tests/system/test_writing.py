@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.interruption import unharmed
+from support.interruption import check_every_interrupt
 from support.waiting import run_in_threads
 
 from isthmus.system.writing import write_files_together, write_whole
@@ -29,7 +29,7 @@ def test_an_interrupt_leaves_the_new_file_or_what_was_there(before: bytes | None
         restore()
 
     restore()
-    assert unharmed(lambda: write_whole(path, b"content" * 1000), whole) > 10
+    assert check_every_interrupt(lambda: write_whole(path, b"content" * 1000), whole) > 10
 
 
 def test_a_refusal_of_the_system_leaves_nothing(tmp_path: Path) -> None:

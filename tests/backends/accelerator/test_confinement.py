@@ -102,9 +102,9 @@ import os, socket, sys, threading
 from isthmus.backends.accelerator.confinement import confine
 kept = confine(2)
 told = []
-for deed in (lambda: open("/etc/passwd"), lambda: socket.socket(), lambda: os.kill(os.getppid(), 0),
+for action in (lambda: open("/etc/passwd"), lambda: socket.socket(), lambda: os.kill(os.getppid(), 0),
              lambda: os.readlink("/proc/self/exe"), lambda: os.memfd_create("x")):
-    try: deed(); told.append("done")
+    try: action(); told.append("done")
     except PermissionError: told.append("refused")
 thread = threading.Thread(target=told.append, args=("thread",)); thread.start(); thread.join()
 print(kept, *told, flush=True)
@@ -113,13 +113,13 @@ print("still here", flush=True)
 """
 
 
-@pytest.mark.parametrize("deed", ["exit", "fork", "exec"])
-def test_a_confined_process_is_held_by_the_kernel(deed) -> None:
-    done = subprocess.run([sys.executable, "-c", PROBE, deed], capture_output=True, text=True,
+@pytest.mark.parametrize("action", ["exit", "fork", "exec"])
+def test_a_confined_process_is_held_by_the_kernel(action) -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE, action], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip
     lines = done.stdout.splitlines()
     assert lines[0] == "[] refused refused refused refused refused thread", done.stderr
-    if deed == "exit":
+    if action == "exit":
         assert lines[1:] == ["still here"]
     else:
         assert (lines[1:], done.returncode) == ([], -signal.SIGSYS)

@@ -80,19 +80,19 @@ def test_an_execution_can_be_aborted_by_another_thread(content, long_content) ->
 
 
 def test_an_accelerator_that_does_not_answer_is_ended_and_every_wait_with_it(content) -> None:
-    def attempt(deed):
+    def attempt(action):
         with Accelerator() as accelerator:
             loaded = silent(accelerator, content)
             try:
-                return deed(accelerator, loaded)
+                return action(accelerator, loaded)
             finally:
                 loaded.close()
                 accelerator.close()
                 assert not exists(accelerator.pid)
 
-    def refused(deed):
+    def refused(action):
         with pytest.raises(QnnError) as refusal:
-            deed()
+            action()
         return refusal.value.code
 
     gone, late = Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT
@@ -169,9 +169,9 @@ def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch)
     assert left == 10 - 0.5 - 0.5 - 2 * deadlines.CHUNK - 0.5
 
 
-def in_time(deed):
+def in_time(action):
     """Do something in another thread, and see that it ends."""
-    thread = threading.Thread(target=deed, daemon=True)
+    thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(PATIENCE)
     assert not thread.is_alive()

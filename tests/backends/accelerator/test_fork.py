@@ -24,9 +24,9 @@ def accelerator():
         yield running
 
 
-def refused(deed):
+def refused(action):
     with pytest.raises(QnnError, match="forked") as refusal:
-        deed()
+        action()
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
 
 

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
+from support.interruption import Alarm, Interrupt, check_every_interrupt, everywhere, twice_everywhere
 from support.suites import LONG
 from support.waiting import PATIENCE
 
@@ -87,10 +87,10 @@ def test_a_wait_at_the_gate_that_times_out_may_be_interrupted_anywhere(by) -> No
     gate = Gate(1, Connection())
     gate.busy["other"] = -1, True
 
-    def deed():
+    def action():
         assert not gate.lock("queue", 100).acquire(0.001)
 
-    for where in everywhere(deed, by=by):
+    for where in everywhere(action, by=by):
         assert gate.busy == {"other": (-1, True)}, where
         assert not gate.waiting, where
 
@@ -128,25 +128,25 @@ def test_an_execution_may_be_interrupted_anywhere(accelerator, loaded, as_before
         loaded.check()
 
     run = lambda: loaded.queue.execute(loaded.graph, loaded.slots)  # noqa: E731
-    assert unharmed(lambda: loaded.queue.under_lock(run), check, by=by) > 10
+    assert check_every_interrupt(lambda: loaded.queue.under_lock(run), check, by=by) > 10
 
 
 def test_closing_a_queue_may_be_interrupted_anywhere(accelerator, loaded, as_before) -> None:
-    def deed():
+    def action():
         queue = Queue(accelerator)
         queue.close()
 
-    assert unharmed(deed, as_before, outside=PURE) > 100
+    assert check_every_interrupt(action, as_before, outside=PURE) > 100
 
 
 def test_creating_and_forgetting_a_queue_may_be_interrupted_anywhere(accelerator, loaded, as_before) -> None:
-    assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
+    assert check_every_interrupt(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
 
 
 def test_registering_and_deregistering_memory_may_be_interrupted_anywhere(accelerator, loaded, as_before) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
-        unharmed(lambda: accelerator.deregister(accelerator.register(windows)), as_before, outside=PURE)
+        check_every_interrupt(lambda: accelerator.deregister(accelerator.register(windows)), as_before, outside=PURE)
 
 
 def test_registering_memory_and_forgetting_its_slots_may_be_interrupted_anywhere(
@@ -154,11 +154,11 @@ def test_registering_memory_and_forgetting_its_slots_may_be_interrupted_anywhere
 ) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         windows = [(buffer.fd, 0, 4096)] * 3
-        unharmed(lambda: accelerator.register(windows), as_before, by=Alarm, outside=PURE)
+        check_every_interrupt(lambda: accelerator.register(windows), as_before, by=Alarm, outside=PURE)
 
 
 def test_loading_graphs_may_be_interrupted_anywhere(accelerator, loaded, as_before, content) -> None:
-    def deed():
+    def action():
         queue = Queue(accelerator)
         try:
             with binary.ContextBinary(content) as opened:
@@ -170,7 +170,7 @@ def test_loading_graphs_may_be_interrupted_anywhere(accelerator, loaded, as_befo
                 queue.close()
                 raise
 
-    unharmed(deed, as_before, outside=PURE, most=150)
+    check_every_interrupt(action, as_before, outside=PURE, most=150)
 
 
 @BOTH
@@ -178,7 +178,7 @@ def test_the_start_of_a_process_may_be_interrupted_anywhere(monkeypatch, by) -> 
     monkeypatch.setattr(isolated, "command", lambda *_: ["/bin/cat"])
     before = children()
 
-    def deed():
+    def action():
         connection = Connection()
         try:
             connection.start()
@@ -189,5 +189,5 @@ def test_the_start_of_a_process_may_be_interrupted_anywhere(monkeypatch, by) -> 
                 connection.kill_and_join("enough")
                 raise
 
-    unharmed(deed, by=by, most=60)
+    check_every_interrupt(action, by=by, most=60)
     assert children() <= before

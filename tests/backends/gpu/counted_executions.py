@@ -15,7 +15,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backends.gpu.harness import bound, buffer, descriptor, doubled, expected, got, gpu, put, small_engine, values
+from backends.gpu.harness import (
+    bind_handles,
+    buffer,
+    descriptor,
+    doubled,
+    expected,
+    gpu,
+    put,
+    read_back,
+    small_engine,
+    values,
+)
 from isthmus import qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
 
@@ -49,11 +60,11 @@ def main() -> None:
         put(backend, x, array)
         before = list(calls)
         graph = doubled(context, prepared=qnn.TensorMemType.MEMHANDLE)
-        binding = bound(graph, *context.mem_register([descriptor(x), descriptor(y)]))
+        binding = bind_handles(graph, *context.mem_register([descriptor(x), descriptor(y)]))
         binding.execute()
         report = {"executions": EXECUTIONS, "registered first": more_since(before)}
         report["registered"] = counted(binding.execute)
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         report["bytes"] = binding.stats.copied_bytes
         output = np.zeros_like(array)
         before = list(calls)

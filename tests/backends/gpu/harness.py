@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from support.opencl_device import cl as cl
-from support.plans import scheduled
+from support.plans import plan_graph
 
 from isthmus import qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
@@ -46,7 +46,7 @@ KERNELS = {"ElementWiseAdd": "add", "Relu": "relu", "Sigmoid": "work"}
 
 def small_engine(graph, traits, precision=FloatStorage.FP32, fuse=True, optimize_memory=True, rounds=1, source=SOURCE):
     """`lower.prepare` for graphs of these kernels; Sigmoid stands for something that takes long."""
-    planned = scheduled(
+    planned = plan_graph(
         graph, alignment=traits.alignment, reuse_memory=optimize_memory, optimize_order=optimize_memory
     )  # fmt: skip
     launches = []
@@ -124,7 +124,7 @@ def descriptor(given, dims=DIMS, dtype=qnn.DataType.FLOAT_32, mem_type=qnn.gpu.M
     return qnn.MemDescriptor(dims, dtype, qnn.DescriptorType.CUSTOM, custom=qnn.gpu.GpuMemInfo(mem_type, given))
 
 
-def bound(graph, *handles):
+def bind_handles(graph, *handles):
     """The graph bound to a handle for x and one for y."""
     return graph.bind([qnn.ClientTensor("x", mem_handle=handles[0])], [qnn.ClientTensor("y", mem_handle=handles[1])])
 
@@ -137,7 +137,7 @@ def put(backend, target, array):
     cl.enqueue_copy(opencl_queue(backend), target, array).wait()
 
 
-def got(backend, source, dims=DIMS):
+def read_back(backend, source, dims=DIMS):
     array = np.empty(dims, np.float32)
     cl.enqueue_copy(opencl_queue(backend), array, source).wait()
     return array

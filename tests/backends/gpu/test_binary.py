@@ -8,7 +8,7 @@ import pytest
 from support import tiny
 from support.containers import FIELDS, START, with_right_checksum
 
-from backends.gpu.harness import buffer, cl, descriptor, got, gpu, opencl_context, put
+from backends.gpu.harness import buffer, cl, descriptor, gpu, opencl_context, put, read_back
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import binary as gpu_binary
 from isthmus.backends.gpu.compile import serialization
@@ -57,7 +57,7 @@ def test_a_restored_context_computes_in_registered_buffers(model, binary) -> Non
         handles = context.mem_register([descriptor(b, info.dims) for b, info in zip(buffers, (x, y), strict=True)])
         tensors = [qnn.ClientTensor(info.name, mem_handle=handle) for info, handle in zip((x, y), handles, strict=True)]
         graph.execute(tensors[:1], tensors[1:])
-        np.testing.assert_allclose(got(backend, buffers[1], y.dims), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(read_back(backend, buffers[1], y.dims), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_binary_runs_on_a_context_of_the_clients_too(binary) -> None:

@@ -13,7 +13,7 @@ from support.opencl_device import DEVICE, client_context
 from backends.gpu.harness import (
     DIMS,
     NBYTES,
-    bound,
+    bind_handles,
     cl,
     descriptor,
     doubled,
@@ -104,7 +104,7 @@ def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_w
         with qnn.gpu.allocate(backend, NBYTES) as one, qnn.gpu.allocate(backend, NBYTES) as other:
             monkeypatch.setitem(sys.modules, "pyopencl", None)
             handles = context.mem_register([descriptor(one), descriptor(other)])
-            event = bound(graph, *handles).execute(wait_for=[])
+            event = bind_handles(graph, *handles).execute(wait_for=[])
             for asked in (lambda: opencl_context(backend), lambda: event.cl):
                 with pytest.raises(QnnError, match=r"pyopencl.* is not installed") as refused:
                     asked()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backends.gpu.harness import bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, put, values
+from backends.gpu.harness import bind_handles, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, put, values
 from backends.gpu.harness import small as small
 from isthmus import memory, qnn
 from isthmus.backends.gpu import staging as gpu_staging
@@ -137,7 +137,7 @@ def test_registered_buffers_are_in_place_whatever_they_were_made_of() -> None:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         x, y = buffer(backend, flags=flags), buffer(backend)
         put(backend, x, values())
-        binding = bound(doubled(context), *context.mem_register([descriptor(x), descriptor(y)]))
+        binding = bind_handles(doubled(context), *context.mem_register([descriptor(x), descriptor(y)]))
         binding.execute()
         opencl_queue(backend).finish()
         assert binding.stats.in_place_bytes == {"opencl": 2 * values().nbytes}

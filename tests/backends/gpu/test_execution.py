@@ -11,17 +11,17 @@ from support.waiting import PATIENCE, run_in_threads
 from backends.gpu.harness import (
     DIMS,
     NBYTES,
-    bound,
+    bind_handles,
     buffer,
     cl,
     descriptor,
     doubled,
     expected,
-    got,
     gpu,
     opencl_context,
     opencl_queue,
     put,
+    read_back,
     small_engine,
     values,
 )
@@ -40,7 +40,7 @@ def registered(backend, context, graph, array=None):
     x, y = buffer(backend), buffer(backend)
     if array is not None:
         put(backend, x, array)
-    return x, y, bound(graph, *context.mem_register([descriptor(x), descriptor(y)]))
+    return x, y, bind_handles(graph, *context.mem_register([descriptor(x), descriptor(y)]))
 
 
 def test_registered_buffers_are_used_where_they_lie() -> None:
@@ -49,7 +49,7 @@ def test_registered_buffers_are_used_where_they_lie() -> None:
         array = values()
         _, y, binding = registered(backend, context, doubled(context), array)
         binding.execute()
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         stats = binding.stats
         assert (stats.copied_in_bytes, stats.copied_out_bytes) == (0, 0)
         assert stats.in_place_bytes == {IN_PLACE: 2 * NBYTES}
@@ -88,7 +88,7 @@ def test_raw_and_registered_memory_may_be_mixed_tensor_by_tensor() -> None:
         graph, x, y = doubled(context), values(), buffer(backend)
         (handle,) = context.mem_register([descriptor(y)])
         graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", mem_handle=handle)])
-        np.testing.assert_allclose(got(backend, y), expected(x), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(x), rtol=1e-5, atol=1e-6)
         assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (NBYTES, 0)
         assert graph.stats.in_place_bytes == {IN_PLACE: NBYTES}
 
@@ -118,7 +118,7 @@ def test_buffers_of_host_memory_are_zero_copy_and_the_statistics_say_so(flag) ->
         mapped, _ = cl.enqueue_map_buffer(queue, x, cl.map_flags.WRITE, 0, DIMS, np.float32)
         mapped[...] = arrays[0]
         mapped.base.release(queue)
-        binding = bound(graph, *context.mem_register([descriptor(x), descriptor(y)]))
+        binding = bind_handles(graph, *context.mem_register([descriptor(x), descriptor(y)]))
         binding.execute()
         mapped, _ = cl.enqueue_map_buffer(queue, y, cl.map_flags.READ, 0, DIMS, np.float32)
         np.testing.assert_allclose(mapped, expected(arrays[0]), rtol=1e-5, atol=1e-6)
@@ -215,7 +215,7 @@ def test_a_graph_takes_events_as_a_binding_does() -> None:
         handles = context.mem_register([descriptor(x), descriptor(y)])
         tensors = [qnn.ClientTensor("x", mem_handle=handles[0])], [qnn.ClientTensor("y", mem_handle=handles[1])]
         graph.execute(*tensors, wait_for=[]).wait(PATIENCE)
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 def test_many_executions_may_be_under_way_at_a_time() -> None:
@@ -226,7 +226,7 @@ def test_many_executions_may_be_under_way_at_a_time() -> None:
         events = [binding.execute(wait_for=[]) for _ in range(50)]
         events[-1].wait(PATIENCE)
         assert all(event.done for event in events)
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 def test_events_go_with_registered_memory_alone_and_without_profile_or_signal() -> None:
@@ -291,7 +291,7 @@ def test_a_profile_has_each_operation_of_an_execution_with_a_signal_too() -> Non
         names = [event.name for event in profile.get_events()]
         assert "operation: ElementWiseAdd add" in names
         assert "operation: Sigmoid relu" in names
-        np.testing.assert_allclose(got(backend, y), expected(values()), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(values()), rtol=1e-5, atol=1e-6)
         with pytest.raises(QnnError) as refused:
             binding.execute(profile, signal=qnn.Signal(backend, 1))
         assert refused.value.code is Code.GRAPH_TIMED_OUT
@@ -309,7 +309,7 @@ def test_a_profiled_execution_comes_after_what_the_client_has_enqueued() -> None
             written = cl.enqueue_copy(queue, x, other, wait_for=[gate.event])
             binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
         written.wait()
-        np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
 
 
 def test_an_execution_on_raw_memory_may_be_aborted_and_the_next_one_succeeds(monkeypatch) -> None:
@@ -358,7 +358,7 @@ def test_a_refused_execution_behind_a_clients_event_harms_no_other() -> None:
             mapped.base.release(queue)
             queue.finish()
         first.wait(PATIENCE)
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         binding.execute()
 
 
@@ -446,7 +446,7 @@ def test_asynchronous_executions_can_be_awaited_as_on_every_backend() -> None:
             await binding.execute_async()
 
         asyncio.run(two())
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         assert binding.stats.executions == 2
 
 

@@ -12,22 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.opencl_device import Gate, client_context
-from support.opencl_faults import failing, replaced
+from support.opencl_faults import failing, replace_function
 from support.waiting import PATIENCE, eventually
 
 from backends.gpu.harness import (
     DIMS,
     NBYTES,
     SOURCE,
-    bound,
+    bind_handles,
     buffer,
     descriptor,
     doubled,
     expected,
-    got,
     gpu,
     opencl_context,
     put,
+    read_back,
     small_engine,
     values,
 )
@@ -60,14 +60,17 @@ def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one(
         context = backend.create_context()
         graph = doubled(context)
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
-        with replaced("clGetEventInfo", never), replaced("clSetEventCallback", lambda real, *arguments: 0):
-            binding = bound(graph, *handles)
+        with (
+            replace_function("clGetEventInfo", never),
+            replace_function("clSetEventCallback", lambda real, *arguments: 0),
+        ):
+            binding = bind_handles(graph, *handles)
             with pytest.raises(QnnError, match="did not end within 1 s") as refused:
                 binding.execute()
         assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
         for call in (
             binding.execute,
-            lambda: bound(graph, *handles),
+            lambda: bind_handles(graph, *handles),
             lambda: context.create_graph("more"),
             lambda: context.mem_register([descriptor(1)]),
             graph.reset,
@@ -85,8 +88,8 @@ def test_a_silent_device_does_not_hold_up_a_free(monkeypatch) -> None:
     graph = doubled(context)
     handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
     answers = []
-    with replaced("clGetEventInfo", never), replaced("clSetEventCallback", lambda real, *arguments: 0):
-        binding = bound(graph, *handles)
+    with replace_function("clGetEventInfo", never), replace_function("clSetEventCallback", lambda real, *arguments: 0):
+        binding = bind_handles(graph, *handles)
 
         def execute():
             try:
@@ -111,7 +114,7 @@ def test_memory_that_a_device_does_not_come_to_map_is_no_hang(io) -> None:
         graph = doubled(context)
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
         with Gate(opencl_context(backend)) as gate:
-            bound(graph, *handles).execute(wait_for=[gate.event])
+            bind_handles(graph, *handles).execute(wait_for=[gate.event])
             with pytest.raises(QnnError, match="was not mapped within 1 s") as refused:
                 graph.allocate(io)
         assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
@@ -134,7 +137,7 @@ def test_an_event_of_the_clients_that_fails_loses_the_context_and_the_next_one_w
         context = backend.create_context()
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
         with Gate(opencl_context(backend)) as gate:
-            done = bound(doubled(context), *handles).execute(wait_for=[gate.event])
+            done = bind_handles(doubled(context), *handles).execute(wait_for=[gate.event])
             gate.fail(-5)
             with pytest.raises(QnnError, match="is lost") as refused:
                 done.wait(60)
@@ -160,14 +163,14 @@ def test_out_of_memory_while_executing_raises_and_the_graph_works_again(status) 
         put(backend, x, array)
         handles = context.mem_register([descriptor(x), descriptor(y)])
         with failing("clEnqueueNDRangeKernel", status, after=1):
-            failed = bound(graph, *handles)
+            failed = bind_handles(graph, *handles)
             with pytest.raises(QnnError) as refused:
                 failed.execute()
         assert refused.value.code is Code.COMMON_MEM_ALLOC
         assert failed.stats.executions == 0
         failed.close()
-        bound(graph, *handles).execute()
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        bind_handles(graph, *handles).execute()
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("after", range(2))
@@ -208,7 +211,7 @@ def test_a_failure_of_any_driver_call_raises_and_the_backend_stays_usable(name) 
             finally:
                 given.close()
             with qnn.gpu.allocate(backend, NBYTES) as one, qnn.gpu.allocate(backend, NBYTES) as other:
-                binding = bound(graph, *context.mem_register([descriptor(one), descriptor(other)]))
+                binding = bind_handles(graph, *context.mem_register([descriptor(one), descriptor(other)]))
                 binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
                 binding.execute(signal=qnn.Signal(backend, 60_000_000))
                 binding.execute(wait_for=[]).wait(60)
@@ -226,10 +229,10 @@ def test_a_failure_of_any_driver_call_raises_and_the_backend_stays_usable(name) 
                 break
 
 
-def answer(deed, *arguments):
+def answer(action, *arguments):
     """The code that something is refused with, if it is."""
     try:
-        deed(*arguments)
+        action(*arguments)
     except QnnError as problem:
         return {problem.code}
     return set()
@@ -306,7 +309,7 @@ def test_a_forked_child_is_refused_and_does_not_touch_the_device() -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
 
-        def deed():
+        def action():
             with pytest.raises(QnnError, match="forked"):
                 graph.execute()
             backend.free()
@@ -316,7 +319,7 @@ def test_a_forked_child_is_refused_and_does_not_touch_the_device() -> None:
 
         # Objects that other tests dropped are released here: in the child the driver cannot release them.
         gc.collect()
-        assert processes.in_child(deed) == 0
+        assert processes.in_child(action) == 0
         works(backend)
 
 

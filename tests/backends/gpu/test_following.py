@@ -9,7 +9,18 @@ from support.interruption import everywhere
 from support.opencl_device import client_context
 from support.waiting import PATIENCE
 
-from backends.gpu.harness import DIMS, NBYTES, bound, cl, descriptor, doubled, expected, gpu, opencl_context, values
+from backends.gpu.harness import (
+    DIMS,
+    NBYTES,
+    bind_handles,
+    cl,
+    descriptor,
+    doubled,
+    expected,
+    gpu,
+    opencl_context,
+    values,
+)
 from backends.gpu.harness import small as small
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import graph as gpu_graph
@@ -38,7 +49,7 @@ def registered(context, *buffers):
 def computes_in(queue, graph, buffers, handles):
     x, y = values(), np.empty(DIMS, np.float32)
     cl.enqueue_copy(queue, buffers[0], x).wait()
-    binding = bound(graph, *handles)
+    binding = bind_handles(graph, *handles)
     binding.execute()
     cl.enqueue_copy(queue, y, buffers[1]).wait()
     np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
@@ -182,7 +193,7 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue) -> None:
         x, y = values(), np.zeros(DIMS, np.float32)
         raw = [graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)]) for graph in graphs]
 
-        def deed():
+        def action():
             for handle in [each for each in context._owned if isinstance(each, qnn.MemHandle)]:
                 handle.free()
             registered(context, made(other if context.driver.opencl.handle == queue.context.int_ptr else queue))
@@ -195,9 +206,9 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue) -> None:
 
         def objects(where=""):
             """Move until the context is the first one; return how many objects of OpenCL both contexts have."""
-            deed()
+            action()
             if context.driver.opencl.handle != queue.context.int_ptr:
-                deed()
+                action()
             compute(where)
             run_pending()
             for each in (queue, other):
@@ -205,7 +216,7 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue) -> None:
             return queue.context.reference_count, other.context.reference_count
 
         before, places = objects(), []
-        for where in everywhere(deed, outside=ELSEWHERE, most=80):
+        for where in everywhere(action, outside=ELSEWHERE, most=80):
             here = {graph.driver.loaded().context.handle for graph in graphs}
             assert here == {context.driver.opencl.handle}, where
             compute(where)

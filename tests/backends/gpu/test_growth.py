@@ -16,7 +16,7 @@ from support.growth import growth
 
 from backends.gpu.harness import (
     DIMS,
-    bound,
+    bind_handles,
     buffer,
     descriptor,
     doubled,
@@ -59,13 +59,13 @@ def executing(*ways: str) -> Iterator[Callable[[], object]]:
         graph = doubled(context)
         raw = graph.bind([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
-        binding = bound(graph, *handles)
+        binding = bind_handles(graph, *handles)
 
         def watched(by: Any, name: str) -> None:
             binding.execute(**{name: by})
             by.free()
 
-        deeds = {
+        actions = {
             "registered": binding.execute,
             "raw": raw.execute,
             "enqueued": lambda: binding.execute(wait_for=[]).wait(30),
@@ -73,7 +73,7 @@ def executing(*ways: str) -> Iterator[Callable[[], object]]:
             "limited": lambda: watched(qnn.Signal(backend, 60_000_000), "signal"),
         }
         with counted(backend):
-            yield lambda: [deeds[way]() for way in ways]
+            yield lambda: [actions[way]() for way in ways]
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def cycling(*ways: str) -> Iterator[Callable[[], object]]:
 
         def registering() -> None:
             handles = context.mem_register([descriptor(one) for one in given])
-            with bound(graph, *handles) as binding:
+            with bind_handles(graph, *handles) as binding:
                 binding.execute()
             context.mem_deregister(handles)
 
@@ -101,7 +101,7 @@ def cycling(*ways: str) -> Iterator[Callable[[], object]]:
             )
             another.free()
 
-        deeds = {
+        actions = {
             "registered": registering,
             "memhandle": lambda: allocating("memhandle"),
             "raw": lambda: allocating("raw"),
@@ -109,7 +109,7 @@ def cycling(*ways: str) -> Iterator[Callable[[], object]]:
         }
         before = [references(one.int_ptr) for one in given]
         with counted(backend):
-            yield lambda: [deeds[way]() for way in ways]
+            yield lambda: [actions[way]() for way in ways]
         assert [references(one.int_ptr) for one in given] == before
 
 

@@ -4,11 +4,22 @@ import gc
 
 import numpy as np
 import pytest
-from support.interruption import Interrupt, account, everywhere, left, restored
+from support.interruption import Interrupt, account, everywhere, left, wait_until_restored
 from support.opencl_device import Gate, client_context
 from support.suites import long
 
-from backends.gpu.harness import DIMS, bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, values
+from backends.gpu.harness import (
+    DIMS,
+    bind_handles,
+    buffer,
+    cl,
+    descriptor,
+    doubled,
+    expected,
+    gpu,
+    opencl_queue,
+    values,
+)
 from backends.gpu.harness import small as small
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu.runtime.handles import references
@@ -30,7 +41,7 @@ def backend():
         yield opened
 
 
-def unharmed(backend, deed, most, more=lambda: ()):
+def unharmed(backend, action, most, more=lambda: ()):
     """As `interruption.unharmed`, and no object of OpenCL stays in the context; what the backend has of it is freed."""
     context = backend.get_property(qnn.gpu.CL_CONTEXT)
 
@@ -39,14 +50,14 @@ def unharmed(backend, deed, most, more=lambda: ()):
         opencl_queue(backend).finish()
         return context.reference_count, more()
 
-    deed()
+    action()
     kept = list(backend._owned)
     gc.collect()
     before, tasks = counted(), account()
-    for where in everywhere(deed, outside=OUTSIDE, most=most):
+    for where in everywhere(action, outside=OUTSIDE, most=most):
         for handle in set(backend._owned) - set(kept):
             handle.free()
-        assert restored(counted, before), where
+        assert wait_until_restored(counted, before), where
         assert not left(tasks), where
 
 
@@ -61,7 +72,7 @@ def surely(end):
 
 @pytest.mark.parametrize("io", ["memhandle", long("raw")])
 def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, io) -> None:
-    def deed():
+    def action():
         made, context = None, backend.create_context()
         try:
             made = doubled(context, finalize=False).allocate(io)
@@ -71,14 +82,14 @@ def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, io) -> None:
             if made is not None:
                 surely(made.close)
 
-    unharmed(backend, deed, most=24)
+    unharmed(backend, action, most=24)
 
 
 def test_a_registration_may_be_interrupted_anywhere(backend) -> None:
     context = backend.create_context()
     given = [buffer(backend), buffer(backend)]
 
-    def deed():
+    def action():
         context.mem_deregister(context.mem_register([descriptor(one) for one in given]))
 
     def counted():
@@ -86,7 +97,7 @@ def test_a_registration_may_be_interrupted_anywhere(backend) -> None:
             handle.free()
         return [references(one.int_ptr) for one in given]
 
-    unharmed(backend, deed, most=40, more=counted)
+    unharmed(backend, action, most=40, more=counted)
     context.mem_register([descriptor(one) for one in given])
 
 
@@ -94,7 +105,7 @@ def test_a_registration_may_be_interrupted_anywhere(backend) -> None:
 def test_an_execution_may_be_interrupted_anywhere(backend, how) -> None:
     context = backend.create_context()
     graph, given = doubled(context), [buffer(backend), buffer(backend)]
-    binding = bound(graph, *context.mem_register([descriptor(one) for one in given]))
+    binding = bind_handles(graph, *context.mem_register([descriptor(one) for one in given]))
     cl.enqueue_copy(opencl_queue(backend), given[0], values())
     # Drivers may start threads when they are first asked to call back, which then stay.
     with Gate(backend.get_property(qnn.gpu.CL_CONTEXT)) as gate:
@@ -103,13 +114,13 @@ def test_an_execution_may_be_interrupted_anywhere(backend, how) -> None:
             ended.wait(0.01)
     ended.wait(60)
 
-    def deed():
+    def action():
         if how == "enqueued":
             binding.execute(wait_for=[]).wait(30)
         else:
             binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED) if how == "profiled" else None)
 
-    unharmed(backend, deed, most=40)
+    unharmed(backend, action, most=40)
     binding.execute()
     result = np.empty(DIMS, np.float32)
     cl.enqueue_copy(opencl_queue(backend), result, given[1])

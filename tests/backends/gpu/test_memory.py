@@ -11,15 +11,15 @@ from support.waiting import PATIENCE
 from backends.gpu.harness import (
     DIMS,
     NBYTES,
-    bound,
+    bind_handles,
     buffer,
     cl,
     descriptor,
     doubled,
     expected,
-    got,
     gpu,
     put,
+    read_back,
     small_engine,
     values,
 )
@@ -66,9 +66,9 @@ def test_the_client_may_release_its_own_reference_while_the_buffer_is_registered
         put(backend, x, array)
         handles = context.mem_register([descriptor(x), descriptor(y)])
         x.release()
-        binding = bound(graph, *handles)
+        binding = bind_handles(graph, *handles)
         binding.execute()
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(read_back(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [qnn.DescriptorType.ION, qnn.DescriptorType.DMA_BUF])
@@ -186,8 +186,8 @@ def test_sub_buffers_of_one_parent_are_buffers_of_their_own_unless_they_overlap(
         assert refusal(context, descriptor(parent)).code is Code.MEM_ALREADY_REGISTERED
         graph, array = doubled(context), values()
         put(backend, first, array)
-        bound(graph, *handles).execute()
-        np.testing.assert_allclose(got(backend, second), expected(array), rtol=1e-5, atol=1e-6)
+        bind_handles(graph, *handles).execute()
+        np.testing.assert_allclose(read_back(backend, second), expected(array), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_buffer_that_kernels_may_not_use_as_the_tensor_needs_is_refused(x_flag
         x, y = (buffer(backend, flags=getattr(cl.mem_flags, name)) for name in (x_flags, y_flags))
         handles = context.mem_register([descriptor(x), descriptor(y)])
         with pytest.raises(QnnError, match=rule) as refused:
-            bound(graph, *handles)
+            bind_handles(graph, *handles)
         assert refused.value.code is Code.GRAPH_INVALID_TENSOR
 
 
@@ -217,8 +217,8 @@ def test_flags_that_fit_the_tensor_are_enough() -> None:
         graph.finalize()
         x = buffer(backend, 0, cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, values())
         y = buffer(backend, flags=cl.mem_flags.WRITE_ONLY)
-        bound(graph, *context.mem_register([descriptor(x), descriptor(y)])).execute()
-        np.testing.assert_array_equal(got(backend, y), 2 * values())
+        bind_handles(graph, *context.mem_register([descriptor(x), descriptor(y)])).execute()
+        np.testing.assert_array_equal(read_back(backend, y), 2 * values())
 
 
 def test_an_output_that_kernels_also_read_must_be_readable() -> None:
@@ -229,7 +229,7 @@ def test_an_output_that_kernels_also_read_must_be_readable() -> None:
         x, y = buffer(backend), buffer(backend, flags=cl.mem_flags.WRITE_ONLY)
         handles = context.mem_register([descriptor(x), descriptor(y)])
         with pytest.raises(QnnError, match=r"tensor 'y'.*WRITE_ONLY, and kernels read it"):
-            bound(graph, *handles)
+            bind_handles(graph, *handles)
 
 
 def test_one_handle_serves_one_tensor() -> None:
@@ -238,7 +238,7 @@ def test_one_handle_serves_one_tensor() -> None:
         graph = doubled(context)
         (handle,) = context.mem_register([descriptor(buffer(backend))])
         with pytest.raises(QnnError, match="each tensor needs its own") as refused:
-            bound(graph, handle, handle)
+            bind_handles(graph, handle, handle)
         assert refused.value.code is Code.GRAPH_INVALID_TENSOR
 
 
@@ -270,7 +270,7 @@ def test_a_handle_of_another_shape_or_context_is_refused() -> None:
         (foreign,) = other.mem_register([descriptor(buffer(backend))])
         for handle, code in ((flat, Code.MEM_INVALID_SHAPE), (foreign, Code.MEM_INVALID_HANDLE)):
             with pytest.raises(QnnError) as refused:
-                bound(graph, handle, y)
+                bind_handles(graph, handle, y)
             assert refused.value.code is code
 
 
@@ -279,7 +279,7 @@ def test_a_binding_of_a_deregistered_buffer_is_refused() -> None:
         context = backend.create_context()
         graph = doubled(context)
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
-        binding = bound(graph, *handles)
+        binding = bind_handles(graph, *handles)
         binding.execute()
         context.mem_deregister(handles[:1])
         with pytest.raises(QnnError) as refused:
@@ -296,7 +296,7 @@ def test_memory_of_the_backend_is_counted_and_registered_like_the_clients() -> N
             with pytest.raises(QnnError, match="the host cannot access"):
                 _ = one.array
             handles = context.mem_register([descriptor(one), descriptor(other)])
-            bound(doubled(context), *handles).execute()
+            bind_handles(doubled(context), *handles).execute()
             context.mem_deregister(handles)
         context.free()
     assert counted.of("opencl").live_bytes == 0
@@ -322,7 +322,7 @@ def test_memory_that_is_deregistered_while_an_execution_uses_it_stays_until_that
         graph = doubled(context)
         x, y = buffer(backend), buffer(backend)
         handles = context.mem_register([descriptor(x), descriptor(y)])
-        binding = bound(graph, *handles)
+        binding = bind_handles(graph, *handles)
         binding.execute()
         thread = threading.Thread(target=binding.execute)
         thread.start()

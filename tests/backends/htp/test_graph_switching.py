@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.interruption import unharmed
-from support.processes import context_copies, forget_peak, mapped, peak_bytes
+from support.interruption import check_every_interrupt
+from support.processes import context_copies, forget_peak, mapped_bytes, peak_bytes
 
 from backends.htp.harness import DIMS, alloc, counter, doubler, ion, kill
 from backends.htp.sized import binary_of, chip, sizes_of, table_graph
@@ -62,7 +62,7 @@ class Switched:
     @property
     def constants(self) -> int:
         """The bytes of constants that the accelerator has mapped."""
-        return sum(mapped(self.backend.get_property(htp.ACCELERATOR_PID), "isthmus-context").values())
+        return sum(mapped_bytes(self.backend.get_property(htp.ACCELERATOR_PID), "isthmus-context").values())
 
     @property
     def used(self) -> int:
@@ -305,9 +305,9 @@ def test_the_rule_keeps_the_most_important() -> None:
 # -- what a client has stays valid -------------------------------------------------------------------------------------
 
 
-def composed(deeds: Any) -> bytes:
+def composed(actions: Any) -> bytes:
     with qnn.Backend("htp") as backend, backend.create_context() as context:
-        deeds(context)
+        actions(context)
         return context.get_binary()
 
 
@@ -398,7 +398,7 @@ def test_shared_weights_stay_while_a_graph_uses_them(tmp_path) -> None:
         context = backend.create_context_from_binary(binary, persistent=True, memory_limit=1)
 
         def weights() -> int:
-            return sum(mapped(backend.get_property(htp.ACCELERATOR_PID), "isthmus-weights").values())
+            return sum(mapped_bytes(backend.get_property(htp.ACCELERATOR_PID), "isthmus-weights").values())
 
         assert backend.get_property(htp.LOADED_GRAPHS) == ("A",)
         one = weights()
@@ -497,11 +497,11 @@ def test_an_interrupted_switch_loses_nothing(four) -> None:
         x, y = np.zeros(4, np.int32), np.zeros((4, 1), np.uint8)
         bound = [context.retrieve(name).bind([ClientTensor("x", x)], [ClientTensor("y", y)]) for name in "AB"]
 
-        def deed() -> None:
+        def action() -> None:
             for binding in bound:
                 binding.execute()
 
-        assert unharmed(deed, most=80) > 10
+        assert check_every_interrupt(action, most=80) > 10
         for binding in bound:
             binding.close()
         assert all(right(context, name) for name in NAMES)

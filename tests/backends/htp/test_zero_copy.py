@@ -12,7 +12,7 @@ import signal
 import numpy as np
 import pytest
 from support.alone import alone, process
-from support.occupancy import denied, mappings, taken
+from support.occupancy import growth_during, mappings, without_access
 from support.suites import sampled
 
 from backends.htp.harness import DIMS, NBYTES, Doubler, alloc, doubler, ion, shared
@@ -73,19 +73,19 @@ def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list
                 graphs.append(backend.create_context_from_binary(content).retrieve("double"))
 
         def execute() -> None:
-            with denied(*(buffer.fd for buffer in buffers)):
+            with without_access(*(buffer.fd for buffer in buffers)):
                 if how == "asynchronous":
                     graph.execute_async(tensors[:1], tensors[1:]).result()
                 else:
                     graph.execute(tensors[:1], tensors[1:])
 
-        steps = [taken(prepare, LARGE_BYTES, **pids)]
+        steps = [growth_during(prepare, LARGE_BYTES, **pids)]
         [graph] = graphs
-        steps.append(taken(lambda: brought.append(client_memory(graph.context, kind)), LARGE_BYTES, **pids))
+        steps.append(growth_during(lambda: brought.append(client_memory(graph.context, kind)), LARGE_BYTES, **pids))
         [(buffers, (x, y), tensors)] = brought
         for value in (3, -5):
             x[...], y[...] = value, 0
-            steps.append(taken(execute, LARGE_BYTES, **pids))
+            steps.append(growth_during(execute, LARGE_BYTES, **pids))
             np.testing.assert_array_equal(y, 2 * x)
         return steps
 
@@ -126,7 +126,7 @@ def copy_denied() -> None:
         buffer = alloc()
         given = [ClientTensor("x", buffer.view(np.float32, DIMS))], [ClientTensor("y", np.zeros(DIMS, np.float32))]
         graph.execute(*given)
-        with denied(buffer.fd):
+        with without_access(buffer.fd):
             graph.execute(*given)
 
 

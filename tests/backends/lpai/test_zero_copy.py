@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.alone import alone
-from support.occupancy import denied, taken
+from support.occupancy import growth_during, without_access
 
 from backends.lpai.harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, count, counter, ddr, pools, ready
 from isthmus import memory, qnn
@@ -64,7 +64,7 @@ def executed_denied(kind: str) -> list[float]:
         for _ in range(3):
             # Where they are planned into scratch, an output may lie over an input.
             y[...], x[...] = 0, 1
-            with denied(*(buffer.fd for buffer in (*held, *buffers))):
+            with without_access(*(buffer.fd for buffer in (*held, *buffers))):
                 graph.execute(tensors[:1], tensors[1:])
             assert (y == y[0, 0]).all()
             answers.append(float(y[0, 0]))
@@ -105,11 +105,11 @@ def large_tensors_taken(target: str, kind: str) -> list[dict[str, dict[str, int]
         scratch, persistent = pools(backend, graph)
         for option, pool in ((lpai.SCRATCH_MEM, scratch), (lpai.PERSISTENT_MEM, persistent)):
             graph.set_config(option, lpai.Mem(lpai.MemType.DDR, pool.nbytes, pool))
-        steps = [taken(graph.finalize, LARGE_BYTES, **pids)]
+        steps = [growth_during(graph.finalize, LARGE_BYTES, **pids)]
         tensors, _, (x, y) = in_place(graph, kind, LARGE)
         for value in (3, -5):
             y[...], x[...] = 0, value
-            steps.append(taken(lambda: graph.execute(tensors[:1], tensors[1:]), LARGE_BYTES, **pids))
+            steps.append(growth_during(lambda: graph.execute(tensors[:1], tensors[1:]), LARGE_BYTES, **pids))
             assert (y == 2 * value).all()
         return steps
 

@@ -284,7 +284,7 @@ def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch) ->
     originals = [split(graph) for graph in graphs]
     random = np.random.default_rng(2)
 
-    def deed():
+    def action():
         limit_memory(1 << 30)
         refused = 0
         for number in range(ROUNDS):
@@ -301,7 +301,7 @@ def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch) ->
             verify(program, graph.schedule.io_offsets)
         assert ROUNDS // 4 < refused < ROUNDS
 
-    assert processes.in_child(deed) == 0
+    assert processes.in_child(action) == 0
 
 
 FORGERIES = {

@@ -97,12 +97,12 @@ def static(array: np.ndarray, quantization: Quantization | None = None) -> Opera
     return Operand(np.asarray(array), True, quantization)
 
 
-def quantized(array: np.ndarray, scale: float, zero_point: int = 0, static: bool = False) -> Operand:
+def quantized_input(array: np.ndarray, scale: float, zero_point: int = 0, static: bool = False) -> Operand:
     """A fixed-point input, quantized per tensor."""
     return Operand(np.asarray(array), static, Quantization.per_tensor(scale, zero_point))
 
 
-def dequantized(elements: np.ndarray, quantization: Quantization) -> Operand:
+def dequantized_constant(elements: np.ndarray, quantization: Quantization) -> Operand:
     """A constant of floats that knows the 4-bit elements it was dequantized from."""
     return Operand(quantization.dequantize(elements), True, stored=Operand(elements, True, quantization))
 

@@ -11,7 +11,7 @@ from support import tile_networks
 from support.graph_cases import DETECTIONS
 
 from engine.native import harness
-from engine.native.harness import Operand, Result, make_step, quantized, static
+from engine.native.harness import Operand, Result, make_step, quantized_input, static
 from isthmus.backends.seam import native
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering import convolution, quantized_convolution
@@ -44,11 +44,11 @@ def _indices(size: int, *dims: int, kind: type = np.int32) -> np.ndarray:
 
 def _bytes(*dims: int, kind: type = np.int8) -> Operand:
     info = np.iinfo(kind)
-    return quantized(_rng.integers(info.min, info.max + 1, dims).astype(kind), 0.05, 3)
+    return quantized_input(_rng.integers(info.min, info.max + 1, dims).astype(kind), 0.05, 3)
 
 
 def _byte_weights(*dims: int) -> Operand:
-    return quantized(_rng.integers(-127, 128, dims).astype(np.int8), 0.01, 0, static=True)
+    return quantized_input(_rng.integers(-127, 128, dims).astype(np.int8), 0.01, 0, static=True)
 
 
 def _sixteen_bits(*dims: int) -> Operand:
@@ -56,7 +56,7 @@ def _sixteen_bits(*dims: int) -> Operand:
 
 
 def _sixteen_bit_weights(*dims: int) -> Operand:
-    return quantized(_rng.integers(-32767, 32768, dims).astype(np.int16), 1e-4, 0, static=True)
+    return quantized_input(_rng.integers(-32767, 32768, dims).astype(np.int16), 1e-4, 0, static=True)
 
 
 def _nibbles(*dims: int) -> Operand:
@@ -65,7 +65,7 @@ def _nibbles(*dims: int) -> Operand:
 
 
 def _float_nibbles(*dims: int) -> Operand:
-    return harness.dequantized(_rng.integers(-8, 8, dims).astype(np.int8), Quantization((0.01,), (1,), bits=4))
+    return harness.dequantized_constant(_rng.integers(-8, 8, dims).astype(np.int8), Quantization((0.01,), (1,), bits=4))
 
 
 def _stored(*dims: int, kind: DataType = DataType.SFIXED_POINT_8) -> list[Result]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.suites import long, sampled
 
-from engine.native.harness import ON_TARGETS, Result, check, make_step, quantized, run, static
+from engine.native.harness import ON_TARGETS, Result, check, make_step, quantized_input, run, static
 from isthmus.engine.native.lowering.elementwise import KINDS
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
@@ -187,10 +187,10 @@ def test_functions_of_integers(op: str, dtype: type) -> None:
 
 def test_a_cast_keeps_the_stored_numbers_of_fixed_point_tensors() -> None:
     x = np.arange(-128, 128, dtype=np.int8)
-    widened = check("Cast", [quantized(x, 0.5, 3)], results=[Result((256,), DataType.INT_32)])[0]
+    widened = check("Cast", [quantized_input(x, 0.5, 3)], results=[Result((256,), DataType.INT_32)])[0]
     np.testing.assert_array_equal(widened, x)
     other = Result((256,), DataType.SFIXED_POINT_8, Quantization.per_tensor(0.25, 7))
-    np.testing.assert_array_equal(check("Cast", [quantized(x, 0.5, 3)], results=[other])[0], x)
+    np.testing.assert_array_equal(check("Cast", [quantized_input(x, 0.5, 3)], results=[other])[0], x)
 
 
 def test_integer_division_by_zero_and_overflow_do_not_trap() -> None:

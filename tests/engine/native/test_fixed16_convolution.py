@@ -102,8 +102,8 @@ def check(
     steps = np.empty(total.shape, object)
     for column in range(columns):
         factor = exact.fraction(qx.scale) * exact.fraction(sw[column % count]) / exact.fraction(qy.scale)
-        steps[..., column] = exact.rounded(total[..., column], factor)
-    expected = exact.stored(steps, qy, x_kind, clamp)
+        steps[..., column] = exact.round_half_even(total[..., column], factor)
+    expected = exact.stored_values(steps, qy, x_kind, clamp)
     operands: list[Any] = [Operand(x, quantization=qx), Operand(w, True, qw)]
     if b is not None:
         units = [float(np.float32(qx.scale) * s) for s in sw]
@@ -177,7 +177,7 @@ def test_a_product_of_matrices_known_at_run_time_is_exact(
     scale = np.float32(float(np.abs(total).max()) * qa.scale * qb.scale / 40000)
     qy = Quantization.per_tensor(float(scale), int(numbers(rng, kinds[0], (), False)))
     factor = exact.fraction(qa.scale) * exact.fraction(qb.scale) / exact.fraction(qy.scale)
-    expected = exact.stored(exact.rounded(total, factor), qy, kinds[0])
+    expected = exact.stored_values(exact.round_half_even(total, factor), qy, kinds[0])
     params = {"transpose_in0": transposed[0], "transpose_in1": transposed[1]}
     step, arrays = harness.make_step(
         "MatMul", [Operand(a, quantization=qa), Operand(b, quantization=qb)], params,

@@ -64,7 +64,7 @@ def reals(stored: np.ndarray, quantization: Quantization) -> np.ndarray:
 def nearest(values: np.ndarray, quantization: Quantization, kind: Any, clamp: Any = None) -> np.ndarray:
     """Fractions as the nearest stored values, half to even."""
     steps = np.frompyfunc(round, 1, 1)(values / exact.fraction(quantization.scale))
-    return exact.stored(steps, quantization, kind, clamp)
+    return exact.stored_values(steps, quantization, kind, clamp)
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {

@@ -24,7 +24,7 @@ def rounded(sums: np.ndarray, counts: Any, qx: Quantization, qy: Quantization, k
     """Sums of steps divided by counts, as stored values."""
     ratio = exact.fraction(qx.scale) / exact.fraction(qy.scale)
     fractions = np.frompyfunc(lambda total, count: round(Fraction(int(total), int(count)) * ratio), 2, 1)
-    return exact.stored(fractions(sums, counts), qy, kind)
+    return exact.stored_values(fractions(sums, counts), qy, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ import pytest
 from support.suites import sampled
 
 from engine.native import harness
-from engine.native.harness import Operand, Result, quantized
+from engine.native.harness import Operand, Result, quantized_input
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.rounding import Ties, ties_of
@@ -51,7 +51,7 @@ def _stored(kind: type, *dims: int, spread: int = 120) -> np.ndarray:
 
 
 def _of(array: np.ndarray, scale: float, static: bool = False) -> Operand:
-    return quantized(array, scale, _TYPES[array.dtype.type], static)
+    return quantized_input(array, scale, _TYPES[array.dtype.type], static)
 
 
 def _centred(array: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ def _product(op: str, kind: type) -> Case:
         x, dims = _stored(kind, 9, depth, spread=9), (9, columns)
         steps, data = _centred(x) @ weights / 2, weights.T.copy() if op == "FullyConnected" else weights
     params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if "Conv" in op else {}
-    weights_operand = quantized(data, 0.5, 0, static=True)
+    weights_operand = quantized_input(data, 0.5, 0, static=True)
     return Case(op, [_of(x, _SCALE), weights_operand], _to(kind, _SCALE, *dims), steps, params=params)
 
 

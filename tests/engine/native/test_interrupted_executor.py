@@ -1,7 +1,7 @@
 """Threads of a program end, and end before its memory does, wherever their start or their end is interrupted."""
 
 import pytest
-from support.interruption import Alarm, Interrupt, unharmed
+from support.interruption import Alarm, Interrupt, check_every_interrupt
 from support.suites import long
 from support.tiny import gate
 
@@ -16,10 +16,10 @@ from isthmus.frontends import load
 def test_no_thread_of_a_program_is_left(tmp_path, by, closes) -> None:
     program = native.prepare(load(gate(tmp_path / "gate.onnx", 1000)), threads=3).program
 
-    def deed():
+    def action():
         pools = [memory.host(max(nbytes, 64), 64) for nbytes in (program.scratch_bytes, program.state_bytes)]
         executor = Executor(program, *(pool.window() for pool in pools), [None] * 3)
         if closes:
             executor.close()
 
-    assert unharmed(deed, by=by, outside=("numpy", "ctypes"), most=150) > 50
+    assert check_every_interrupt(action, by=by, outside=("numpy", "ctypes"), most=150) > 50

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.suites import only
 
-from engine.native.harness import ON_TARGETS, Result, check, quantized, static
+from engine.native.harness import ON_TARGETS, Result, check, quantized_input, static
 from isthmus.graph import DataType, Quantization
 
 pytestmark = ON_TARGETS
@@ -65,7 +65,7 @@ def test_concat_and_split(axis: int) -> None:
 
 
 def test_concat_and_slice_of_fixed_point() -> None:
-    parts = [quantized(numbers(1, n, 40, dtype=np.int8), 0.1, 3) for n in (2, 3)]
+    parts = [quantized_input(numbers(1, n, 40, dtype=np.int8), 0.1, 3) for n in (2, 3)]
     check("Concat", parts, {"axis": 1})
     check("StridedSlice", parts[1:], {"ranges": [(0, 1, 1), (1, 3, 1), (0, 40, 1)]})
     check("Transpose", parts[1:], {"perm": (0, 2, 1)})
@@ -121,7 +121,7 @@ def test_pad_with_a_constant(pads: list, dtype: type) -> None:
 
 
 def test_pad_of_fixed_point_stores_the_quantized_value() -> None:
-    x = quantized(numbers(1, 3, 4, 2, dtype=np.int8), 0.5, -7)
+    x = quantized_input(numbers(1, 3, 4, 2, dtype=np.int8), 0.5, -7)
     check("Pad", [x], {"scheme": 0, "pad_amount": PADS[0], "pad_constant_value": 0})
 
 
@@ -141,7 +141,7 @@ def test_constants_of_a_shape_and_the_shape_itself() -> None:
 
 def test_reshape_copies() -> None:
     check("Reshape", [numbers(3, 70)], results=[Result((7, 30))])
-    x = quantized(numbers(3, 70, dtype=np.uint8), 0.5, 2)
+    x = quantized_input(numbers(3, 70, dtype=np.uint8), 0.5, 2)
     check("Reshape", [x], results=[Result((7, 30), quantization=Quantization.per_tensor(0.5, 2))])
 
 

@@ -61,7 +61,7 @@ def bytes_of(dims: tuple[int, ...], kind: type) -> Operand:
     """Random bytes with a zero point that is not in the middle."""
     info = np.iinfo(kind)
     elements = np.random.default_rng(3).integers(info.min, info.max + 1, dims).astype(kind)
-    return harness.quantized(elements, 0.04, 17)
+    return harness.quantized_input(elements, 0.04, 17)
 
 
 def in_whole_bytes(step: Step) -> Step:
@@ -199,7 +199,9 @@ def float_step(case: str, kind: type, encoding: str) -> tuple[Step, list[Any]]:
     elements = rng.integers(*((0, 16) if kind is np.uint8 else (-8, 8)), weight_dims).astype(kind)
     bias = rng.standard_normal(weight_dims[column]).astype(np.float32)
     x = rng.standard_normal(dims).astype(np.float32)
-    inputs = [x, harness.dequantized(elements, quantization), harness.static(bias)][: 2 if op == "MatMul" else 3]
+    inputs = [x, harness.dequantized_constant(elements, quantization), harness.static(bias)][
+        : 2 if op == "MatMul" else 3
+    ]
     return harness.make_step(op, inputs, params, clamp=(-1.5, 2.5))
 
 

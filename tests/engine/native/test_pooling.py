@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.native.harness import ON_TARGETS, bind, check, make_step, quantized
+from engine.native.harness import ON_TARGETS, bind, check, make_step, quantized_input
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(4)
@@ -38,7 +38,7 @@ def test_pools_of_images(window: dict, channels: int) -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_largest_stored_value_of_fixed_point(dtype: type, window: dict) -> None:
-    x = quantized(RNG.integers(0, 127, (2, 9, 11, 21)).astype(dtype), 0.1, 4)
+    x = quantized_input(RNG.integers(0, 127, (2, 9, 11, 21)).astype(dtype), 0.1, 4)
     check("PoolMax2d", [x], window)
 
 
@@ -51,7 +51,7 @@ def test_pools_of_volumes() -> None:
 
 
 def test_largest_stored_value_of_volumes() -> None:
-    x = quantized(RNG.integers(-128, 127, (2, 5, 6, 7, 9)).astype(np.int8), 0.1, 4)
+    x = quantized_input(RNG.integers(-128, 127, (2, 5, 6, 7, 9)).astype(np.int8), 0.1, 4)
     check("PoolMax3d", [x], VOLUME)
     assert all("quantize" not in kernel for kernel in bind(make_step("PoolMax3d", [x], VOLUME)[0]).kernels)
 

@@ -239,7 +239,7 @@ def test_a_column_takes_no_work_space_for_other_columns(channels: int, rows: int
     check_convolution((1, rows + 2, 1, channels), channels, (rows, 1), depthwise=True, others=(*OTHERS, *FEWER))
     x, weights = np.zeros((1, rows, 1, channels), np.int8), np.zeros((rows, 1, 1, channels), np.int8)
     step, _ = harness.make_step(
-        "DepthWiseConv2d", [harness.quantized(x, 0.1), harness.quantized(weights, 0.1, static=True)],
+        "DepthWiseConv2d", [harness.quantized_input(x, 0.1), harness.quantized_input(weights, 0.1, static=True)],
         {"stride": (1, 1), "pad_amount": ((0, 0), (0, 0))},
         [Result(None, DataType.SFIXED_POINT_8, Quantization.per_tensor(0.1))],
     )  # fmt: skip
@@ -335,8 +335,8 @@ def test_a_float_bias_counts_to_the_step_of_the_result(op: str, scale: float) ->
     """Sums count by halves here: a finer result shows more of a bias than whole units of them can say."""
     rng, image = np.random.default_rng(3), "Conv" in op
     dims = {"MatMul": (2, 5), "FullyConnected": (5, 2), "Conv2d": (2, 2, 2, 5), "DepthWiseConv2d": (2, 2, 1, 2)}[op]
-    x = harness.quantized(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)
-    weights = harness.quantized(rng.integers(-3, 4, dims).astype(np.int8), 0.5, static=True)
+    x = harness.quantized_input(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)
+    weights = harness.quantized_input(rng.integers(-3, 4, dims).astype(np.int8), 0.5, static=True)
     bias = Operand(np.float32([0.2, -0.2, 0.7, 1.3, -2.6])[: 2 if op.startswith("Depth") else 5], static=True)
     params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if image else {}
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(scale, 0))
@@ -352,8 +352,8 @@ def test_a_float_bias_counts_to_the_step_of_the_result(op: str, scale: float) ->
 def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: type, zero: int) -> None:
     rng, image = np.random.default_rng(3), "Conv" in op
     dims = {"MatMul": (2, 5), "FullyConnected": (5, 2), "Conv2d": (2, 2, 2, 5), "DepthWiseConv2d": (2, 2, 1, 2)}[op]
-    x = harness.quantized(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)
-    weights = harness.quantized(rng.integers(-3, 4, dims).astype(np.int8), 0.5, static=True)
+    x = harness.quantized_input(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)
+    weights = harness.quantized_input(rng.integers(-3, 4, dims).astype(np.int8), 0.5, static=True)
     values = np.array([2, -9, 7, 0, 5], kind)[: 2 if op.startswith("Depth") else 5]
     params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if image else {}
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.5, 0))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.native import harness
-from engine.native.harness import Operand, Result, quantized, static
+from engine.native.harness import Operand, Result, quantized_input, static
 from isthmus.engine.native.lower import lowering_of
 from isthmus.graph import DataType, Quantization
 
@@ -74,7 +74,7 @@ def test_sums_are_rounded_half_up_after_20_bit_multipliers(op: str, kind: type, 
     total = (a.astype(np.int64) - za) * fa + sign * (b.astype(np.int64) - zb) * fb
     info = np.iinfo(kind)
     expected = np.clip(((total + (1 << (shift - 1))) >> shift) + zy, info.min, info.max).astype(kind)
-    inputs = [quantized(a, sa, za), quantized(b, sb, zb)]
+    inputs = [quantized_input(a, sa, za), quantized_input(b, sb, zb)]
     in_place = [i for i, x in enumerate((a, b)) if x.size == expected.size]
     check(op, inputs, {}, [result(kind, sy, zy)], [expected], in_place=in_place)
 
@@ -90,8 +90,8 @@ def test_products_are_rounded_half_to_even(kind: type, left: Any, right: Any) ->
     expected = (np.rint(np.clip(product, info.min - zy, info.max - zy)) + zy).astype(kind)
     in_place = [i for i, x in enumerate((a, b)) if x.size == expected.size]
     check(
-        "ElementWiseMultiply", [quantized(a, sa, za), quantized(b, sb, zb)], {}, [result(kind, sy, zy)], [expected],
-        in_place=in_place,
+        "ElementWiseMultiply", [quantized_input(a, sa, za), quantized_input(b, sb, zb)], {}, [result(kind, sy, zy)],
+        [expected], in_place=in_place,
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_products_are_rounded_half_to_even(kind: type, left: Any, right: Any) ->
 def test_a_fused_activation_limits_sums_and_products(kind: type) -> None:
     a, point = random(kind, (3, 50)), zero(kind, 0)
     for op in ("ElementWiseAdd", "ElementWiseMultiply"):
-        inputs = [quantized(a, 0.1, point), quantized(random(kind, (3, 50), 1), 0.1, point)]
+        inputs = [quantized_input(a, 0.1, point), quantized_input(random(kind, (3, 50), 1), 0.1, point)]
         step, arrays = harness.make_step(op, inputs, {}, [result(kind, 0.1, point)], (0.0, 6.0))
         [got] = harness.run(step, arrays, lowering=lowering_of(step))
         assert got.min() == point
@@ -124,7 +124,7 @@ def test_functions_of_one_byte_are_looked_up(kind: type, count: int) -> None:
         expected = np.clip(np.rint(function / scale) + point, info.min, info.max).astype(kind)
         check(
             op,
-            [quantized(x, 0.05, zero(kind, -4))],
+            [quantized_input(x, 0.05, zero(kind, -4))],
             {},
             [result(kind, scale, point)],
             [expected],
@@ -136,8 +136,8 @@ def test_functions_of_one_byte_are_looked_up(kind: type, count: int) -> None:
 def test_convert_changes_scale_and_sign() -> None:
     x = np.arange(256, dtype=np.uint8)
     expected = np.clip(np.rint((x.astype(np.float64) - 120) * 0.05 / 0.03) - 7, -128, 127).astype(np.int8)
-    check("Convert", [quantized(x, 0.05, 120)], {}, [result(np.int8, 0.03, -7)], [expected])
-    check("Convert", [quantized(x, 0.05, 120)], {}, [result(np.int8, 0.05, -8)], [(x ^ 0x80).view(np.int8)])
+    check("Convert", [quantized_input(x, 0.05, 120)], {}, [result(np.int8, 0.03, -7)], [expected])
+    check("Convert", [quantized_input(x, 0.05, 120)], {}, [result(np.int8, 0.05, -8)], [(x ^ 0x80).view(np.int8)])
 
 
 @pytest.mark.parametrize(("source", "goal"), [(np.int16, np.int16), (np.uint8, np.int16), (np.uint16, np.int8)])
@@ -146,15 +146,15 @@ def test_conversions_of_wider_types_are_computed_in_float(source: type, goal: ty
     real = (x.astype(np.float64) - 7) * 0.05
     info = np.iinfo(goal)
     expected = np.clip(np.rint(real / 0.11) + 5, info.min, info.max).astype(goal)
-    check("Convert", [quantized(x, 0.05, 7)], {}, [result(goal, 0.11, 5)], [expected], steps=1)
+    check("Convert", [quantized_input(x, 0.05, 7)], {}, [result(goal, 0.11, 5)], [expected], steps=1)
 
 
 def test_minimum_and_maximum_of_wider_types_are_computed_in_float() -> None:
     x = random(np.int16, (3, 200))
     same = [result(np.int16, 0.05, 7, (3,))]
-    check("ReduceMax", [quantized(x, 0.05, 7)], {"axes": np.array([1])}, same, [x.max(1)])
+    check("ReduceMax", [quantized_input(x, 0.05, 7)], {"axes": np.array([1])}, same, [x.max(1)])
     expected = x.argmin(1).astype(np.int32)
-    check("Argmin", [quantized(x, 0.05, 7)], {"axis": 1}, [Result((3,), DataType.INT_32)], [expected])
+    check("Argmin", [quantized_input(x, 0.05, 7)], {"axis": 1}, [Result((3,), DataType.INT_32)], [expected])
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32])
@@ -200,8 +200,8 @@ def test_means_are_rounded_once(kind: type, axes: tuple[int, ...]) -> None:
     expected = np.clip(np.rint(real) + zero(kind, 5), info.min, info.max).astype(kind)
     dims = tuple(expected.shape)
     check(
-        "ReduceMean", [quantized(x, 0.05, zero(kind, -4))], {"axes": np.array(axes, np.uint32), "keep_dims": False},
-        [result(kind, 0.02, zero(kind, 5), dims)], [expected],
+        "ReduceMean", [quantized_input(x, 0.05, zero(kind, -4))],
+        {"axes": np.array(axes, np.uint32), "keep_dims": False}, [result(kind, 0.02, zero(kind, 5), dims)], [expected],
     )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def test_average_pools_with_any_border_are_within_a_quantization_step(kind: type
     expected = np.rint(np.nanmean(windows, (-2, -1)) + zero(kind, -4)).astype(kind)
     check(
         "PoolAvg2d",
-        [quantized(x, 0.05, zero(kind, -4))],
+        [quantized_input(x, 0.05, zero(kind, -4))],
         params,
         [result(kind, 0.05, zero(kind, -4))],
         [expected],
@@ -236,7 +236,7 @@ def test_softmax_is_the_nearest_stored_probability(kind: type, dims: tuple[int, 
     expected = np.minimum(stored, np.iinfo(kind).max).astype(kind)
     check(
         "Softmax",
-        [quantized(x, 0.05, zero(kind, 3))],
+        [quantized_input(x, 0.05, zero(kind, 3))],
         {},
         [result(kind, 1 / 256, zero(kind, -128))],
         [expected],
@@ -272,7 +272,7 @@ def test_parts_of_other_scales_are_joined_in_the_scale_of_the_whole(kind: type) 
     expected = np.concatenate([moved, b], 1)
     check(
         "Concat",
-        [quantized(a, sa, za), quantized(b, sb, zb)],
+        [quantized_input(a, sa, za), quantized_input(b, sb, zb)],
         {"axis": 1},
         [result(kind, sy, zy, (2, 7, 5))],
         [expected],
@@ -300,7 +300,7 @@ def test_what_has_no_8_bit_kernel_is_computed_in_float() -> None:
     expected = np.clip(np.rint(real / 0.02), -128, 127).astype(np.int8)
     check(
         "ElementWiseDivide",
-        [quantized(a, 0.05), quantized(b, 0.5)],
+        [quantized_input(a, 0.05), quantized_input(b, 0.5)],
         {},
         [result(np.int8, 0.02, 0)],
         [expected],
@@ -309,7 +309,14 @@ def test_what_has_no_8_bit_kernel_is_computed_in_float() -> None:
     weights = random(np.int8, (40, 8), 2)
     product = (a.astype(np.float64) * 0.05) @ (weights.astype(np.float64) * 0.01)
     expected = np.clip(np.rint(product / 0.1), -128, 127).astype(np.int8)
-    check("MatMul", [quantized(a, 0.05), quantized(weights, 0.01)], {}, [result(np.int8, 0.1, 0)], [expected], steps=1)
+    check(
+        "MatMul",
+        [quantized_input(a, 0.05), quantized_input(weights, 0.01)],
+        {},
+        [result(np.int8, 0.1, 0)],
+        [expected],
+        steps=1,
+    )
 
 
 def test_a_constant_operand_may_have_a_scale_of_its_own() -> None:
@@ -318,4 +325,4 @@ def test_a_constant_operand_may_have_a_scale_of_its_own() -> None:
     total = (a.astype(np.float64) + 4) * 0.05 + b * 0.02
     expected = np.clip(np.rint(total / 0.06), -128, 127).astype(np.int8)
     second = static(b, Quantization.per_tensor(0.02))
-    check("ElementWiseAdd", [quantized(a, 0.05, -4), second], {}, [result(np.int8, 0.06, 0)], [expected], steps=1)
+    check("ElementWiseAdd", [quantized_input(a, 0.05, -4), second], {}, [result(np.int8, 0.06, 0)], [expected], steps=1)

@@ -10,7 +10,7 @@ import pytest
 from support.suites import long
 
 from engine.native import harness
-from engine.native.harness import Operand, Result, quantized
+from engine.native.harness import Operand, Result, quantized_input
 from isthmus.engine.native.lowering.fixed_point import bias_fits, sums_fit
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.errors import QnnError
@@ -20,11 +20,11 @@ pytestmark = harness.ON_TARGETS
 CONV = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}
 POOL = {"filter_size": [2, 2], **CONV}
 _SIGNS = np.where(np.arange(2 * 4 * 4 * 16).reshape(2, 4, 4, 16) // 256 % 2, 1, -1)
-IMAGE = quantized((_SIGNS * 100).astype(np.int8), 0.5)
+IMAGE = quantized_input((_SIGNS * 100).astype(np.int8), 0.5)
 
 
 def weights(*dims: int) -> Operand:
-    return quantized(np.full(dims, 100, np.int8), 0.5, static=True)
+    return quantized_input(np.full(dims, 100, np.int8), 0.5, static=True)
 
 
 CASES: dict[str, tuple[str, list[Operand], dict[str, Any]]] = {
@@ -35,8 +35,8 @@ CASES: dict[str, tuple[str, list[Operand], dict[str, Any]]] = {
     "fully connected layer": ("FullyConnected", [IMAGE, weights(8, 16)], {"keep_dims": True}),
     "matrix product": ("MatMul", [IMAGE, weights(16, 8)], {}),
     "sum": ("ElementWiseAdd", [IMAGE, IMAGE], {}),
-    "difference": ("ElementWiseSubtract", [IMAGE, quantized(-IMAGE.array, 0.5)], {}),
-    "product": ("ElementWiseMultiply", [IMAGE, quantized(np.full((16,), 100, np.int8), 0.5)], {}),
+    "difference": ("ElementWiseSubtract", [IMAGE, quantized_input(-IMAGE.array, 0.5)], {}),
+    "product": ("ElementWiseMultiply", [IMAGE, quantized_input(np.full((16,), 100, np.int8), 0.5)], {}),
     "mean": ("ReduceMean", [IMAGE], {"axes": [1, 2], "keep_dims": True}),
     "average of windows": ("PoolAvg2d", [IMAGE], POOL),
     "conversion": ("Convert", [IMAGE], {"dynamic_input_data": False, "dynamic_output_data": False}),
@@ -61,7 +61,7 @@ def test_a_tiny_scale_of_the_result_saturates_it(case: str, scale: float) -> Non
 def test_sums_that_could_round_beyond_32_bits_are_not_scaled_as_integers(largest: int, fits: bool) -> None:
     """With a multiplier of 1 the largest sum is that of 16 products of the largest bytes and the largest bias."""
     biases = np.full(8, 16 * 255 * 128 - largest, np.int32)
-    bias = quantized(biases, 0.25, static=True)
+    bias = quantized_input(biases, 0.25, static=True)
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.25, 0))
     step, _ = harness.make_step("FullyConnected", [IMAGE, weights(8, 16), bias], {"keep_dims": True}, [result])
     assert sums_fit(step, columns=8, depth=16) is fits
@@ -90,7 +90,7 @@ def test_functions_of_bytes_are_right_whatever_the_ratio_of_scales(
     params, function = FUNCTIONS[op]
     given = np.arange(256, dtype=np.uint8).view(kind)
     result = Result(dtype=DataType.fixed_point(made), quantization=Quantization.per_tensor(scales[1], 3))
-    step, _ = harness.make_step(op, [quantized(given, scales[0], 3)], params, [result])
+    step, _ = harness.make_step(op, [quantized_input(given, scales[0], 3)], params, [result])
     with np.errstate(all="ignore"):
         stored = function_codes(step, numerics)
     limits = np.iinfo(made)
@@ -104,7 +104,7 @@ def test_functions_of_bytes_are_right_whatever_the_ratio_of_scales(
 )
 def test_a_slope_beyond_all_numbers_saturates_what_is_below_zero(slope: int, scale: float, below: int) -> None:
     given = np.arange(256, dtype=np.uint8).view(np.int8)
-    inputs = [quantized(given, 1e30, 3), quantized(np.full(1, slope, np.int8), scale, static=True)]
+    inputs = [quantized_input(given, 1e30, 3), quantized_input(np.full(1, slope, np.int8), scale, static=True)]
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(1e-30, 3))
     step, _ = harness.make_step("Prelu", inputs, {}, [result])
     with np.errstate(all="ignore"):
@@ -116,7 +116,9 @@ def test_a_slope_beyond_all_numbers_saturates_what_is_below_zero(slope: int, sca
 @pytest.mark.parametrize("scale", [1e-45, 1e-30, 1e-10, 1e30])
 def test_a_softmax_saturates_at_a_tiny_scale_and_vanishes_at_a_huge_one(scale: float, numerics: str) -> None:
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(scale, 3))
-    step, arrays = harness.make_step("Softmax", [quantized(np.zeros((4, 6), np.int8), 0.5)], {"beta": 1.0}, [result])
+    step, arrays = harness.make_step(
+        "Softmax", [quantized_input(np.zeros((4, 6), np.int8), 0.5)], {"beta": 1.0}, [result]
+    )
     with np.errstate(all="ignore"):
         [got] = harness.run(step, arrays, numerics=numerics)
     np.testing.assert_array_equal(got, 127 if scale < 1 else 3)
@@ -124,8 +126,12 @@ def test_a_softmax_saturates_at_a_tiny_scale_and_vanishes_at_a_huge_one(scale: f
 
 def test_a_bias_that_32_bits_cannot_hold_is_added_in_float() -> None:
     """In units of the sums it is 1e22: a sum in integers would have another sign, or none of it."""
-    tiny = quantized(np.ones((2, 16), np.int8), 1e-11)
-    layer = [tiny, quantized(np.ones((8, 16), np.int8), 1e-11, static=True), Operand(np.full(8, 1.0, np.float32), True)]
+    tiny = quantized_input(np.ones((2, 16), np.int8), 1e-11)
+    layer = [
+        tiny,
+        quantized_input(np.ones((8, 16), np.int8), 1e-11, static=True),
+        Operand(np.full(8, 1.0, np.float32), True),
+    ]
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.01, 3))
     step, _ = harness.make_step("FullyConnected", layer, {"keep_dims": True}, [result])
     assert not bias_fits(step, columns=8)

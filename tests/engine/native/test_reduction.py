@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.suites import long
 
-from engine.native.harness import ON_TARGETS, check, quantized
+from engine.native.harness import ON_TARGETS, check, quantized_input
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(2)
@@ -48,7 +48,7 @@ def test_integers(op: str, dtype: type) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_extremes_of_fixed_point_are_those_of_the_stored_values(dtype: type) -> None:
-    x = quantized(RNG.integers(0, 100, (3, 35, 40)).astype(dtype), 0.1, 5)
+    x = quantized_input(RNG.integers(0, 100, (3, 35, 40)).astype(dtype), 0.1, 5)
     for axes in ((1,), (2,)):
         check("ReduceMax", [x], {"axes": axes})
         check("ReduceMin", [x], {"axes": axes})

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from engine.native.harness import ON_TARGETS, Result, bind, check, make_step, quantized, run
+from engine.native.harness import ON_TARGETS, Result, bind, check, make_step, quantized_input, run
 
 pytestmark = ON_TARGETS
 RNG = np.random.default_rng(5)
@@ -25,7 +25,7 @@ def test_nearest(size: tuple) -> None:
     for transformation, nearest in itertools.product(range(4), range(4)):
         params = {"transformation_mode": transformation, "interpolation_mode": 0, "nearest_mode": nearest}
         check("Resize", [floats(2, 5, 7, 3)], params, [Result((2, *size, 3))])
-    x = quantized(RNG.integers(0, 99, (1, 5, 7, 4)).astype(np.uint8), 0.1, 3)
+    x = quantized_input(RNG.integers(0, 99, (1, 5, 7, 4)).astype(np.uint8), 0.1, 3)
     check("ResizeNearestNeighbor", [x], {"half_pixel_centers": True}, [Result((1, *size, 4))])
 
 

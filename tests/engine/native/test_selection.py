@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from support.suites import long
 
-from engine.native.harness import ON_TARGETS, Machine, Result, bind, check, make_step, quantized, run, static, targets
+from engine.native.harness import (
+    ON_TARGETS,
+    Machine,
+    Result,
+    bind,
+    check,
+    make_step,
+    quantized_input,
+    run,
+    static,
+    targets,
+)
 from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType
 
@@ -32,7 +43,7 @@ def test_gather(axis: int, kind: type) -> None:
 
 
 def test_gather_of_fixed_point_and_of_any_size() -> None:
-    check("Gather", [quantized(numbers(9, 3, dtype=np.int8), 0.1, 3), indices(9, 4)], {"axis": 0})
+    check("Gather", [quantized_input(numbers(9, 3, dtype=np.int8), 0.1, 3), indices(9, 4)], {"axis": 0})
     for dtype in (np.int8, np.int16, np.int64):
         check("Gather", [numbers(9, dtype=dtype), indices(9, 20)], {"axis": 0})
 
@@ -146,7 +157,7 @@ def test_order_of_other_numbers(dtype: type) -> None:
 
 
 def test_scatter_of_fixed_point_moves_stored_values() -> None:
-    x, updates = (quantized(numbers(n, 3, dtype=np.int8), 0.1, 3) for n in (9, 2))
+    x, updates = (quantized_input(numbers(n, 3, dtype=np.int8), 0.1, 3) for n in (9, 2))
     check("ScatterNd", [x, np.array([[1], [4]], np.int32), updates])
 
 
@@ -170,7 +181,11 @@ def test_reverse_sequence(batch: int, time: int) -> None:
 @pytest.mark.parametrize("op", ["Argmax", "Argmin"])
 def test_places_of_extremes(op: str, axis: int) -> None:
     dims = tuple(d for i, d in enumerate((5, 13, 7)) if i != axis)
-    for x in (numbers(5, 13, 7), numbers(5, 13, 7, dtype=np.int64), quantized(numbers(5, 13, 7, dtype=np.int8), 0.1)):
+    for x in (
+        numbers(5, 13, 7),
+        numbers(5, 13, 7, dtype=np.int64),
+        quantized_input(numbers(5, 13, 7, dtype=np.int8), 0.1),
+    ):
         check(op, [x], {"axis": axis}, [Result(dims, DataType.INT_32)])
     check(op, [numbers(5, 13, 7)], {"axis": axis, "keep_dims": True},
           [Result((*dims[:axis], 1, *dims[axis:]), DataType.INT_64)])  # fmt: skip

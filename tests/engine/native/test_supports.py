@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.graph_cases import DECLARED, SHAPES
-from support.plans import scheduled
+from support.plans import plan_graph
 from support.suites import sampled
 
 from engine.native.harness import run
@@ -100,7 +100,7 @@ def graph_of(call: Call) -> Graph:
 def prepared(call: Call) -> str | None:
     """Why a graph with the call cannot be lowered."""
     try:
-        planned = scheduled(graph_of(call), lambda step: lower.NativeEngine(host()).work_bytes(step, 1))
+        planned = plan_graph(graph_of(call), lambda step: lower.NativeEngine(host()).work_bytes(step, 1))
         lower.lower(planned, host(), 1)
     except QnnError as error:
         return error.rule

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.containers import START, with_right_checksum
-from support.dlc_graphs import connected, convolution
+from support.dlc_graphs import convolution, fully_connected
 from support.dlc_write import static, tensor
 
 from isthmus.errors import Code, QnnError
@@ -17,7 +17,7 @@ from isthmus.frontends.composed.serialization import FORMAT, read, write
 from isthmus.graph import DataType, TensorType
 
 WEIGHTS = static("w", np.int8([[1, 2, 3], [4, 5, 6]]), dtype=DataType.SFIXED_POINT_8, scale=[0.5, 0.25], axis=0, bits=4)
-GRAPHS = [convolution("first"), connected(WEIGHTS)]
+GRAPHS = [convolution("first"), fully_connected(WEIGHTS)]
 
 
 def serialized(graphs) -> bytes:

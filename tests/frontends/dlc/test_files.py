@@ -14,9 +14,9 @@ from support.dlc_graphs import (
     STATIC,
     WEIGHTS,
     WRITE,
-    connected,
     convolution,
     convolved,
+    fully_connected,
     single,
 )
 from support.dlc_write import OLD, OLDER, RAW, archive, dlc, flatbuffer, node, record, static, tensor
@@ -297,7 +297,7 @@ ENCODED = {
 @pytest.mark.parametrize("kind", ENCODED)
 def test_encoded_weights_mean_their_reals(tmp_path, kind) -> None:
     weights, stored, scales = ENCODED[kind]
-    tensor = loaded(tmp_path, connected(weights)).tensors["w"]
+    tensor = loaded(tmp_path, fully_connected(weights)).tensors["w"]
     real = stored * np.broadcast_to(np.float64(scales), 2)[:, None]
     np.testing.assert_allclose(tensor.quantization.dequantize(tensor.data), real, rtol=1e-6)
 
@@ -308,13 +308,13 @@ def test_layers_with_encoded_weights_are_executed(tmp_path, kind) -> None:
     real = stored * np.broadcast_to(np.float64(scales), 2)[:, None]
     x = np.uint8([[40, 3, 13]])
     expected = np.clip(np.rint((x - 3.0) * 0.1 @ real.T / 0.2) + 3, 0, 255)
-    with Session(written(tmp_path, connected(weights))) as session:
+    with Session(written(tmp_path, fully_connected(weights))) as session:
         np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
 
 
 def test_an_odd_count_of_packed_elements_leaves_half_a_byte(tmp_path) -> None:
     weights = tensor("w", STATIC, (1, 3), 0x0304, np.uint8([0x21, 0xF3]), scale=1.0, bits=4)
-    graph = connected(weights)
+    graph = fully_connected(weights)
     graph = replace(graph, tensors=(*graph.tensors[:2], replace(graph.tensors[2], dims=(1, 1))))
     assert loaded(tmp_path, graph).tensors["w"].data.tolist() == [[1, 2, 3]]
 
@@ -323,7 +323,7 @@ def test_bits_of_an_encoding_that_has_none_are_not_looked_at(tmp_path) -> None:
     """QNN's own reader passes such weights on as they are."""
     wide = static("w", Q * np.int8(9), dtype=SIGNED, scale=0.5)
     wide = replace(wide, encoding=replace(wide.encoding, bits=4))
-    np.testing.assert_array_equal(loaded(tmp_path, connected(wide)).tensors["w"].data, Q * np.int8(9))
+    np.testing.assert_array_equal(loaded(tmp_path, fully_connected(wide)).tensors["w"].data, Q * np.int8(9))
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_all_unsupported_operations_are_named_in_one_error(tmp_path) -> None:
 
 def test_an_encoding_that_is_not_understood_is_named(tmp_path) -> None:
     weights = static("w", Q, dtype=SIGNED, scale=0.5)
-    error = refused(tmp_path, connected(replace(weights, encoding=replace(weights.encoding, kind=5))))
+    error = refused(tmp_path, fully_connected(replace(weights, encoding=replace(weights.encoding, kind=5))))
     assert error.code is Code.COMMON_NOT_SUPPORTED
     assert "quantization encoding 5 x1 ('w')" in error.rule
 
@@ -370,7 +370,7 @@ def test_a_node_of_a_tensor_that_is_not_there_is_refused(tmp_path) -> None:
 
 def test_weights_of_another_size_are_refused(tmp_path) -> None:
     weights = replace(static("w", Q, dtype=SIGNED, scale=0.5), data=memoryview(b"12345"))
-    error = refused(tmp_path, connected(weights))
+    error = refused(tmp_path, fully_connected(weights))
     assert error.code is Code.COMMON_LOADING_BINARIES
     assert "5 bytes are stored for [2, 3]" in error.rule
 

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from support.dlc_graphs import connected, convolution, single
+from support.dlc_graphs import convolution, fully_connected, single
 from support.dlc_write import OLD, OLDER, RAW, dlc, dlc3
 
 from frontends.dlc.test_files import ENCODED, FAMILIES
@@ -19,7 +19,7 @@ from isthmus.graph import DataType
 FILES = [
     *(dlc([convolution()], layout) for layout in (RAW, OLD, OLDER)),
     *(dlc([single(op, out=y.shape, dtype=DataType.of(y.dtype))]) for op, y in FAMILIES.values()),
-    *(dlc([connected(weights)]) for weights, _, _ in ENCODED.values()),
+    *(dlc([fully_connected(weights)]) for weights, _, _ in ENCODED.values()),
     dlc3(NET, {"fc": {"weights": WEIGHTS, "bias": BIAS}}),
     dlc3(MOVED),
 ]

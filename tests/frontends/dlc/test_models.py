@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import oracles, stimuli, zoo
-from support.dlc_graphs import connected, convolution, single
+from support.dlc_graphs import convolution, fully_connected, single
 from support.dlc_write import OLD, dlc
-from support.qnn_export import export_dlc, fixed, library
+from support.qnn_export import export_dlc, library, with_static_shapes
 from support.suites import only
 
 import isthmus
@@ -39,7 +39,7 @@ def exported(request, tmp_path_factory):
     except zoo.Unavailable as reason:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp(key)
-    static = fixed(source, FRAMES.get(key, model.shapes), folder / "fixed.onnx")
+    static = with_static_shapes(source, FRAMES.get(key, model.shapes), folder / "fixed.onnx")
     (file,) = export_dlc(static, folder / "dlc")
     return key, static, file
 
@@ -96,7 +96,7 @@ WRITTEN = {
         family: dlc([single(operation, out=expected.shape, dtype=DataType.of(expected.dtype))])
         for family, (operation, expected) in FAMILIES.items()
     },
-    **{kind: dlc([connected(weights)]) for kind, (weights, _, _) in ENCODED.items()},
+    **{kind: dlc([fully_connected(weights)]) for kind, (weights, _, _) in ENCODED.items()},
 }
 
 
@@ -120,7 +120,7 @@ def vendor_htp(*arguments):
 
 def test_a_cache_that_the_real_htp_made_is_shown_and_the_graph_beside_it_runs(tmp_path) -> None:
     plain, cached = tmp_path / "plain.dlc", tmp_path / "cached.dlc"
-    plain.write_bytes(dlc([connected(ENCODED["per channel"][0])]))
+    plain.write_bytes(dlc([fully_connected(ENCODED["per channel"][0])]))
     vendor_htp("cache", plain, cached)
     contents = reader.read(cached)
     assert contents.caches == ("htp.cache.0",)
@@ -133,7 +133,7 @@ def test_a_cache_that_the_real_htp_made_is_shown_and_the_graph_beside_it_runs(tm
 def test_weights_of_four_bits_mean_to_the_real_htp_what_they_mean_here(tmp_path) -> None:
     """Also where the rest of a byte is not the sign's: within one step, as the two round halves differently."""
     path = tmp_path / "encoded.dlc"
-    path.write_bytes(dlc([connected(ENCODED["four bits without their sign"][0])]))
+    path.write_bytes(dlc([fully_connected(ENCODED["four bits without their sign"][0])]))
     x = np.uint8([[90, 30, 60]])
     np.savez(tmp_path / "feeds.npz", x=x)
     vendor_htp("execute", path, tmp_path / "feeds.npz", tmp_path / "results.npz")

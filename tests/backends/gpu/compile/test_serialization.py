@@ -151,7 +151,7 @@ ROUNDS = int(os.environ.get("ISTHMUS_FORGERIES", "400"))
 def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
     originals = [split(to_bytes(made)) for made in (program(), program(FloatStorage.FP16), stateful(), resized())]
 
-    def deed() -> None:
+    def action() -> None:
         limit_memory(1 << 30)
         for number in range(ROUNDS):
             original, contents = originals[number % len(originals)]
@@ -164,13 +164,13 @@ def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
                 continue
             assert_within_pools(made)
 
-    assert in_child(deed) == 0
+    assert in_child(action) == 0
 
 
-def in_child(deed: Callable[[], None]) -> int:
-    """Run a deed in a forked child; first release what other tests dropped, which a child's driver cannot."""
+def in_child(action: Callable[[], None]) -> int:
+    """Run an action in a forked child; first release what other tests dropped, which a child's driver cannot."""
     gc.collect()
-    return processes.in_child(deed)
+    return processes.in_child(action)
 
 
 def stateful() -> KernelProgram:
@@ -215,7 +215,7 @@ def test_a_graph_that_no_device_has_memory_for_is_refused_before_any_is_taken() 
     header["state_bytes"], header["scratch_bytes"] = 4 << 30, 4 << 30
     forged = assemble(header, b"")
 
-    def deed() -> None:
+    def action() -> None:
         limit_memory(1 << 28)
         small = replace(traits("cpu"), largest_allocation=1 << 20)
         with pytest.raises(QnnError, match=r"needs 4,294,967,296 bytes, the device allocates at most 1,048,576") as no:
@@ -224,7 +224,7 @@ def test_a_graph_that_no_device_has_memory_for_is_refused_before_any_is_taken() 
         # A device that has it all: nothing of it is taken on the host meanwhile.
         assert from_bytes(forged, replace(small, largest_allocation=1 << 40)).state_bytes == 4 << 30
 
-    assert in_child(deed) == 0
+    assert in_child(action) == 0
 
 
 def test_more_elements_or_table_entries_than_kernels_can_count_are_refused() -> None:

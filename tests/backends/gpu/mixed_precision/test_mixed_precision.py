@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from prepare.interpreter import Builder
-from support.plans import scheduled
+from support.plans import plan_graph
 
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, PrecisionChoice, choice, choose, store_as_fp16, trial
 from isthmus.graph import DataType, Graph, Tensor
@@ -93,7 +93,7 @@ def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is() -> Non
     graph = b.finish(b.op("Reshape", b.op("ElementWiseSin", b.op("ElementWiseSin", x)), dims=(8, 4)))
     work, made = chosen(graph)
     assert [step.op for step in work.ordered() if step.outputs[0] in made.fp16] == ["ElementWiseSin"]
-    steps = scheduled(graph, store=lambda w: store_as_fp16(w, choose(w).fp16)).steps
+    steps = plan_graph(graph, store=lambda w: store_as_fp16(w, choose(w).fp16)).steps
     assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.opencl_device import DEVICE
-from support.opencl_faults import failing, replaced
+from support.opencl_faults import failing, replace_function
 
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import clock, commands, numbers
@@ -80,7 +80,7 @@ def test_the_clock_of_a_device_may_begin_anywhere(ahead: int) -> None:
         ctypes.c_uint64.from_address(of_driver).value = 7
         return numbers.SUCCESS
 
-    with replaced(TIMER, lambda real, *arguments: both(real, *arguments[1:])):
+    with replace_function(TIMER, lambda real, *arguments: both(real, *arguments[1:])):
         pair = clock.from_timer(replace(DEVICE, version="OpenCL 3.0"))
         assert pair is not None
         assert pair.earliest <= asked[0] <= pair.latest

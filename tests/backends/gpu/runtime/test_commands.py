@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.interruption import Alarm, Interrupt, everywhere
 from support.opencl_device import DEVICE, Gate, cl
-from support.opencl_faults import failing, replaced
+from support.opencl_faults import failing, replace_function
 from support.waiting import run_in_threads
 
 from isthmus.backends.gpu.buffers import device_buffer
@@ -178,7 +178,7 @@ def test_an_execution_that_fails_on_the_device_raises(desk) -> None:
             ctypes.c_int32.from_address(place).value = numbers.OUT_OF_RESOURCES
         return answer
 
-    with replaced("clGetEventInfo", failed):
+    with replace_function("clGetEventInfo", failed):
         made = desk.of(desk.launch(1))
         with pytest.raises(QnnError, match="an execution answers OUT_OF_RESOURCES") as refused:
             made.run()
@@ -195,7 +195,10 @@ def silent_device():
             ctypes.c_int32.from_address(place).value = 1
         return answer
 
-    with replaced("clGetEventInfo", running), replaced("clSetEventCallback", lambda real, *arguments: 0):
+    with (
+        replace_function("clGetEventInfo", running),
+        replace_function("clSetEventCallback", lambda real, *arguments: 0),
+    ):
         yield
 
 
@@ -367,13 +370,13 @@ def test_a_bell_is_used_again_only_after_the_driver_has_written_it(desk, bells) 
 def test_no_bell_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bells, by) -> None:
     asked = set()
 
-    def deed():
+    def action():
         block = waiting.CommandBlock(desk.context.queue, on_host=True)
         asked.add(armed(block))
         block.fresh_bell()
         asked.add(armed(block))
 
-    for where in everywhere(deed, by=by, outside=("ctypes", "enum.py")):
+    for where in everywhere(action, by=by, outside=("ctypes", "enum.py")):
         run_pending()
         free, awaited = list(bells._free), list(bells._awaited)
         assert len(free) + len(awaited) == len({*free, *awaited}) == waiting._SLAB, where

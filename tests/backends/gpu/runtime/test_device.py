@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.opencl_device import DEVICE
-from support.opencl_faults import replaced
+from support.opencl_faults import replace_function
 
 from isthmus import qnn
 from isthmus.backends.gpu.runtime import device as devices_module
@@ -89,7 +89,7 @@ def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch) -> No
     monkeypatch.setattr(devices_module, "platforms", lambda: [DEVICE.platform])
     monkeypatch.setattr(devices_module, "device_handles", lambda platform: handles)
     reported = []
-    with replaced("clGetDeviceInfo", failing_for(handles[0])):
+    with replace_function("clGetDeviceInfo", failing_for(handles[0])):
         assert [device.handle for device in devices(reported.append)] == [real]
         assert choose().handle == real
         assert reported == ["A device of OpenCL is left out: clGetDeviceInfo answers OUT_OF_HOST_MEMORY (-6)"]
@@ -102,7 +102,7 @@ def test_a_device_that_does_not_answer_is_left_out_and_logged(monkeypatch) -> No
 
 def test_a_platform_that_does_not_answer_is_left_out_and_logged() -> None:
     reported = []
-    with replaced("clGetDeviceIDs", failing_for(DEVICE.platform)):
+    with replace_function("clGetDeviceIDs", failing_for(DEVICE.platform)):
         assert all(device.platform != DEVICE.platform for device in devices(reported.append))
     assert "A platform of OpenCL is left out: clGetDeviceIDs answers OUT_OF_HOST_MEMORY (-6)" in reported
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from support.interruption import Alarm, Interrupt, account, everywhere, left, restored
+from support.interruption import Alarm, Interrupt, account, everywhere, left, wait_until_restored
 from support.opencl_device import DEVICE, cl
 from support.opencl_faults import failing
 from support.waiting import interrupted_when, run_in_threads
@@ -42,14 +42,14 @@ def held(context):
     return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
 
 
-def unharmed(deed, count, most=40):
-    """See that a deed leaves nothing of OpenCL behind, no thread and no descriptor, wherever it is interrupted."""
-    deed()
+def unharmed(action, count, most=40):
+    """See that an action leaves nothing of OpenCL behind, no thread and no descriptor, wherever it is interrupted."""
+    action()
     gc.collect()
     before, tasks = count(), account()
     for by in (Interrupt, Alarm):
-        for where in everywhere(deed, by=by, outside=OUTSIDE, most=most):
-            assert restored(count, before), where
+        for where in everywhere(action, by=by, outside=OUTSIDE, most=most):
+            assert wait_until_restored(count, before), where
             assert not left(tasks), where
 
 
@@ -58,14 +58,14 @@ def made_buffer(context):
 
 
 def test_what_is_made_is_never_lost_and_never_released_twice(context) -> None:
-    def deed():
+    def action():
         kept = made_buffer(context)
         forgotten = made_buffer(context)
         assert kept.handle
         del forgotten
         kept.close()
 
-    unharmed(deed, lambda: held(context))
+    unharmed(action, lambda: held(context))
 
 
 def test_an_interrupt_loses_what_plain_calls_of_opencl_make() -> None:
@@ -73,7 +73,7 @@ def test_an_interrupt_loses_what_plain_calls_of_opencl_make() -> None:
     context = ClContext.create(DEVICE)
     create, release = (library().functions[name] for name in ("clCreateBuffer", "clReleaseMemObject"))
 
-    def deed():
+    def action():
         made = create(context.handle, numbers.MEM_READ_WRITE, 64, None, ctypes.byref(ctypes.c_int32()))
         release(made)
 
@@ -81,42 +81,42 @@ def test_an_interrupt_loses_what_plain_calls_of_opencl_make() -> None:
     if held(context) == before:
         pytest.skip("the driver does not count the objects of a context")
     one.close()
-    assert [where for where in everywhere(deed, outside=OUTSIDE) if held(context) > before]
+    assert [where for where in everywhere(action, outside=OUTSIDE) if held(context) > before]
     context.close()
 
 
 def test_a_clients_object_is_retained_and_released_as_often(context) -> None:
     buffer = made_buffer(context)
 
-    def deed():
+    def action():
         kept = Owned.keep("test", "MemoryObject", buffer.handle)
         del kept
         Owned.keep("test", "MemoryObject", buffer.handle).close()
 
-    unharmed(deed, lambda: (held(context), references(buffer.handle)))
+    unharmed(action, lambda: (held(context), references(buffer.handle)))
 
 
 def test_contexts_with_their_queues_may_be_interrupted_anywhere(context) -> None:
     # Counted by a context of the client's, of which another has a reference.
     given = cl.Context.from_int_ptr(context.handle, retain=True)
 
-    def deed():
+    def action():
         made = ClContext.of_client(given, None)
         made.profiling_queue()
         made.close()
         ClContext.of_client(None, cl.CommandQueue.from_int_ptr(context.queue, retain=True))
 
-    unharmed(deed, lambda: held(context))
+    unharmed(action, lambda: held(context))
 
 
 def test_building_programs_and_kernels_may_be_interrupted_anywhere(context) -> None:
-    def deed():
+    def action():
         programs = build_each(context, [(SOURCE, ()), (SOURCE, ("-DA=1",)), (SOURCE, ("-DA=2",))], Repository(), "test")
         made = kernel(programs[1], "add", "test")
         del programs
         made.close()
 
-    unharmed(deed, lambda: held(context), most=10)
+    unharmed(action, lambda: held(context), most=10)
 
 
 def test_threads_that_give_the_same_reference_back_release_it_once() -> None:
