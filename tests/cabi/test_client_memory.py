@@ -94,7 +94,7 @@ def test_the_last_byte_of_large_memory_is_read_first(pages: Pages) -> None:
         client.read_large(pages.end - 1, 2)
 
 
-def test_memory_of_which_only_a_part_is_there_is_an_error(pages: Pages) -> None:
+def test_partly_mapped_memory_is_an_error(pages: Pages) -> None:
     """The kernel copies up to the end of the memory, and says how much that was."""
     with pytest.raises(BadPointer, match=NOT_MEMORY):
         client.read_bytes(pages.address, PAGE + 1)
@@ -102,7 +102,7 @@ def test_memory_of_which_only_a_part_is_there_is_an_error(pages: Pages) -> None:
         client.write_bytes(pages.address, bytes(PAGE + 1))
 
 
-def test_nothing_is_read_where_nothing_is_asked_for() -> None:
+def test_reading_no_bytes_touches_no_memory() -> None:
     assert client.read_bytes(0x10, 0) == b""
     assert client.read_array(0, np.uint32, (0,)).shape == (0,)
     assert client.read_array(0x10, np.uint32, (3, 0)).shape == (3, 0)

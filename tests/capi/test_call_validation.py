@@ -155,7 +155,7 @@ def test_a_library_that_cannot_be_loaded_is_reported_and_answers_an_error(librar
     assert "answers 1009" in done.stderr
 
 
-def test_a_library_that_is_to_forward_to_itself_says_so(libraries: Path, build: Build) -> None:
+def test_a_library_that_is_configured_to_forward_to_itself_is_an_error(libraries: Path, build: Build) -> None:
     itself = libraries / "libQnnCpu.so"
     done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(itself))
     assert done.returncode == 1

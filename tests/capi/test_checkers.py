@@ -24,7 +24,7 @@ def valgrind(libraries: Path, program: Path, *arguments: object) -> subprocess.C
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=SECONDS)
 
 
-def test_valgrind_sees_what_the_client_is_answered(libraries: Path, build: Build) -> None:
+def test_valgrind_finds_the_results_initialized(libraries: Path, build: Build) -> None:
     done = valgrind(libraries, build("checked"), libraries, "libQnnCpu.so", "table")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 

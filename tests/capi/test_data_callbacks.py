@@ -165,7 +165,7 @@ def test_the_error_of_a_callback_is_that_of_the_call(
     assert execute(htp, context).any()
 
 
-def test_an_address_that_is_not_aligned_is_refused_and_given_back(htp: Client, backend: int, model: Path) -> None:
+def test_an_address_that_is_not_aligned_is_refused_and_released(htp: Client, backend: int, model: Path) -> None:
     callbacks = Callbacks(model.read_bytes(), moved=64)
     assert callbacks.create(htp, backend) == (Code.CONTEXT_INVALID_ARGUMENT, None)
     assert callbacks.released == callbacks.given

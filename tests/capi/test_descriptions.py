@@ -144,7 +144,7 @@ def again(client: Client, backend: int, context: int) -> int:
     return client.make("graphRetrieve", made, b"twice")
 
 
-def test_dimensions_that_a_client_changes_in_place_are_seen(client: Client) -> None:
+def test_dimensions_that_a_client_changes_in_place_are_used(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)

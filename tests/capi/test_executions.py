@@ -418,7 +418,7 @@ def test_an_asynchronous_execution_that_fails_leaves_its_profile_as_it_was(
     client.do("backendFree", backend)
 
 
-def test_a_client_is_notified_though_its_profile_takes_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_notified_although_its_profile_fails(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     profile = client.make("profileCreate", backend, 1)
@@ -483,7 +483,7 @@ def test_the_time_of_an_asynchronous_execution_runs_from_its_call(client: Client
     client.do("backendFree", backend)
 
 
-def test_freeing_a_context_gives_the_signals_of_waiting_executions_back(client: Client) -> None:
+def test_freeing_a_context_releases_the_signals_of_waiting_executions(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     other = client.make("contextCreate", backend, None, None)

@@ -246,7 +246,7 @@ def test_a_quantized_convolution_computes_what_the_graph_in_python_does(client: 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("axis", [None, 1])
-def test_four_bit_weights_count_by_their_low_bits(client: Client, packed: bool, axis: int | None) -> None:
+def test_only_the_low_bits_of_four_bit_weights_are_read(client: Client, packed: bool, axis: int | None) -> None:
     stored = np.array([[-8, -3, 0], [7, 1, -1]], np.int8)
     scales = [0.5, 0.25, 2.0] if axis == 1 else [0.5]
     handle, context = opened(client)
@@ -457,7 +457,7 @@ def test_a_failed_allocation_is_a_null_pointer_and_no_code(monkeypatch: pytest.M
     assert server.rpcmem_to_fd(4096) == -1
 
 
-def test_numbers_that_were_given_back_are_kept_nowhere() -> None:
+def test_released_handles_are_kept_nowhere() -> None:
     handles = Handles()
     owner = handles.add("backend")
     for _ in range(100):

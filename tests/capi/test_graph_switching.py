@@ -222,7 +222,7 @@ def test_an_order_without_a_hint_warns_in_the_vendors_words(
         (ContextOption.ENABLE_GRAPHS, ["A"], "Setting enabled graphs is not supported"),
     ],
 )
-def test_a_composed_context_takes_none_of_it(it: InC, option, value, words) -> None:
+def test_a_composed_context_refuses_the_options_of_switching(it: InC, option, value, words) -> None:
     client, backend = it.client, it.chip.backend
     listed = configs(client, {option: value})
     out = ctypes.byref(ctypes.c_void_p())

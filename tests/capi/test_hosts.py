@@ -214,7 +214,7 @@ def test_a_node_declares_which_memory_its_inputs_and_outputs_will_have(by_name: 
     assert done.stdout.splitlines() == [f"staging reserved {reserved}", "staging reserved 0", "y 14"]
 
 
-def test_a_node_cannot_say_so_of_a_tensor_within_the_graph(by_name: Path) -> None:
+def test_a_node_cannot_declare_memory_of_a_tensor_within_the_graph(by_name: Path) -> None:
     done = execute(by_name, "native")
     assert done.returncode == 1
     assert "tensor 'between' is MEMHANDLE there, which only graph inputs and outputs may be" in done.stderr

@@ -196,7 +196,7 @@ def test_what_an_encoding_has_too_many_of_or_leaves_out_has_a_default(
     program.close()
 
 
-def test_a_program_without_calls_is_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_calls_compiles_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SaverProgram(tmp_path / "saver_output.c", tmp_path / "params.bin", "a test").close()
     assert replay(tmp_path, monkeypatch, "-Wno-unused-function") == []
     assert (tmp_path / "saver_output.c").read_text().startswith("/* Calls of a client of QNN, as a test recorded them.")

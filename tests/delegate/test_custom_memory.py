@@ -457,7 +457,7 @@ def tensor_of(interpreter: Interpreter, index: int) -> structures.Tensor:
     return structures.Context.from_address(interpreters._context(interpreter)).tensors[index]
 
 
-def test_memory_that_litert_has_is_on_record_wherever_an_interrupt_comes(make) -> None:
+def test_memory_that_litert_has_is_recorded_despite_an_interrupt_at_any_place(make) -> None:
     delegate = make("HTP")
     memory = delegate.alloc_custom_mem(NBYTES)
 

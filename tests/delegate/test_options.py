@@ -188,7 +188,7 @@ def test_options_without_effect_on_a_backend_are_reported_and_no_others(make) ->
 # -- C names -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_c_names_make_and_end_what_they_say() -> None:
+def test_the_c_names_create_and_free_delegates_and_memory() -> None:
     options = TfLiteQnnDelegateOptionsDefault()
     options.backend_type = kCpuBackend
     delegate = TfLiteQnnDelegateCreate(options)

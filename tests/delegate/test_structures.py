@@ -137,7 +137,7 @@ def test_the_probes_model_is_what_its_description_says() -> None:
 
 
 @pytest.mark.parametrize("count", [-(2**31), -2, -1, 0, 1, 3])
-def test_an_array_has_as_many_numbers_as_it_says_and_none_where_that_is_below_zero(count) -> None:
+def test_an_array_has_its_stated_number_of_elements_and_none_if_that_is_negative(count) -> None:
     reals = (ctypes.c_float * 4)(0, 0.5, 1.5, 2.5)
     whole = (ctypes.c_int * 4)(count, 5, 6, 7)
     ctypes.c_int.from_address(ctypes.addressof(reals)).value = count

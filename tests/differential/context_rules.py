@@ -289,7 +289,7 @@ RULES: tuple[Rule, ...] = (
          ("backends/htp/test_provided_weights::test_the_client_brings_shared_and_other_weights_apart",
          "capi/test_data_callbacks::test_the_error_of_a_callback_is_that_of_the_call")),
     Rule(78, _LISTED, "A buffer is aligned, another at every call, and untouched until release().", DOCUMENTED, DOES,
-         ("capi/test_data_callbacks::test_an_address_that_is_not_aligned_is_refused_and_given_back",
+         ("capi/test_data_callbacks::test_an_address_that_is_not_aligned_is_refused_and_released",
          "backends/htp/test_provided_weights::test_a_buffer_serves_one_call_only",
          "capi/test_data_callbacks::test_a_context_uses_the_buffers_until_it_is_freed"),
          note="Kernels' packed weights take the place of the data."),

@@ -136,7 +136,7 @@ def test_the_room_of_a_field_ends_where_the_next_begins() -> None:
     assert written({0: ("u32", 1), 1: ("i32", 2)}).room(1) == 4
 
 
-def test_one_field_of_many_tables_is_what_each_says_by_itself() -> None:
+def test_a_field_read_of_many_tables_is_that_of_each_table() -> None:
     rows = [{0: ("u32", i)} if i % 3 else {0: ("u32", i), 2: ("f32", i / 2)} for i in range(50)]
     tables = written({0: ("tables", rows)}).tables(0, "row")
     assert tables.column(0, np.uint32).tolist() == [table.integer(0, "u32") for table in tables] == list(range(50))

@@ -288,7 +288,7 @@ def test_a_state_has_one_next_value(graph: Graph, x: Tensor) -> None:
     assert [node.name for node in graph.nodes] == ["write"]
 
 
-def test_a_write_that_is_taken_back_leaves_the_state_as_it_was(graph: Graph, x: Tensor) -> None:
+def test_a_write_that_is_undone_leaves_the_state_as_it_was(graph: Graph, x: Tensor) -> None:
     s = state(graph)
     graph.add_node("write", "Relu", [x], [s])
     graph.remove_last_node()

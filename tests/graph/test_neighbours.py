@@ -111,7 +111,7 @@ def account() -> list[str]:
     return lines
 
 
-def test_a_call_that_is_one_off_gives_what_is_written_or_is_refused() -> None:
+def test_a_call_with_one_change_matches_the_definition_or_is_refused() -> None:
     assert account() == WRITTEN.read_text().splitlines()
 
 

@@ -206,7 +206,7 @@ def attempt(backend, io):
 
 @pytest.mark.parametrize("name", only(("cpu", "htp", "lpai, tcm"), CONFIGS))
 @pytest.mark.parametrize("io", [None, long("raw")])
-def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh_tcm) -> None:
+def test_nothing_leaks_whichever_allocation_of_a_backend_fails(name, io, fresh_tcm) -> None:
     with qnn.Backend(*CONFIGS[name]) as backend:
         attempt(backend, io)
         before = held()

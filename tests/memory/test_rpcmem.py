@@ -205,7 +205,7 @@ class DeviceLibrary:
         os.close(self.fds.pop(pointer))
 
 
-def test_a_device_library_gives_memory_and_gets_it_back() -> None:
+def test_a_device_library_allocates_memory_and_frees_it() -> None:
     library = DeviceLibrary()
     with rpcmem.Library(library).allocate(25, 1, 100) as buffer:
         buffer.array[:] = 3

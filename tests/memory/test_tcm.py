@@ -93,7 +93,7 @@ def test_a_gap_is_used_again() -> None:
     assert first.offset == 0
 
 
-def test_a_held_buffer_is_not_given_back() -> None:
+def test_a_held_buffer_is_not_freed() -> None:
     pool = tcm.TcmPool()
     buffer = pool.allocate(64, 64)
     hold = holds.claim(buffer.window(), "test", "memory of a test")

@@ -53,7 +53,7 @@ def test_a_larger_result_takes_its_bytes_from_where_it_is_begun() -> None:
     assert found.layers == (OverlaySpan(0, 192, 3, end), OverlaySpan(192, 320, 0, end))
 
 
-def test_a_smaller_result_gives_bytes_back() -> None:
+def test_a_smaller_result_frees_bytes() -> None:
     (found,), end = chain(320, 128)
     assert found.layers == (OverlaySpan(0, 128, 0, end), OverlaySpan(128, 320, 0, 4))
 

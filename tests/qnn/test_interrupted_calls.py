@@ -238,7 +238,7 @@ def _with_scratch(context):
     return graph
 
 
-def test_a_count_is_not_lost_where_it_is_asked_for(backend, given) -> None:
+def test_an_interrupted_reading_of_statistics_loses_no_count(backend, given) -> None:
     graph = given.binding.graph
     begin = graph.stats.executions
     runs = []

@@ -91,7 +91,7 @@ def test_the_memory_type_that_a_library_gives_with_its_nodes_counts_too(tmp_path
             assert {info.mem_type for info in graph.info.tensors} == {TensorMemType.MEMHANDLE}
 
 
-def test_what_is_asked_for_goes_before_what_a_library_embeds(tmp_path) -> None:
+def test_requested_options_override_those_that_a_library_embeds(tmp_path) -> None:
     path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     with qnn.Backend("htp") as backend:
         graph = backend.create_context().compose(path, graph="bytes", mem_type=qnn.TensorMemType.RAW)

@@ -73,7 +73,7 @@ def test_several_configs_are_set_together(graph) -> None:
     assert graph.get_property(GraphConfig.PRIORITY) is Priority.HIGH
 
 
-def test_a_refused_config_takes_the_others_back(graph) -> None:
+def test_a_refused_config_undoes_the_others(graph) -> None:
     before = graph.get_property(lpai.PERF_CFG)
     with memory.host(graph.get_property(lpai.SCRATCH_MEM_SIZE), 128) as scratch:
         pool = lpai.Mem(lpai.MemType.DDR, scratch.nbytes, scratch)
@@ -91,7 +91,7 @@ def test_a_refused_config_takes_the_others_back(graph) -> None:
         # The scratch is free again: it can be closed.
 
 
-def test_what_can_be_set_can_be_asked(backend, graph) -> None:
+def test_every_option_that_can_be_set_can_be_read(backend, graph) -> None:
     for config in (lpai.PERF_CFG, lpai.CORE_AFFINITY, lpai.PREPARE):
         value = graph.get_property(config)
         graph.set_config(config, value)

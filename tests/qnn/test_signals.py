@@ -167,7 +167,7 @@ def test_a_signal_bounds_an_asynchronous_execution_from_its_call_to_its_end(back
     assert [event.name for event in profile.get_events()] == ["execute"]
 
 
-def test_an_asynchronous_execution_that_is_not_begun_gives_its_signal_back(monkeypatch) -> None:
+def test_an_asynchronous_execution_that_is_not_begun_releases_its_signal(monkeypatch) -> None:
     def refuse(*_):
         raise QnnError(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, "graph", "it is full")
 

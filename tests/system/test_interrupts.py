@@ -105,7 +105,7 @@ def test_a_system_that_starts_no_more_threads_says_so(monkeypatch) -> None:
 
 
 @BOTH
-def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is_interrupted(by) -> None:
+def test_a_finalizer_completes_wherever_it_is_interrupted(by) -> None:
     done, made = set(), []
 
     def action():
@@ -160,7 +160,7 @@ def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypa
 
 
 @BOTH
-def test_an_ending_with_an_ending_inside_is_done_wherever_it_is_interrupted(by) -> None:
+def test_nested_finalizers_complete_wherever_they_are_interrupted(by) -> None:
     done, made = set(), []
 
     def end(key):

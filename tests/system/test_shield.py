@@ -141,7 +141,7 @@ def make_at_once():
 
 @BOTH
 @pytest.mark.parametrize("create", [make, make_at_once])
-def test_what_plain_python_opens_is_released_wherever_its_creation_is_interrupted(create, by) -> None:
+def test_what_plain_python_opens_is_released_wherever_it_is_interrupted(create, by) -> None:
     Thing.released.clear()
     assert check_every_interrupt(create, by=by) > 15
     assert Thing.released

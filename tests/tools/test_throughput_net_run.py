@@ -99,7 +99,7 @@ def test_all_threads_run_their_models_and_the_figures_are_printed(folder, capsys
     assert sorted(path.name for path in (folder / "output" / "thread_2").iterdir()) == ["Result_4", "Result_9"]
 
 
-def test_a_thread_may_run_for_seconds(folder, capsys) -> None:
+def test_a_thread_may_run_for_a_number_of_seconds(folder, capsys) -> None:
     config = copy.deepcopy(CONFIG)
     config["testCase"] = {"threads": [{**CONFIG["testCase"]["threads"][1], "loopUnit": "second", "loop": 1}]}
     assert execute(config, "--output", "figures.json") == 0

@@ -231,7 +231,7 @@ def test_the_accelerator_never_outlives_its_client(way) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch) -> None:
+def test_a_closed_queue_refuses_calls_and_sends_nothing_to_the_accelerator(accelerator, content, monkeypatch) -> None:
     loaded, other = LoadedGraph(accelerator, content), LoadedGraph(accelerator, content)
     loaded.close()
     asked: list[object] = []

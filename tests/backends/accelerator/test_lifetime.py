@@ -78,7 +78,7 @@ def sent(monkeypatch):
     return messages
 
 
-def test_queues_and_slots_are_given_back_once(content, sent) -> None:
+def test_queues_and_slots_are_released_once(content, sent) -> None:
     with Accelerator() as accelerator:
         loaded = LoadedGraph(accelerator, content)
         slots, queue = list(loaded.slots), loaded.queue._id

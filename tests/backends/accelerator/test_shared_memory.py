@@ -30,7 +30,7 @@ def refused(loaded, output):
     return refusal.value.code
 
 
-def test_a_file_that_grew_is_seen_whole(accelerator, loaded) -> None:
+def test_a_file_that_grew_is_mapped_whole(accelerator, loaded) -> None:
     fd = os.memfd_create("grows")
     os.ftruncate(fd, 4096)
     first = accelerator.register([(fd, 0, NBYTES)])
@@ -69,7 +69,7 @@ def test_a_file_that_shrank_ends_the_accelerator_at_most(content) -> None:
         loaded.close()
 
 
-def test_a_slot_never_comes_to_mean_other_memory(accelerator, loaded) -> None:
+def test_a_slot_is_never_reused_for_other_memory(accelerator, loaded) -> None:
     seen = set()
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         for _ in range(50):
@@ -89,7 +89,7 @@ def test_a_slot_never_comes_to_mean_other_memory(accelerator, loaded) -> None:
             seen |= {before, after}
 
 
-def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, loaded) -> None:
+def test_a_waiting_request_fails_if_its_memory_is_gone_and_uses_no_other(accelerator, loaded) -> None:
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         slots = accelerator.register([(old.fd, 0, NBYTES)])
         [slot], codes = slots, []

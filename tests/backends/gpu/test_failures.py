@@ -122,7 +122,7 @@ def test_memory_that_a_device_does_not_come_to_map_is_no_hang(io) -> None:
 
 
 @pytest.mark.parametrize("status", [numbers.INVALID_COMMAND_QUEUE, numbers.DEVICE_NOT_AVAILABLE, -9999])
-def test_a_device_that_says_it_is_gone_is_lost(status) -> None:
+def test_a_device_that_reports_that_it_is_gone_is_lost(status) -> None:
     with gpu() as backend:
         graph = doubled(backend.create_context())
         with failing("clEnqueueNDRangeKernel", status, after=1):

@@ -53,6 +53,6 @@ def test_a_steady_execution_launches_waits_and_touches_no_argument(report) -> No
     assert set(calls) - waiting == {"clEnqueueNDRangeKernel", "clFlush", "clGetMemObjectInfo"}
 
 
-def test_executions_on_raw_memory_are_seen_to_transfer(report) -> None:
+def test_executions_on_raw_memory_transfer_it(report) -> None:
     assert report["raw bytes"] == 2 * 64 * 128 * 4 * (EXECUTIONS + 2)
     assert set(TRANSFERS) & set(report["raw"])

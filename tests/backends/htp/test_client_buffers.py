@@ -330,7 +330,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("kind", [WEIGHTS, SPILL_FILL])
-def test_a_buffer_that_cannot_be_used_is_refused_and_nothing_is_lost(backend, chains, kind, wrong) -> None:
+def test_a_buffer_that_cannot_be_used_is_refused_and_nothing_leaks(backend, chains, kind, wrong) -> None:
     changes, code, why = WRONG[wrong]
     content, order = chains[0]
     other = SPILL_FILL if kind is WEIGHTS else WEIGHTS
@@ -444,7 +444,7 @@ def test_a_buffer_that_is_deregistered_before_is_not_used(backend, chains) -> No
         assert run(context, order)
 
 
-def test_a_context_that_is_freed_before_it_is_finalized_gives_its_buffers_back(backend, chains) -> None:
+def test_a_context_that_is_freed_before_it_is_finalized_releases_its_buffers(backend, chains) -> None:
     context = deferred(backend, chains[0][0])
     buffers = [register(context, kind) for kind in PROPERTY]
     context.free()

@@ -557,7 +557,7 @@ def test_an_execution_waits_while_a_graph_is_released(four, monkeypatch) -> None
         assert (results, backend.get_property(htp.LOADED_GRAPHS)) == ([True], ("B",))
 
 
-def test_a_released_graph_of_a_context_that_switches_takes_no_room(tmp_path) -> None:
+def test_a_released_graph_of_a_context_that_switches_uses_no_memory(tmp_path) -> None:
     binary = binary_of(SIZE, 2 * SIZE, names="AB")
     with qnn.Backend("htp", {"htp": {"chip": chip(tmp_path, domains=[0], capacity=3 * SIZE)}}) as backend:
         it = Switched(backend, [])

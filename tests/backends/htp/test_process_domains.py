@@ -278,7 +278,7 @@ def test_contexts_of_all_backends_of_a_process_share_a_chips_domains(tmp_path) -
         two.load(content).free()
 
 
-def test_a_context_that_is_dropped_gives_its_room_back(tmp_path) -> None:
+def test_a_context_that_is_dropped_releases_its_memory(tmp_path) -> None:
     with on_chip(tmp_path, domains=[0], capacity=100_000) as it:
         backend = qnn.Backend("htp", {"htp": {"chip": str(tmp_path / "chip.json")}})
         backend.create_context_from_binary(binary_of(60_000))

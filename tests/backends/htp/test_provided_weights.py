@@ -257,7 +257,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_buffer_that_cannot_be_used_is_refused_and_given_back(backend, shared, case, number) -> None:
+def test_a_buffer_that_cannot_be_used_is_refused_and_released(backend, shared, case, number) -> None:
     change, code, rule = REFUSED[case]
     provider = Provider(shared, change=lambda index, it: change(index, it) if index == number else it)
     with statistics("rpcmem") as counted, pytest.raises(QnnError, match=rule) as refused:

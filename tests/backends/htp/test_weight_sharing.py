@@ -222,7 +222,7 @@ def test_dlbc_of_weights_excludes_sharing() -> None:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
-def test_other_backends_share_without_being_asked(backend) -> None:
+def test_other_backends_share_without_the_option(backend) -> None:
     with qnn.Backend(backend) as made:
         nbytes = []
         for names in (["a"], ["a", "b"]):

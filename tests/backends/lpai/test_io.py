@@ -521,7 +521,7 @@ def test_memory_that_becomes_a_pool_in_the_moment_it_is_checked_is_not_written(m
         assert (floats(result) == 2).all()
 
 
-def test_the_same_memory_under_another_address_is_seen() -> None:
+def test_the_same_memory_at_another_address_is_recognized() -> None:
     buffer = rpcmem.alloc(25, 1, 8192)
     with qnn.Backend("lpai") as backend, mmap.mmap(buffer.fd, 8192) as twin:
         graph = counter(backend.create_context())

@@ -35,7 +35,7 @@ def dense(width, inputs=1, weight=0.1):
 
 
 @pytest.mark.parametrize("config", [None, {"lpai_backend": {"enable_hw_ver": "v4"}}])
-def test_pools_are_those_that_the_graph_asks_for(config) -> None:
+def test_a_report_has_the_pool_sizes_of_its_graph(config) -> None:
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
         scratch, persistent = pools(backend, graph)

@@ -125,7 +125,7 @@ def test_a_backends_own_format_of_binaries_is_restored_and_described(model) -> N
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_a_backend_is_asked_what_it_supports() -> None:
+def test_a_backend_decides_which_nodes_it_supports() -> None:
     with qnn.Backend("toy") as backend:
         x = qnn_tensor("x", qnn.TensorType.APP_WRITE)
         y = qnn_tensor("y", qnn.TensorType.APP_READ)

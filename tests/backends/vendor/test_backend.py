@@ -219,7 +219,7 @@ def test_a_process_that_is_dropped_is_ended(library) -> None:
         ({"hvx_threads": 0}, "from 1 to 64"),
     ],
 )
-def test_impossible_targets_are_refused_before_the_library_is_asked(config, rule) -> None:
+def test_impossible_targets_are_refused_before_the_library_is_called(config, rule) -> None:
     with pytest.raises(QnnError, match=rule) as refusal:
         qnn.Backend(NAME, {NAME: config})
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG

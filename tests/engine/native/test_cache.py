@@ -206,7 +206,7 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_for_this_process(empty_c
     assert capfd.readouterr().err == ""
 
 
-def test_a_cache_without_permission_says_so_and_one_that_can_be_read_serves(empty_cache, monkeypatch, capfd) -> None:
+def test_a_cache_without_permission_is_reported_and_a_readable_one_is_used(empty_cache, monkeypatch, capfd) -> None:
     kept = loader.objects([KERNEL], host())
 
     def denied(*arguments, **options):

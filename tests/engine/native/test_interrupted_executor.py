@@ -13,7 +13,7 @@ from isthmus.frontends import load
 
 @pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
 @pytest.mark.parametrize("closes", [True, long(False)])
-def test_no_thread_of_a_program_is_left(tmp_path, by, closes) -> None:
+def test_an_interrupted_executor_leaves_no_thread(tmp_path, by, closes) -> None:
     program = native.prepare(load(gate(tmp_path / "gate.onnx", 1000)), threads=3).program
 
     def action():

@@ -349,7 +349,7 @@ def test_a_float_bias_counts_to_the_step_of_the_result(op: str, scale: float) ->
 
 @pytest.mark.parametrize("op", ["MatMul", "FullyConnected", "Conv2d", "DepthWiseConv2d"])
 @pytest.mark.parametrize(("kind", "zero"), [(np.int32, 0), (np.int32, 3), (np.int8, -2)])
-def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: type, zero: int) -> None:
+def test_a_bias_with_a_scale_of_its_own_is_converted_by_that_scale(op: str, kind: type, zero: int) -> None:
     rng, image = np.random.default_rng(3), "Conv" in op
     dims = {"MatMul": (2, 5), "FullyConnected": (5, 2), "Conv2d": (2, 2, 2, 5), "DepthWiseConv2d": (2, 2, 1, 2)}[op]
     x = harness.quantized_input(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)

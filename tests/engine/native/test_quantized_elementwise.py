@@ -182,7 +182,7 @@ def test_floats_are_quantized_to_the_nearest_values_and_dequantized(kind: type, 
           steps=1e-5, in_place=in_place)  # fmt: skip
 
 
-def test_a_real_that_is_no_number_becomes_some_stored_value() -> None:
+def test_nan_is_quantized_to_some_stored_value() -> None:
     x = np.full(70, np.nan, np.float32)
     step, arrays = harness.make_step("Quantize", [x], {}, [result(np.int8, 0.1, 3)])
     [got] = harness.run(step, arrays, lowering=lowering_of(step))

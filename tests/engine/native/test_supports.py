@@ -107,7 +107,7 @@ def prepared(call: Call) -> str | None:
     return None
 
 
-def test_all_operations_are_asked_for() -> None:
+def test_the_cases_cover_every_operation() -> None:
     assert {op for op, *_ in CASES} == OPERATIONS.keys()
 
 

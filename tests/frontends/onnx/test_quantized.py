@@ -279,7 +279,7 @@ def test_padding_of_a_quantized_tensor_is_a_stored_integer(fill: int) -> None:
     check(model(nodes, {"x": floats(2, 3)}, "y", constants), tolerance=1e-6)
 
 
-def test_an_operator_that_knows_no_fixed_point_sees_the_stored_integers() -> None:
+def test_an_operator_without_fixed_point_gets_the_stored_integers() -> None:
     nodes = [
         node("QuantizeLinear", "x s z", "q"),
         node("Clip", "q low high", "c"),

@@ -80,7 +80,7 @@ def test_activations_that_an_rnn_does_not_have_are_reported() -> None:
         convert(layer("RNN", "forward", False, False, activations=["Elu"]))
 
 
-def test_sequences_that_are_all_of_the_whole_length_may_say_so() -> None:
+def test_sequence_lengths_may_be_stated_if_all_are_the_whole_length() -> None:
     made = layer("LSTM", "forward", True, False)
     made.graph.node[0].input.append("lengths")
     lengths = np.full(BATCH, TIME, np.int32)

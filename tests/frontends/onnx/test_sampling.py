@@ -69,7 +69,7 @@ def test_scales_that_give_no_whole_length(scale: float, transformation: str, att
 
 @pytest.mark.parametrize("transformation", ["half_pixel", "asymmetric"])
 @pytest.mark.parametrize("attributes", [{"mode": "linear"}, {"nearest_mode": "floor"}], ids=str)
-def test_a_scale_that_leaves_an_axis_as_long_as_it_was_moves_its_elements(
+def test_a_scale_that_keeps_the_length_of_an_axis_still_moves_its_elements(
     transformation: str, attributes: dict[str, Any]
 ) -> None:
     """As the operator is defined; ONNX Runtime copies a tensor that keeps its shape, whatever the scales."""

@@ -66,7 +66,7 @@ def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None
         long("Conv2d", "cpu"), long("DepthWiseConv2d", "tiles"), long("FullyConnected", "tiles"),
     ],
 )  # fmt: skip
-def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str) -> None:
+def test_a_bias_with_a_scale_of_its_own_is_converted_by_that_scale(op: str, kind: str) -> None:
     image, filters = "Conv" in op, 4 if op == "DepthWiseConv2d" else 8
     dims = {"Conv2d": (2, 2, 4, 8), "DepthWiseConv2d": (2, 2, 1, 4), "FullyConnected": (8, 4)}[op]
     x, weights = (RNG.integers(-9, 10, size).astype(np.int8) for size in ((1, 5, 5, 4) if image else (5, 4), dims))

@@ -161,7 +161,7 @@ def test_a_command_that_the_queue_refuses_raises_and_the_next_execution_succeeds
     assert (desk.array == 7).all()
 
 
-def test_a_queue_that_is_invalid_means_a_lost_device(desk) -> None:
+def test_an_invalid_queue_is_reported_as_a_lost_device(desk) -> None:
     with failing("clEnqueueNDRangeKernel", numbers.INVALID_COMMAND_QUEUE):
         made = desk.of(desk.launch(1))
         with pytest.raises(QnnError, match="is lost") as refused:
@@ -283,7 +283,7 @@ def test_events_of_another_context_are_refused(desk) -> None:
             event_handles(bad, desk.context, "graph 'g'")
 
 
-def test_an_event_is_waited_for_no_longer_than_asked(desk) -> None:
+def test_an_event_is_waited_for_no_longer_than_its_limit(desk) -> None:
     with gate(desk) as gated:
         event = desk.of(desk.launch(1)).enqueue([gated.event.int_ptr])
         assert not event.done
@@ -418,7 +418,7 @@ class Driver:
         return block
 
 
-def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch) -> None:
+def test_a_driver_that_calls_back_late_is_polled_meanwhile(desk, monkeypatch) -> None:
     monkeypatch.setattr(waiting, "PIECE", 60.0)
     since: list[int] = []
     driver = Driver(lambda driver: bool(driver.asked) and (since.append(0) or len(since) > 3))
@@ -441,7 +441,7 @@ def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, 
     assert block.words[waiting.CommandWord.ARMED] == 0
 
 
-def test_where_the_host_computes_the_driver_is_asked_once_and_not_polled(desk) -> None:
+def test_a_driver_that_computes_on_the_host_is_queried_once_and_not_polled(desk) -> None:
     driver = Driver(lambda driver: driver.questions > 1)
     block = driver.block(desk, on_host=True)
     assert not block.wait(0.0)

@@ -57,7 +57,7 @@ def made_buffer(context):
     return Owned.make("test", "clCreateBuffer", context.handle, numbers.MEM_READ_WRITE, 64, None)
 
 
-def test_what_is_made_is_never_lost_and_never_released_twice(context) -> None:
+def test_created_objects_are_never_leaked_and_never_released_twice(context) -> None:
     def action():
         kept = made_buffer(context)
         forgotten = made_buffer(context)
@@ -119,7 +119,7 @@ def test_building_programs_and_kernels_may_be_interrupted_anywhere(context) -> N
     unharmed(action, lambda: held(context), most=10)
 
 
-def test_threads_that_give_the_same_reference_back_release_it_once() -> None:
+def test_threads_that_release_the_same_reference_release_it_once() -> None:
     released, cell = [], (ctypes.c_void_p * 1)()
     begin = threading.Barrier(4)
 
@@ -192,7 +192,7 @@ def test_an_interrupt_while_programs_are_built_waits_for_what_is_under_way_alone
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(monkeypatch, started) -> None:
+def test_programs_are_built_although_no_thread_can_be_started(monkeypatch, started) -> None:
     builds = Builds(monkeypatch, started, RuntimeError("can't start new thread"))
     expected = [str(number) for number in range(5)]
     assert build_each(None, [(source, ()) for source in expected], None, "test") == expected
