@@ -335,8 +335,10 @@ class Session:
         if more:
             rule = "takes feeds only, as run({'input': array})"
             raise invalid_argument("Session.run", rule, "All outputs are returned, as a dictionary by name.")
-        self._check()
-        arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
+        arrays = None
+        if feeds is not None:
+            self._check()
+            arrays = self._checked_feeds(feeds, allow_nan)
         with self._lock:
             self._check()
             if arrays is not None:
@@ -431,7 +433,7 @@ class Session:
 
     def _check(self) -> None:
         """Refuse if the session is closed."""
-        if self._is_closed:
+        if self._open is None and self._dynamic is None:
             raise self._closed_error()
 
     def _closed_error(self) -> QnnError:
