@@ -188,15 +188,9 @@ def emit_product(
     least, most = limits(clamp)
     # For each batch, the byte offsets of its left matrix, its panels and its result.
     if batches > 1:
-        offsets = np.stack(
-            [
-                a.batch * (a.elements * size),
-                b.batch * product.panel_bytes(e.target),
-                np.arange(batches, dtype=np.int64) * (a.rows * b.columns * size),
-            ],
-            axis=1,
-        )
-        table = e.offset_table(offsets)
+        results = np.arange(batches, dtype=np.int64) * (a.rows * b.columns * size)
+        starts = [a.batch * (a.elements * size), b.batch * product.panel_bytes(e.target), results]
+        table = e.offset_table(np.stack(starts, axis=1))
     depth_block = tile.depth_block(b.rows, 1, e.target)
     tile_block = tile.block(b.rows, b.columns, 4 * depth_block, e.target)
     if product.kind != "f32":
@@ -280,9 +274,8 @@ def _emit_one_by_one(step: Step, e: Emitter, product: MatrixProduct) -> None:
 
 def without_common_floats(*tensors: Tensor | None) -> str | None:
     """Return why a product cannot use these operands and result, or None: they must have one type of floats."""
-    if len({t.dtype for t in tensors if t is not None}) > 1 or any(
-        t is not None and KINDS.get(t.dtype) not in FLOATS for t in tensors
-    ):
+    dtypes = {t.dtype for t in tensors if t is not None}
+    if len(dtypes) > 1 or any(KINDS.get(dtype) not in FLOATS for dtype in dtypes):
         return "only fixed-point operands, and floats of one type up to 32 bits are supported"
     return None
 

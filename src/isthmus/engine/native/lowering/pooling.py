@@ -59,10 +59,8 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
 
 
 def _refuses_pool(step: Step, name: str) -> str | None:
-    unknown = reduction.without_stored_kind(step)
-    if unknown is None and reduction.stored_kind(step) not in (
-        (*FLOATS, *STORED_INTEGERS) if name == "max" else FLOATS
-    ):
+    unknown, kinds = reduction.without_stored_kind(step), (*FLOATS, *STORED_INTEGERS) if name == "max" else FLOATS
+    if unknown is None and reduction.stored_kind(step) not in kinds:
         return f"the {name} of windows of {operand(step).describe()} is not supported"
     return unknown or without_clamp(step)
 

@@ -280,8 +280,7 @@ def movement(plain: Lowering) -> Callable[[Step], Lowering]:
 
     def with_replacements(step: Step, pairs: Mapping[Tensor, Tensor]) -> Step:
         """Return the step with each input replaced by its partner in `pairs`, if it has one."""
-        inputs = [t if t is None else pairs.get(t, t) for t in step.inputs]
-        return Step(step.op, step.name, inputs, step.outputs, step.params, part=step.part)
+        return replace(step, inputs=[t if t is None else pairs.get(t, t) for t in step.inputs])
 
     def work(step: Step, target: Target, threads: int) -> int:
         return sum(padded_size(t.nbytes) for t in replacements(step).values()) + plain.work(step, target, threads)
@@ -293,9 +292,8 @@ def movement(plain: Lowering) -> Callable[[Step], Lowering]:
             if fixed_point.is_convertible(tensor, output):
                 fixed_point.emit_convert(e, step, tensor, output, e.at(temporary))
             else:
-                fixed_point.emit_lookup(
-                    e, tensor, e.at(temporary), conversion_codes(tensor, output, e.numerics), step, output
-                )
+                codes = conversion_codes(tensor, output, e.numerics)
+                fixed_point.emit_lookup(e, tensor, e.at(temporary), codes, step, output)
             offset += padded_size(temporary.nbytes)
         inner = with_replacements(step, pairs)
         with e.nested(inner, offset):
