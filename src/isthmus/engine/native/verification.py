@@ -84,12 +84,12 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     # The first word that no instruction has used so far; the last instruction that is being repeated (-1: none yet),
     # and whether it is pipelined.
     position, end, pipelining = 0, -1, False
-    known: set[tuple[int, int]] = set()
+    owners: set[tuple[int, int]] = set()
     changed = _ChangedWords(words)
     branches = _Branches(program)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
         # Equal instructions share the words of the first one.
-        if start != position and (number, start) not in known:
+        if start != position and (number, start) not in owners:
             raise Unsafe(f"instruction {index} neither begins where the one before it ends nor equals an earlier one")
         check, parts = checks[number]
         pipelined = program.kernels[number] == PIPELINE
@@ -112,7 +112,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
         except IndexError:
             raise Unsafe(f"instruction {index} has too few words") from None
         if start == position:
-            known.add((number, start))
+            owners.add((number, start))
             position = after
         try:
             changed.end(start, after)
@@ -363,9 +363,8 @@ class _Memory:
     def table(self, name: str, word: int, rows: int, columns: int, kind: str) -> Entries:
         """Check a constant table of `kind` (a key of `_KINDS`) and return its entries."""
         key = word, rows, columns, kind
-        known = self._tables.get(key)
-        if known is not None:
-            return known
+        if key in self._tables:
+            return self._tables[key]
         size = _KINDS[kind].itemsize
         pool, offset, _ = self._span(name, word, rows * columns * size)
         if pool != Pool.CONSTANT:
@@ -378,9 +377,9 @@ class _Memory:
             least, most = entries.min(0).tolist(), entries.max(0).tolist()
         else:
             least, most = [0] * columns, [0] * columns
-        known = Entries(entries, least, most) if columns > 1 else Entries(entries, least[0], most[0])
-        self._tables[key] = known
-        return known
+        table = Entries(entries, least, most) if columns > 1 else Entries(entries, least[0], most[0])
+        self._tables[key] = table
+        return table
 
 
 class _Arenas:

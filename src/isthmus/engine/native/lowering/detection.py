@@ -37,10 +37,10 @@ def _emit(step: Step, e: Emitter) -> None:
     encodings, scores, anchors = (operand(step, i) for i in range(3))
     params = step.params
     names = ("score_threshold", "iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale")
-    boxes, classes, best, found = map(e.at, step.outputs)
+    boxes, classes, best, number = map(e.at, step.outputs)
     e.emit(
         "boxes:post_process", encodings=e.at(encodings), scores=e.at(scores), anchors=e.at(anchors), boxes=boxes,
-        classes=classes, best=best, found=found, work=e.work(), count=encodings.dims[1], columns=scores.dims[2],
+        classes=classes, best=best, found=number, work=e.work(), count=encodings.dims[1], columns=scores.dims[2],
         class_count=int(params["num_classes"]), kept=int(params["max_detections"]),
         per_box=int(params["max_classes_per_detection"]), per_class=int(params["detections_per_class"]),
         regular=int(params["use_regular_nms"]), **{name: float(np.float32(params[name])) for name in names},
@@ -74,12 +74,12 @@ def _refuses_boxes(step: Step) -> str | None:
 
 def _emit_select(step: Step, e: Emitter) -> None:
     boxes, scores, params = operand(step, 0), operand(step, 1), step.params
-    indices, best, classes, found = step.outputs
+    indices, best, classes, number = step.outputs
     room, limit = indices.dims[1], int(params["limit"])
     if not indices.elements:
         return
     e.emit(
-        "boxes:select", indices=e.at(indices), best=e.at(best), winners=e.at(classes), found=e.at(found),
+        "boxes:select", indices=e.at(indices), best=e.at(best), winners=e.at(classes), found=e.at(number),
         boxes=e.at(boxes), scores=e.at(scores), work=e.work(), batch=boxes.dims[0], classes=scores.dims[2],
         count=boxes.dims[1], room=room, score_threshold=_single(params["score_threshold"]),
         iou_threshold=_single(params["iou_threshold"]), kept=room if limit < 0 else min(room, limit),
@@ -90,14 +90,14 @@ def _emit_select(step: Step, e: Emitter) -> None:
 
 def _emit_suppress(step: Step, e: Emitter) -> None:
     boxes, scores, params = operand(step, 0), operand(step, 1), step.params
-    rows, found = step.outputs
+    rows, number = step.outputs
     if not scores.elements or not rows.elements:
-        for tensor, byte in ((rows, 0xFF), (found, 0)):
+        for tensor, byte in ((rows, 0xFF), (number, 0)):
             if tensor.elements:
                 e.emit("movement:fill.1", destination=e.at(tensor), elements=tensor.nbytes, value=byte)
         return
     e.emit(
-        "boxes:suppress", rows=e.at(rows), found=e.at(found), boxes=e.at(boxes), scores=e.at(scores), work=e.work(),
+        "boxes:suppress", rows=e.at(rows), found=e.at(number), boxes=e.at(boxes), scores=e.at(scores), work=e.work(),
         batch=boxes.dims[0], classes=scores.dims[1], count=boxes.dims[1], room=rows.dims[0],
         score_threshold=float(params["score_threshold"]), iou_threshold=float(params["iou_threshold"]),
         most=int(params["max_boxes_selected"]) or boxes.dims[1],
