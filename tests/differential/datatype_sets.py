@@ -200,11 +200,16 @@ def main() -> None:
     found = answers("datatype_sets", theirs, _SM8750, cases())
     TABLE.write_text(format_table({
         op: VendorRule(
-            DatatypeSet.merge([_ranked(DatatypeSet.of_names(*each), answer["higher"]) for each in answer["sets"]]),
+            DatatypeSet.merge([_ranked(_of_names(*each), answer["higher"]) for each in answer["sets"]]),
             answer["rank"], tuple(answer["required"]),
         )
         for op, answer in found.items() if answer["sets"]
     }))  # fmt: skip
+
+
+def _of_names(inputs: Iterable[str], outputs: Iterable[str]) -> DatatypeSet:
+    """Return a set from QNN's names, one for each tensor."""
+    return DatatypeSet(*(tuple(frozenset({DataType[name]}) for name in side) for side in (inputs, outputs)))
 
 
 def _ranked(types: DatatypeSet, higher: dict[str, int]) -> DatatypeSet:

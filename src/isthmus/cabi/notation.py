@@ -244,14 +244,15 @@ def header_files(enumerations: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from ((_heading(entries)[1], _print(entries, enumerations)) for entries in _HEADERS)
 
 
-def declare_headers(folder: Path, named: Mapping[str, Any]) -> dict[str, Callable[[], str]]:
+def declare_headers(
+    folder: Path, named: Mapping[str, Any], plain_pointers: bool = True
+) -> dict[str, Callable[[], str]]:
     """Declare the headers of a backend's package; return functions that return their texts, by file.
 
-    Pointers in their structures are plain addresses in Python.
-
     - `named`: What entries name by ``@``: enumerations or numbers by name, and texts that stand for declarations.
+    - `plain_pointers`: Whether pointers in their structures are plain addresses in Python.
     """
-    headers = _read((folder / "headers.txt").read_text("ascii"), named, is_plain=True)
+    headers = _read((folder / "headers.txt").read_text("ascii"), named, plain_pointers)
     return {_heading(entries)[1]: partial(_print, entries, named) for entries in headers}
 
 

@@ -12,17 +12,8 @@ from math import prod
 
 import numpy as np
 
+from isthmus.cabi import types
 from isthmus.cabi.client import pointer, read, read_array, text
-from isthmus.cabi.types import (
-    BlockwiseExpansion,
-    Definition,
-    QuantizationEncoding,
-    QuantizeParams,
-    ScaleOffset,
-    Tensor,
-    TensorKind,
-    TensorMemType,
-)
 from isthmus.errors import Code, QnnError
 
 MAX_RANK = 8
@@ -33,7 +24,7 @@ _FACTORS_IN_16_BITS = 1
 # QNN_TENSOR_DATA_FORMAT_DENSE.
 _DENSE = 0
 _PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
-assert _PAIR.itemsize == ctypes.sizeof(ScaleOffset)
+assert _PAIR.itemsize == ctypes.sizeof(types.ScaleOffset)
 
 
 @dataclass(frozen=True)
@@ -73,13 +64,13 @@ class TensorFields:
     dtype: int
     dims: tuple[int, ...] = ()
     encoding: EncodingFields | None = None
-    mem_type: int = TensorMemType.RAW
+    mem_type: int = types.TensorMemType.RAW
     data: int = 0
     nbytes: int = 0
     data_format: int = 0
 
 
-def tensor_fields(tensor: Tensor) -> TensorFields:
+def tensor_fields(tensor: types.Tensor) -> TensorFields:
     """Read a tensor's fields."""
     # Version 1 has the same fields as the first ones of version 2.
     fields = tensor.v2
@@ -88,7 +79,7 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
     if tensor.version not in (1, 2):
         rule = f"its version {tensor.version} is neither 1 nor 2"
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, rule)
-    if fields.type == TensorKind.NULL:
+    if fields.type == types.TensorKind.NULL:
         return TensorFields(fields.id, name, fields.type, fields.dataType)
     if fields.rank > MAX_RANK:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"its rank {fields.rank} is above {MAX_RANK}")
@@ -97,7 +88,7 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
     if dynamic and fields.rank and read_array(dynamic, np.uint8, (fields.rank,)).any():
         raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, "it has dynamic dimensions")
     encoding = _encoding(what, fields.quantizeParams, dims)
-    has_data = fields.memType != TensorMemType.MEMHANDLE
+    has_data = fields.memType != types.TensorMemType.MEMHANDLE
     return TensorFields(
         fields.id, name, fields.type, fields.dataType, dims, encoding, fields.memType,
         (fields.clientBuf.data or 0) if has_data else 0, fields.clientBuf.dataSize if has_data else 0,
@@ -112,31 +103,31 @@ def check_dense(what: str, data_format: int) -> None:
         raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, rule)
 
 
-def _encoding(what: str, params: QuantizeParams, dims: tuple[int, ...]) -> EncodingFields | None:
+def _encoding(what: str, params: types.QuantizeParams, dims: tuple[int, ...]) -> EncodingFields | None:
     """Read a tensor's quantization; None if it is not defined. `what` is the tensor, for messages."""
-    if params.encodingDefinition != Definition.DEFINED:
+    if params.encodingDefinition != types.Definition.DEFINED:
         return None
     kind = params.quantizationEncoding
     axis, bits = None, 0
     scales, offsets = np.empty(0, np.float32), np.empty(0, np.int32)
     blocks, factors = np.empty(0, np.uint32), np.empty(0, np.uint16)
-    if kind in (QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET):
+    if kind in (types.QuantizationEncoding.SCALE_OFFSET, types.QuantizationEncoding.BW_SCALE_OFFSET):
         pair = params.scaleOffsetEncoding
-        if kind == QuantizationEncoding.BW_SCALE_OFFSET:
+        if kind == types.QuantizationEncoding.BW_SCALE_OFFSET:
             pair, bits = params.bwScaleOffsetEncoding, params.bwScaleOffsetEncoding.bitwidth
         scales, offsets = np.array([pair.scale], np.float32), np.array([pair.offset], np.int32)
-    elif kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
+    elif kind == types.QuantizationEncoding.AXIS_SCALE_OFFSET:
         by_axis = params.axisScaleOffsetEncoding
         axis = by_axis.axis
         pairs = read_array(pointer(by_axis, "scaleOffset"), _PAIR, _shape(what, by_axis.numScaleOffsets))
         scales, offsets = pairs["scale"], pairs["offset"]
-    elif kind == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
+    elif kind == types.QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
         by_axis = params.bwAxisScaleOffsetEncoding
         axis, bits, shape = by_axis.axis, by_axis.bitwidth, _shape(what, by_axis.numElements)
         scales, offsets = read_array(pointer(by_axis, "scales"), np.float32, shape), np.zeros(shape, np.int32)
         if pointer(by_axis, "offsets"):
             offsets = read_array(pointer(by_axis, "offsets"), np.int32, shape)
-    elif kind == QuantizationEncoding.BLOCK:
+    elif kind == types.QuantizationEncoding.BLOCK:
         by_block = params.blockEncoding
         blocks = read_array(pointer(by_block, "blockSize"), np.uint32, (len(dims),))
         if not len(blocks) or not blocks.all():
@@ -144,8 +135,8 @@ def _encoding(what: str, params: QuantizeParams, dims: tuple[int, ...]) -> Encod
         count = prod(-(-dim // size) for dim, size in zip(dims, blocks.tolist(), strict=True))
         pairs = read_array(pointer(by_block, "scaleOffset"), _PAIR, _shape(what, count))
         scales, offsets = pairs["scale"], pairs["offset"]
-    elif kind == QuantizationEncoding.BLOCKWISE_EXPANSION:
-        expansion = read(pointer(params, "blockwiseExpansion"), BlockwiseExpansion)
+    elif kind == types.QuantizationEncoding.BLOCKWISE_EXPANSION:
+        expansion = read(pointer(params, "blockwiseExpansion"), types.BlockwiseExpansion)
         axis, count, bits = expansion.axis, expansion.numBlocksPerAxis, expansion.blockScaleBitwidth
         if not 0 <= axis < len(dims):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"axis {axis} is outside rank {len(dims)}")

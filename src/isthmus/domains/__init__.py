@@ -19,8 +19,7 @@ from isthmus.domains.advice import Remedy, applied, remedies
 from isthmus.domains.model import DomainMapping, Domains, Placement, Refusal
 from isthmus.domains.profile import ChipProfile, Domain, Fact, profile, profile_names
 from isthmus.domains.search import FitVerdict, SearchResult, search
-from isthmus.domains.sizes import ContextSizes, GraphNeeds, SpillGroup
-from isthmus.domains.switching import Choice, choices, choices_at_creation
+from isthmus.domains.sizes import Choice, ContextSizes, GraphNeeds, SpillGroup, choices, choices_at_creation
 
 __all__ = [
     "ChipProfile",

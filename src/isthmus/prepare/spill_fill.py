@@ -16,17 +16,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from isthmus.graph import Tensor
-from isthmus.planning import (
-    Problem,
+from isthmus.planning.problem import Problem, Status
+from isthmus.planning.solver import solve
+from isthmus.planning.spill import (
     SpillItem,
     SpillProblem,
     SpillSolution,
     SpillUse,
-    Status,
-    solve,
-    solve_spills,
+    fast_layout,
+    slow_layout,
+    traffic_of,
+    union,
 )
-from isthmus.planning.spill import fast_layout, slow_layout, traffic_of, union
+from isthmus.planning.spill_search import solve_spills
 from isthmus.prepare.schedule import ByteRange, Pool, Schedule
 
 UNIT = 64 << 10

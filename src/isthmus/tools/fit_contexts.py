@@ -9,18 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.backends.vendor.target import profile_of
-from isthmus.domains import (
-    ChipProfile,
-    ContextSizes,
-    Domains,
-    FitVerdict,
-    Refusal,
-    Remedy,
-    SearchResult,
-    applied,
-    remedies,
-    search,
-)
+from isthmus.domains.advice import Remedy, applied, remedies
+from isthmus.domains.model import Domains, Refusal
+from isthmus.domains.profile import ChipProfile
+from isthmus.domains.search import FitVerdict, SearchResult, search
+from isthmus.domains.sizes import ContextSizes
 from isthmus.errors import counted, invalid_argument
 from isthmus.prepare.tiling import parse_size
 from isthmus.report.page.contexts import context_sections

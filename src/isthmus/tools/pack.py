@@ -10,19 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from isthmus.errors import counted, one_line
-from isthmus.planning import (
-    PlannerBuffer,
-    PlanningError,
-    Problem,
-    Solution,
-    Status,
-    check,
-    greedy_by_size,
-    read_csv,
-    solve,
-)
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
-from isthmus.planning.table import csv_text
+from isthmus.planning.greedy import greedy_by_size
+from isthmus.planning.problem import PlannerBuffer, PlanningError, Problem, Solution, Status
+from isthmus.planning.solver import solve
+from isthmus.planning.table import csv_text, read_csv
+from isthmus.planning.validate import check
 from isthmus.system.progress import stages
 from isthmus.system.reading import nearest_file
 from isthmus.tools.files import file_name, write_whole

@@ -39,10 +39,9 @@ from isthmus.tools.report_options import (
     add_html_argument,
     check_report_options,
     describe_plan,
-    is_saved,
     limits_of,
     memory_sizes,
-    read_saved,
+    other_report,
     write_report,
 )
 
@@ -116,7 +115,8 @@ def main(options: argparse.Namespace) -> int:
     report["open_shapes"] = open_shapes(options, options.model)
     plan, section = prepared.plan, prepared.section
     if options.html is not None:
-        write_report(options.html, report, _other(options))
+        other = other_report(options, lambda path: _plan(options, request_of(options, path))[0])
+        write_report(options.html, report, other)
     if options.svg is not None:
         write_whole(options.svg, f"--svg {options.svg}", draw_svg(plan, options.model.name).encode())
     if options.embed is not None:
@@ -169,15 +169,6 @@ def _plan(options: argparse.Namespace, request: ModelRequest) -> tuple[dict[str,
     if prepared.section is not None:
         report[request.entry.name] = prepared.section.to_json()
     return report, prepared
-
-
-def _other(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the report that ``--compare`` names, or plan the model that it names; None without the option."""
-    if options.compare is None:
-        return None
-    if is_saved(options.compare):
-        return read_saved(options.compare)
-    return _plan(options, request_of(options, options.compare))[0]
 
 
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from isthmus.graph.caches import GraphCache, caches_of
 from isthmus.prepare.sharing import UnsharedConstants
 from isthmus.qnn import SystemContext
 from isthmus.report.page.contexts import graph_sections
+from isthmus.report.rows import align, cell_text
 from isthmus.tools.context_files import ContextFile, files_of
 from isthmus.tools.inspect import unshared_lines
 from isthmus.tools.messages import print_report
@@ -158,10 +159,5 @@ def _heading(report: Mapping[str, Any]) -> str:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str | int | None]]) -> Iterator[str]:
     """Yield a table: texts in the first column, numbers in the others."""
-    texts = [
-        tuple("" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in row) for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
-    for first, *more in (titles, *texts):
-        numbers = (f"{cell:>{width}}" for cell, width in zip(more, widths[1:], strict=True))
-        yield f"  {first:<{widths[0]}}  {'  '.join(numbers)}"
+    cells = [titles, *(list(map(cell_text, row)) for row in rows)]
+    yield from (f"  {line}" for line in align(cells, [column > 0 for column in range(len(titles))]))

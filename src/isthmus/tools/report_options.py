@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,13 @@ def read_saved(path: Path) -> dict[str, Any]:
     with refuse_unreadable(what, path):
         text = reading.contents(path, MAX_REPORT).decode(errors="replace")
     return saved_report(text, what)
+
+
+def other_report(options: argparse.Namespace, describe: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the report that ``--compare`` names, or that of the model that it names; None without the option."""
+    if options.compare is None:
+        return None
+    return read_saved(options.compare) if is_saved(options.compare) else describe(options.compare)
 
 
 def write_page(

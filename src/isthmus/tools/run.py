@@ -32,9 +32,8 @@ from isthmus.tools.report_options import (
     check_report_options,
     describe_audit,
     describe_plan,
-    is_saved,
     memory_sizes,
-    read_saved,
+    other_report,
     write_report,
 )
 from isthmus.tools.trace import TraceRecord, record_trace
@@ -77,13 +76,7 @@ def main(options: argparse.Namespace) -> int:
         report, results = _run_recorded(options, request, arrays, options.trace)
     report["open_shapes"] = open_shapes(options, options.model)
     if options.html is not None:
-        other = None
-        if options.compare is not None:
-            if is_saved(options.compare):
-                other = read_saved(options.compare)
-            else:
-                with suspended():
-                    other, _ = _run_recorded(options, request_of(options, options.compare), arrays)
+        other = other_report(options, lambda path: _run_unaudited(options, path, arrays))
         write_report(options.html, report, other)
     if options.outputs:
         write_arrays(options.outputs, results)
@@ -147,6 +140,12 @@ def _run_recorded(
     if options.html is not None:
         report["audit"] = describe_audit(record.log)
     return report, results
+
+
+def _run_unaudited(options: argparse.Namespace, model: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Run another model with the same options, outside of audits; return its description."""
+    with suspended():
+        return _run_recorded(options, request_of(options, model), arrays)[0]
 
 
 def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:

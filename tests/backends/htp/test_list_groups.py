@@ -265,7 +265,7 @@ def placed(tmp_path, capacity: int, configs: dict[Any, Any], sizes: tuple[int, .
     settings = {"htp": {"chip": chip(tmp_path, domains=[0, 1], capacity=capacity)}}
     with qnn.Backend("htp", settings) as backend:
         contexts = backend.create_contexts_from_binaries([binary_of(size) for size in sizes], configs)
-        return [each.driver._use.domain for each in contexts]
+        return [each.driver.charge.use.domain for each in contexts]
 
 
 @pytest.mark.parametrize(
@@ -291,8 +291,8 @@ def test_room_for_the_io_of_a_context_that_was_freed_is_kept_no_longer(tmp_path)
     settings = {"htp": {"chip": chip(tmp_path, domains=[0], capacity=8 * MIB)}}
     with qnn.Backend("htp", settings) as backend:
         one, two = backend.create_contexts_from_binaries([binary_of(MIB)] * 2, SHARED)
-        shared = one.driver._shared
-        assert shared is two.driver._shared
+        shared = one.driver.membership.shared
+        assert shared is two.driver.membership.shared
         assert shared.io == {0: 2 * IO}
         one.free()
         one.free()

@@ -318,7 +318,7 @@ def test_a_device_can_be_set_to_a_chip_for_later_contexts() -> None:
         log_before = backend.get_property(htp.PROCESS_DOMAINS)
         with backend.create_context(device=device) as context:
             doubler(context)
-            assert context.driver._use.domain == 0
+            assert context.driver.charge.use.domain == 0
         assert log_before == ()
 
 

@@ -10,9 +10,10 @@ from support.processes import least_growth
 
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.seam import binary
-from isthmus.backends.seam.sizes import sizes_of
+from isthmus.backends.seam.device_record import graph_sizes
 from isthmus.graph import DataType, Quantization, TensorType
 from isthmus.qnn import ClientTensor
+from isthmus.system.contents import Contents
 
 SIZE = 512
 WEIGHTS = (np.random.default_rng(0).standard_normal((SIZE, SIZE)) * 0.05).astype(np.float32)
@@ -44,6 +45,14 @@ def product(context, name, rows, weights=WEIGHTS, **form):
     params = {"Conv2d": {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}}.get(op, {})
     graph.add_node(f"node of {w}", op, [source, constant], [result], params)
     return graph
+
+
+def sizes_of(graphs, shares: bool):
+    """The sizes that graphs will have in one context binary, by name."""
+    contents = Contents(shares, stores=False)
+    for graph in graphs:
+        graph.to_bytes(contents.of(graph.name))
+    return graph_sizes(contents.arrays)
 
 
 def sizes(*graphs, configs=SHARING, config=ROUNDED):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_double, c_uint32, c_uint64, c_void_p
+from ctypes import c_char_p, c_double, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
+from pathlib import Path
 
-from isthmus.cabi.types import QuantizeParams
+from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION
+from isthmus.backends.seam.facets import CFacet
+from isthmus.cabi import types  # noqa: F401 - it declares encodings for Python
+from isthmus.cabi.notation import CStructure, declare_headers
 
 
 class CpuParamType(IntEnum):
@@ -17,53 +21,23 @@ class CpuParamType(IntEnum):
     STRING = 2
 
 
-class CpuTensor(ctypes.Structure):
+HEADERS = declare_headers(Path(__file__).parent, {"CpuParamType": CpuParamType}, plain_pointers=False)
+
+
+class CpuTensor(CStructure, declares="QnnCpuOpPackage_Tensor_t"):
     """QnnCpuOpPackage_Tensor_t."""
 
-    _fields_ = [
-        ("dataFormat", c_uint32),
-        ("dataType", c_uint32),
-        ("rank", c_uint32),
-        ("maxDimensions", POINTER(c_uint32)),
-        ("currentDimensions", POINTER(c_uint32)),
-        ("data", c_void_p),
-        ("quantizeParams", QuantizeParams),
-    ]
 
-
-class CpuParamValue(ctypes.Union):
-    """A number, a text or a tensor."""
-
-    _fields_ = [("scalarParam", c_double), ("string", c_char_p), ("tensorParam", POINTER(CpuTensor))]
-
-
-class CpuParam(ctypes.Structure):
+class CpuParam(CStructure, declares="QnnCpuOpPackage_Param_t"):
     """QnnCpuOpPackage_Param_t."""
 
-    _anonymous_ = ("value",)
-    _fields_ = [("type", c_uint32), ("name", c_char_p), ("value", CpuParamValue)]
 
-
-class CpuNode(ctypes.Structure):
+class CpuNode(CStructure, declares="QnnCpuOpPackage_Node_t"):
     """QnnCpuOpPackage_Node_t."""
 
-    _fields_ = [
-        ("name", c_char_p),
-        ("packageName", c_char_p),
-        ("typeName", c_char_p),
-        ("numOfParams", c_uint32),
-        ("params", POINTER(POINTER(CpuParam))),
-        ("numOfInputs", c_uint32),
-        ("inputs", POINTER(POINTER(CpuTensor))),
-        ("numOfOutputs", c_uint32),
-        ("outputs", POINTER(POINTER(CpuTensor))),
-    ]
 
-
-class CpuOpImpl(ctypes.Structure):
+class CpuOpImpl(CStructure, declares="QnnCpuOpPackage_OpImpl_t"):
     """QnnCpuOpPackage_OpImpl_t."""
-
-    _fields_ = [("opImplFn", c_void_p), ("userData", c_void_p)]
 
 
 OP_IMPL_FUNCTION = ctypes.CFUNCTYPE(c_uint64, c_void_p)
@@ -85,3 +59,7 @@ class CpuGlobalInfrastructure(ctypes.Structure):
     """QnnCpuOpPackage_GlobalInfra_t."""
 
     _fields_ = [("reportMessage", REPORT_FUNCTION), ("profile", PROFILE_FUNCTION)]
+
+
+# Capabilities of op packages: registration, validation, implementations.
+FACET = CFacet(BACKEND_ID, INTERFACE_VERSION, capabilities=frozenset((105, 402, 403)), headers=HEADERS)

@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION, packaged
+from isthmus.backends.cpu import packaged
 from isthmus.backends.cpu.config import KEYS, CpuConfig, read_config
 from isthmus.backends.cpu.op_package import TARGET, OpPackage, check_name
 from isthmus.backends.cpu.packaged import PackagedExecutor, PackagedGraph
@@ -19,7 +19,7 @@ from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes, unshared
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import ExecutionLock
-from isthmus.backends.seam.facets import CFacet, DelegateFacet
+from isthmus.backends.seam.facets import DelegateFacet
 from isthmus.backends.seam.native import CompiledGraph
 from isthmus.backends.seam.runner import HostRunner, RunnerBinding, RunnerGraphDriver
 from isthmus.backends.seam.shared_segments import SharedSegments
@@ -36,8 +36,6 @@ from isthmus.memory import Buffer, Window, host
 from isthmus.prepare import PlanOptions
 from isthmus.prepare.schedule import Pool
 
-# The capability keys of op packages: registration, validation, implementations.
-_CAPABILITIES = frozenset((105, 402, 403))
 # The alignment of inputs and outputs that the backend allocates.
 _IO_ALIGNMENT = 64
 
@@ -273,7 +271,7 @@ ENTRY = BackendEntry(
     prepare=_plan,
     inspect=inspect,
     unshared=unshared,
-    c=CFacet(BACKEND_ID, INTERFACE_VERSION, capabilities=_CAPABILITIES),
+    c="isthmus.backends.cpu.c:FACET",
     delegate=DelegateFacet(number=101, threads=True),
     accepted=native.ACCEPTED,
 )

@@ -15,8 +15,8 @@ from typing import Any
 from isthmus.backends.gpu.compile import serialization
 from isthmus.backends.gpu.compile.program import KernelProgram
 from isthmus.backends.gpu.compile.traits import DeviceTraits
+from isthmus.backends.seam.device_record import graph_sizes
 from isthmus.backends.seam.driver import Source
-from isthmus.backends.seam.sizes import graph_sizes
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphSizes
 from isthmus.prepare import sharing

@@ -34,12 +34,6 @@ class DatatypeSet:
     max_rank: int = 0
 
     @classmethod
-    def of_names(cls, inputs: Iterable[str], outputs: Iterable[str]) -> DatatypeSet:
-        """Return a set from QNN's names, one for each tensor."""
-        first, last = (tuple(frozenset({DataType[name]}) for name in side) for side in (inputs, outputs))
-        return cls(first, last)
-
-    @classmethod
     def parse(cls, line: str) -> DatatypeSet:
         """Return the set that a line of the table has.
 

@@ -34,7 +34,7 @@ from isthmus.prepare import PlanOptions
 from isthmus.prepare.tiling import ScratchLimit
 
 if TYPE_CHECKING:
-    from isthmus.backends.htp.driver import HtpContext
+    from isthmus.backends.htp.context import HtpContext
 
 
 def plan(graph: Graph, threads: int, limit: ScratchLimit | None, config: HtpConfig, shares: bool) -> PlannedGraph:
@@ -133,7 +133,7 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph | GraphOutline]):
     def planned(self) -> PlannedGraph:
         """Return the graph with its constants; those of a binary that its client keeps are read from there."""
         prepared = self.prepared()
-        return prepared if isinstance(prepared, PlannedGraph) else self.context.read_kept(self.graph.name)
+        return prepared if isinstance(prepared, PlannedGraph) else self.context.source.graph(self.graph.name)
 
     def finalize(self) -> None:
         """Compile the graph, reserve its staging memory and load it into the accelerator; all of it or nothing."""

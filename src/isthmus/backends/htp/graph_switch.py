@@ -1,6 +1,6 @@
 """Graph switching: a context from a persistent binary has only some of its graphs in the accelerator at a time.
 
-`isthmus.domains.switching` has the rule. All of this happens under the lock of the context's executions, of which one
+`isthmus.domains.choices` is the rule. All of this happens under the lock of the context's executions, of which one
 runs at a time, so that no graph is unloaded while it executes. A graph that is unloaded keeps its state, in memory of
 this process, and the client's memory stays registered.
 """
@@ -17,7 +17,7 @@ from isthmus.system.interrupts import FileDescriptor
 from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
-    from isthmus.backends.htp.driver import HtpContext
+    from isthmus.backends.htp.context import HtpContext
     from isthmus.backends.htp.graph import HtpGraphDriver
 
 

@@ -11,8 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from isthmus.domains import ChipProfile, ContextSizes, DomainMapping, Domains, Placement, Refusal
+from isthmus.backends.htp.group_membership import GroupMembership
+from isthmus.domains.model import DomainMapping, Domains, Placement, Refusal
+from isthmus.domains.profile import ChipProfile
+from isthmus.domains.sizes import Choice, ContextSizes, GraphNeeds
+from isthmus.graph import GraphInfo
 from isthmus.log import Log, LogLevel
 from isthmus.memory.identity import Identity
 from isthmus.system.interrupts import Finalizer
@@ -21,6 +26,8 @@ from isthmus.system.lock import Lock
 DomainState = tuple[int, int, int]
 """A process domain: its number, the bytes that are mapped, and its capacity."""
 _SHARED: dict[object, SharedDomains] = {}
+# How many graphs of a context its name in messages has.
+_NAMED = 3
 
 
 class SharedDomains:
@@ -205,3 +212,50 @@ class DomainUse:
     def _is_charged(self) -> bool:
         """Whether its finalizer, which may run before it is closed, has freed nothing yet."""
         return self._ending is not None and self._ending.waits
+
+
+class ContextCharge:
+    """What a context takes in the process domains of its chip.
+
+    - `use`: Its place there.
+    - `membership`: Its group, whose buffer is charged once, and its list, which may keep room for inputs and outputs.
+    """
+
+    def __init__(self, use: DomainUse, membership: GroupMembership) -> None:
+        self.use, self._membership = use, membership
+        # The process domain and the bytes of the inputs and outputs for which its list has kept room there.
+        self._awaited_io: tuple[int, int] | None = None
+
+    def charge_binary(self, graphs: Sequence[GraphInfo], io_estimation: bool, reused_mb: int) -> None:
+        """Charge the graphs of a binary, with room for inputs and outputs if that is asked for.
+
+        - `reused_mb`: The MB that count then; 0 for the inputs and outputs of all graphs.
+        """
+        shared = self._membership.reserving
+        beside = {} if shared is None or reused_mb else shared.io
+        self.use.charge(lambda: self.sizes(graphs, reused_mb), io_estimation or shared is not None, beside)
+        if shared is not None and self.use.domain is not None:
+            self._awaited_io = self.use.domain, sum(self.sizes(graphs, reused_mb).io)
+            shared.io[self.use.domain] = shared.io.get(self.use.domain, 0) + self._awaited_io[1]
+
+    def charge_first(
+        self, graphs: Sequence[GraphInfo], choices: Sequence[Choice], io_estimation: bool, reused_mb: int
+    ) -> int:
+        """Charge the graphs of a binary, with the first choice of loaded ones that has room; return its index."""
+        sizes = [partial(self.sizes, graphs, reused_mb, each) for each in choices]
+        return self.use.charge_first(sizes, io_estimation)
+
+    def discharge(self) -> None:
+        """Charge nothing any more; safe to call again."""
+        self.use.close()
+        if self._membership.shared is not None and self._awaited_io is not None:
+            domain, nbytes = self._awaited_io
+            self._membership.shared.io[domain] -= nbytes
+        self._awaited_io = None
+
+    def sizes(self, graphs: Sequence[GraphInfo], reused_mb: int, loaded: Choice | None = None) -> ContextSizes:
+        """Return what these graphs need in a process domain; with switching if some are `loaded`."""
+        names = ", ".join(each.name for each in graphs[:_NAMED]) + ", …" * (len(graphs) > _NAMED)
+        limit = (reused_mb << 20,) if reused_mb else None
+        group = None if self._membership.group is None else self._membership.group.charge
+        return ContextSizes(names, tuple(map(GraphNeeds.of, graphs)), buffers=limit, group=group, loaded=loaded)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ctypes import c_uint8, c_uint32
 from dataclasses import fields
 from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.lpai import BACKEND_ID, INTERFACE_VERSION, headers, options
-from isthmus.backends.lpai.options import (
-    GRAPH_STRUCTURES,
-    LpaiBackendOption,
-    LpaiContextOption,
-    LpaiGraphOption,
-    LpaiHwVersion,
-    LpaiTarget,
-)
+from isthmus.backends.lpai.config import HARDWARE, TARGET_ENVIRONMENTS
 from isthmus.backends.seam.facets import CFacet, LogFunction, option_of, show_number
 from isthmus.cabi.client import checked, pointer, read, text, write, write_number
 from isthmus.errors import Code, QnnError
@@ -29,21 +22,22 @@ def _memory(address: int) -> options.MemInfo:
     return options.MemInfo(structure.fd, structure.offset)
 
 
-# The words of configuration files for numbers in C structures. Numbers without a word are not simulated.
-_TARGETS: dict[IntEnum, str] = {LpaiTarget.X86: "x86", LpaiTarget.ARM: "arm", LpaiTarget.ADSP: "adsp"}
-_VERSIONS: dict[IntEnum, str] = {
-    LpaiHwVersion.V4: "v4", LpaiHwVersion.V5: "v5", LpaiHwVersion.V5_1: "v5.1", LpaiHwVersion.V6: "v6",
-    LpaiHwVersion.V7: "v7",
-}  # fmt: skip
+def _words_of(kind: type[IntEnum], words: Collection[str]) -> dict[IntEnum, str]:
+    """Return the words of configuration files for numbers in C structures; those without a word are not simulated."""
+    return {each: word for each in kind if (word := each.name.lower().replace("_", ".")) in words}
+
+
+_TARGETS = _words_of(options.LpaiTarget, TARGET_ENVIRONMENTS)
+_VERSIONS = _words_of(options.LpaiHwVersion, HARDWARE)
 
 
 def _backend(address: int, log: LogFunction) -> dict[str, Any]:
     """Read a custom config of the backend; return it in the form of a configuration file."""
     config = read(address, headers.CUSTOM)
-    option_of(LpaiBackendOption, config.option, "LPAI backend", Code.BACKEND_INVALID_CONFIG)
+    option_of(options.LpaiBackendOption, config.option, "LPAI backend", Code.BACKEND_INVALID_CONFIG)
     info = read(config.config, headers.HW_INFO)
     settings = {"target_env": _word(info.lpaiTarget, _TARGETS, "target")}
-    if info.hwVersion == LpaiHwVersion.NA:
+    if info.hwVersion == options.LpaiHwVersion.NA:
         log(LogLevel.INFO, "LPAI backend option HW_INFO names no hardware version: it stays as configured")
     else:
         settings["enable_hw_ver"] = _word(info.hwVersion, _VERSIONS, "hardware version")
@@ -62,17 +56,17 @@ def _word(number: int, words: Mapping[IntEnum, str], noun: str) -> str:
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a graph; return its option with its value. One without effect is logged."""
     config = read(address, headers.CUSTOM)
-    option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
-    assert isinstance(option, LpaiGraphOption)
-    if option is LpaiGraphOption.RESET_STATE:
+    option = option_of(options.LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
+    assert isinstance(option, options.LpaiGraphOption)
+    if option is options.LpaiGraphOption.RESET_STATE:
         return {option: None}
-    if option is LpaiGraphOption.PREPARE:
+    if option is options.LpaiGraphOption.PREPARE:
         prepare = read(config.config, headers.PREPARE)
         cores = text(prepare.enableCoreSelection)
         said = f"enablePerLayer = {prepare.enablePerLayer}" + ("" if cores is None else f", cores '{cores}'")
         log(LogLevel.INFO, f"LPAI graph option PREPARE, {said}: accepted, but without effect here")
         return {}
-    structure, row = read(config.config, headers.STRUCTURES[option]), GRAPH_STRUCTURES[option]
+    structure, row = read(config.config, headers.STRUCTURES[option]), options.GRAPH_STRUCTURES[option]
     # ctypes has None for an address of 0.
     numbers = {name: getattr(structure, name) or 0 for name, _ in structure._fields_}
     value = row.kind(*numbers.values())
@@ -89,8 +83,8 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a context; return its option with its value."""
     config = read(address, headers.CUSTOM)
-    option = option_of(LpaiContextOption, config.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
-    if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
+    option = option_of(options.LpaiContextOption, config.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
+    if option is options.LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
         return {option: read(config.config, c_uint32).value}
     # The value of ENABLE_ISLAND is the name of a graph.
     graph_name = text(config.config)

@@ -17,10 +17,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 
 from isthmus.backends.seam import planned
-from isthmus.backends.seam.device_record import DeviceRecord
+from isthmus.backends.seam.device_record import DeviceRecord, graph_sizes
 from isthmus.backends.seam.planned import GraphOutline, PlannedGraph
 from isthmus.backends.seam.program_binary import FORMAT, differing, named
-from isthmus.backends.seam.sizes import graph_sizes
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError, code_of

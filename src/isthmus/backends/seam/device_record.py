@@ -13,7 +13,10 @@ from typing import Any
 from isthmus.graph import GraphInfo, GraphSizes
 from isthmus.graph.figures import GraphFigures
 from isthmus.system.container import as_size
+from isthmus.system.contents import shared_bytes
 
+# The sizes of shared constants are multiples of this.
+_PAGE = 4096
 _MAX_NUMBER = (1 << 32) - 1
 
 
@@ -93,3 +96,13 @@ def _graph(content: Any) -> GraphRecord:
         raise ValueError("its record of a graph has other parts")
     limits = {"dlbc": 1, "share_io": 1, "whole_vtcm": 1}
     return GraphRecord(**{name: as_size(content[name], limits.get(name, _MAX_NUMBER)) for name in names})
+
+
+def graph_sizes(arrays: Mapping[str, Mapping[int, int]]) -> dict[str, GraphSizes]:
+    """Return the sizes of graphs by name; `arrays` has the size of each of a graph's arrays by its offset.
+
+    >>> graph_sizes({"prefill": {0: 5000, 5000: 8}, "decode": {0: 5000}})["prefill"]
+    GraphSizes(constants=8, shared_weights=8192)
+    """
+    alone, shared = shared_bytes(arrays)
+    return {name: GraphSizes(nbytes, -(-shared // _PAGE) * _PAGE) for name, nbytes in alone.items()}

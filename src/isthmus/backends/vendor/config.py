@@ -6,17 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.seam.config import (
-    ConfigError,
-    ContextSettings,
-    Key,
-    Table,
-    choice,
-    file_name,
-    number,
-    settings,
-    truth,
-)
+from isthmus.backends.seam import config as keys
 from isthmus.backends.vendor import NAME
 from isthmus.backends.vendor.target import LEVELS, MAX_HVX, PRECISIONS, ChipTarget, chip
 from isthmus.errors import QnnError
@@ -40,30 +30,29 @@ class VendorConfig:
     library: Path | None = None
     target: ChipTarget = field(default_factory=ChipTarget)
     timeout: float | None = None
-    contexts: ContextSettings = field(default_factory=ContextSettings)
+    contexts: keys.ContextSettings = field(default_factory=keys.ContextSettings)
 
 
 def _soc(value: Any) -> int:
     """Return the number of a chip that is given by name or number."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ConfigError(f"must be the name or the number of a chip, is {value!r}")
+        raise keys.ConfigError(f"must be the name or the number of a chip, is {value!r}")
     try:
         return chip(value).soc
     except QnnError as problem:
-        raise ConfigError(f"{problem.what}: {problem.rule}") from None
+        raise keys.ConfigError(f"{problem.what}: {problem.rule}") from None
 
 
 _TARGET = {
-    "soc": Key("soc", _soc),
-    "vtcm_mb": Key("vtcm_mb", number(1, _MAX_VTCM_MB)),
-    "optimization": Key("level", number(LEVELS[0], LEVELS[-1])),
-    "precision": Key("precision", choice({name: name for name in PRECISIONS})),
-    "hvx_threads": Key("hvx_threads", number(1, MAX_HVX)),
-    "dlbc": Key("dlbc", truth),
+    "soc": keys.Key("soc", _soc),
+    "vtcm_mb": keys.Key("vtcm_mb", keys.number(1, _MAX_VTCM_MB)),
+    "optimization": keys.Key("level", keys.number(LEVELS[0], LEVELS[-1])),
+    "precision": keys.Key("precision", keys.choice({name: name for name in PRECISIONS})),
+    "hvx_threads": keys.Key("hvx_threads", keys.number(1, MAX_HVX)),
+    "dlbc": keys.Key("dlbc", keys.truth),
 }
-KEYS: Table = {
-    NAME: {**_TARGET, "library": Key("library", file_name), "timeout": Key("timeout", number(1, _MAX_SECONDS))}
-}
+_TIMEOUT = keys.Key("timeout", keys.number(1, _MAX_SECONDS))
+KEYS: keys.Table = {NAME: {**_TARGET, "library": keys.Key("library", keys.file_name), "timeout": _TIMEOUT}}
 
 
 def read_config(config: Any, log: Log) -> VendorConfig:
@@ -72,10 +61,10 @@ def read_config(config: Any, log: Log) -> VendorConfig:
     >>> read_config({"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4}}, Log()).target
     ChipTarget(soc=57, vtcm_mb=4, level=None, precision=None, hvx_threads=None, dlbc=False)
     """
-    given = settings(config, KEYS)
+    given = keys.settings(config, KEYS)
     given.log_unused(log)
     target = ChipTarget(**given.only(*(key.setting for key in _TARGET.values())))
     target.check()
     library = given.values.get("library")
-    path, contexts = None if library is None else Path(library), ContextSettings.of(given)
+    path, contexts = None if library is None else Path(library), keys.ContextSettings.of(given)
     return VendorConfig(path, target, given.values.get("timeout"), contexts)

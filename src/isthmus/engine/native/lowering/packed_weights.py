@@ -28,14 +28,14 @@ from isthmus.prepare.schedule import Step
 
 WORD = 8
 """The number of weights in a word of 32 bits."""
+# At most 1 / this of the weights in the words of a tap may be padding.
 _MAX_WASTE = 8
-"""At most 1 / this of the weights in the words of a tap may be padding."""
+# Below this depth, sums of products with multiples of 16 of the weights fit 32 bits.
 _MAX_DEPTH = (1 << 31) // (255 * 128)
-"""Below this depth, sums of products with multiples of 16 of the weights fit 32 bits."""
+# The smallest scale of sums that can be divided by 16 without losing bits.
 _MIN_SCALE = 16 * float(np.finfo(np.float32).tiny)
-"""The smallest scale of sums that can be divided by 16 without losing bits."""
+# The largest factor that a 4-bit weight can have for the product to fit a byte.
 _MAX_FACTOR = 16
-"""The largest factor that a 4-bit weight can have for the product to fit a byte."""
 
 
 def four_bit_source(weights: Tensor) -> Tensor | None:

@@ -29,15 +29,15 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.tiling.step_table import cut, in_one_run, row_bytes, shape_of_tile
 
 _ALIGNMENT = 64
+# The least bytes of float tensors in a piece for each thread, so that instructions take longer than their start.
 _MIN_PIECE = 32 << 10
-"""The least bytes of float tensors in a piece for each thread, so that instructions take longer than their start."""
 MAX_PIECES = 32
 """The most pieces with one thread; several threads wait for each other after every instruction."""
+# The least time steps of a piece: the product for their gates computes this many rows together.
 _MIN_TIMES = 16
-"""The least time steps of a piece: the product for their gates computes this many rows together."""
 
+# Pairs of a stored tensor and the float tensor that replaces it.
 _Pairs = list[tuple[Tensor, Tensor]]
-"""Pairs of a stored tensor and the float tensor that replaces it."""
 
 
 def padded_size(nbytes: int) -> int:
