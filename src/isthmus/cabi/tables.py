@@ -124,8 +124,8 @@ def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
     Raises `QnnError`: COMMON_INVALID_ARGUMENT if the table has no function of that name, or its parameters are not
     documented.
     """
-    known = name in BACKEND_FUNCTIONS if isinstance(table, FunctionTable) else name in SYSTEM_FUNCTIONS
-    address, arguments = getattr(table, name) if known else None, ARGUMENTS.get(name)
+    is_declared = name in BACKEND_FUNCTIONS if isinstance(table, FunctionTable) else name in SYSTEM_FUNCTIONS
+    address, arguments = getattr(table, name) if is_declared else None, ARGUMENTS.get(name)
     if address is None or arguments is None:
         rule = "the table has no function of that name" if address is None else "its parameters are not documented"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"function {name!r}", rule)

@@ -138,12 +138,12 @@ class ProcessDomain:
 
         - `beside`: bytes that need room too, in one mapping that is removed again.
         """
-        wanted = [*pieces, *[(_IO, beside)] * bool(beside)]
-        for count in range(1, len(wanted) + 1):
+        mapped = [*pieces, *[(_IO, beside)] * bool(beside)]
+        for count in range(1, len(mapped) + 1):
             if not isinstance(
-                fit_pieces(self._profile, self.occupied, self.capacity, [s for _, s in wanted[:count]]), tuple
+                fit_pieces(self._profile, self.occupied, self.capacity, [s for _, s in mapped[:count]]), tuple
             ):
-                return wanted[count - 1]
+                return mapped[count - 1]
         found = fit_pieces(self._profile, self.occupied, self.capacity, [size for _, size in pieces])
         assert isinstance(found, tuple)
         self.occupied = found[0]

@@ -120,9 +120,9 @@ def profile(name: str | Path = DEFAULT, *, soc: int = 0, arch: int = 0, vtcm_mb:
     """
     if isinstance(name, Path) or name.lower().endswith(".json"):
         return _of_file(Path(name))
-    known = {each.lower(): each for each in _stated_profiles()}
+    by_name = {each.lower(): each for each in _stated_profiles()}
     numbers = {entry["soc_model"]: each for each, entry in _stated_profiles().items() if "soc_model" in entry}
-    key = known.get(name.lower()) or numbers.get(soc, DEFAULT)
+    key = by_name.get(name.lower()) or numbers.get(soc, DEFAULT)
     stated: dict[str, Any] = {"name": name if key == DEFAULT else key, **_stated_profiles()[key]}
     made = _merge(stated, f"profile '{name}'")
     chip = {"dsp_arch": arch, "vtcm_mb": vtcm_mb}

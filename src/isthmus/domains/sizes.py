@@ -191,8 +191,8 @@ Choice = tuple[str, ...]
 """Graphs of a context that are loaded together."""
 
 
-def choices(loaded: Collection[str], retained: Sequence[str], wanted: str) -> list[Choice]:
-    """Return what may be loaded together with the graph that is wanted, the best choice first: the first that fits is.
+def choices(loaded: Collection[str], retained: Sequence[str], graph: str) -> list[Choice]:
+    """Return what may be loaded together with a graph, the best choice first: the first that fits is.
 
     Graphs outside the order of retention are unloaded, then those in it while there is no room, the last one first.
 
@@ -202,8 +202,8 @@ def choices(loaded: Collection[str], retained: Sequence[str], wanted: str) -> li
     >>> choices(["A", "B"], ["A", "B"], "C"), choices(["A", "C"], ["A", "B"], "D")
     ([('A', 'B', 'C'), ('A', 'C'), ('C',)], [('A', 'D'), ('D',)])
     """
-    kept = [name for name in retained if name in loaded and name != wanted]
-    return [(*kept[:count], wanted) for count in range(len(kept), -1, -1)]
+    loaded_ones = [name for name in retained if name in loaded and name != graph]
+    return [(*loaded_ones[:count], graph) for count in range(len(loaded_ones), -1, -1)]
 
 
 def choices_at_creation(graphs: Sequence[str], retained: Sequence[str]) -> list[Choice]:

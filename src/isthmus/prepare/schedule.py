@@ -303,13 +303,13 @@ class Schedule:
 
 def _distinct(constants: Iterable[Tensor]) -> Iterator[Tensor]:
     """Yield constants, of those with equal elements the first."""
-    known: dict[tuple[object, ...], list[np.ndarray]] = {}
+    groups: dict[tuple[object, ...], list[np.ndarray]] = {}
     for tensor in constants:
         assert tensor.data is not None
         elements = tensor.data.reshape(-1)
         # Elements from everywhere tell nearly all that differ; then all are compared.
         key = tensor.dtype, tensor.stored_bytes, elements[:: max(1, elements.size // _SAMPLES)].tobytes()
-        alike = known.setdefault(key, [])
+        alike = groups.setdefault(key, [])
         if not any(np.array_equal(elements, each) for each in alike):
             alike.append(elements)
             yield tensor

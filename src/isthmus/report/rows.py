@@ -179,12 +179,12 @@ def device_lines(rows: Sequence[Row]) -> list[str]:
 
 def _traffic_lines(rows: Sequence[Row]) -> list[str]:
     """Return lines about what a run moves: the compiler's figures, ours and the difference, where both are known."""
-    known = [row for row in rows if row.get("spilled") is not None and row.get("plan_spilled") is not None]
-    if not known:
+    comparable = [row for row in rows if row.get("spilled") is not None and row.get("plan_spilled") is not None]
+    if not comparable:
         return []
     titles = "".join(f"{DEVICE_COLUMNS[name]:>16}" for name in _MOVED)
     lines = [f"  DDR memory in a run{'':<20}{titles}"]
-    for row in known:
+    for row in comparable:
         ours = [row[f"plan_{name}"] for name in _MOVED]
         theirs = [row[name] for name in _MOVED]
         start = f"{row['chip']} {row['vtcm_mb']} MB" + ("" if row["level"] is None else f" O{row['level']}")

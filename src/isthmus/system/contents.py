@@ -70,9 +70,9 @@ class Contents:
         if key not in self._offsets:
             # No other graph has stored anything for the first one.
             if other is not None and len(self.arrays) > 1:
-                known = self._offsets.get((owner, hashlib.sha256(np.ascontiguousarray(other()).data).digest()))
-                if known is not None:
-                    return known, len(raw), True
+                offset = self._offsets.get((owner, hashlib.sha256(np.ascontiguousarray(other()).data).digest()))
+                if offset is not None:
+                    return offset, len(raw), True
             if key in self._first:
                 place = self._offsets[key] = self._first[key]
                 if self._stores:

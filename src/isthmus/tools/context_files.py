@@ -122,14 +122,14 @@ def _of_binary(path: Path) -> ContextFile:
 
 def _vendor_graph(graph: Mapping[str, Any]) -> GraphInfo:
     """Return a graph of Qualcomm's tools with its inputs and outputs, except those of types that are not known here."""
-    known = {int(each) for each in DataType} - {DataType.UNDEFINED}
+    types = {int(each) for each in DataType} - {DataType.UNDEFINED}
 
     def tensor(each: Mapping[str, Any]) -> TensorInfo:
         dtype, dims = DataType(each["dtype"]), tuple(each["dims"])
         return TensorInfo(each["name"], dtype, dims, None, math.prod(dims) * dtype.itemsize)
 
     inputs, outputs = (
-        tuple(tensor(each) for each in graph[side] if each["dtype"] in known) for side in ("inputs", "outputs")
+        tuple(tensor(each) for each in graph[side] if each["dtype"] in types) for side in ("inputs", "outputs")
     )
     return GraphInfo(graph["name"], inputs, outputs)
 
@@ -141,13 +141,13 @@ def _of_figures(name: str, figures: GraphFigures) -> GraphNeeds:
 
 def _of_bundle(config: Path) -> Iterator[ContextFile]:
     """Read the binaries of a Genie bundle, with the options of its configuration."""
-    known: set[str] = set()
+    seen: set[str] = set()
     for engine in engines_of(config):
         files = []
-        for name in (each for each in engine.binaries if each not in known):
+        for name in (each for each in engine.binaries if each not in seen):
             beside = config.parent / name
             files.append(_of_binary(beside if beside.exists() else Path(name)))
-        known |= {*engine.binaries}
+        seen |= {*engine.binaries}
         engine.check_retained({graph.name for file in files for graph in file.sizes.graphs})
         for file in files:
             yield replace(file, sizes=engine.apply_to(file.sizes), notes=engine.notes)

@@ -78,11 +78,11 @@ def _refuse_others(options: argparse.Namespace) -> None:
 def _with_remedies(listed: ContextList, names: Sequence[str]) -> ContextList:
     """Apply the remedies of a command line."""
     contexts, estimate = listed.contexts, listed.io_estimation
-    known = {each.partition("=")[0] for each in REMEDIES}
+    remedy_names = {each.partition("=")[0] for each in REMEDIES}
     for text in names:
         name, _, value = text.partition("=")
         size = parse_size(value) if value else None
-        if name not in known or (name == "split") != bool(size):
+        if name not in remedy_names or (name == "split") != bool(size):
             raise invalid_argument(f"--with {text}", f"must be one of {', '.join(REMEDIES)}")
         estimate = estimate or name == "estimate"
         contexts = tuple(applied(name, contexts, size or 0))

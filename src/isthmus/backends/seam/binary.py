@@ -125,10 +125,10 @@ def to_bytes(
     contents = Contents(shares)
     if device is not None and shares and len(graphs) > 1:
         # Only when all graphs are known it is known which constants they share.
-        known = Contents(shares, stores=False)
+        survey = Contents(shares, stores=False)
         for graph in graphs:
-            _section(graph, known.of(graph.name), apart)
-        contents = Contents(shares, first=known)
+            _section(graph, survey.of(graph.name), apart)
+        contents = Contents(shares, first=survey)
     sections = {graph.name: _section(graph, contents.of(graph.name), apart) for graph in graphs}
     stated = {} if device is None else {"device": device.to_json()}
     return pack_graphs(FORMAT, {"backend": backend, "producer": PRODUCER, **stated}, contents, sections)

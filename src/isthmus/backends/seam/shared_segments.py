@@ -18,7 +18,7 @@ class SharedSegments:
     """The segments of a context's programs, each as long as a program has it."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[int, bytes], np.ndarray] = WeakValueDictionary()
+        self._segments: WeakValueDictionary[tuple[int, bytes], np.ndarray] = WeakValueDictionary()
 
     def share(self, program: Program) -> Program:
         """Return a program in which segments that the context has already are that memory."""
@@ -28,13 +28,13 @@ class SharedSegments:
         """Return the memory of a segment: that of an equal one, or its own, aligned as executors use it in place."""
         # Bytes from everywhere tell nearly all that differ; then all bytes are compared.
         key = segment.nbytes, segment[:: max(1, segment.size // _SAMPLES)].tobytes()
-        known = self._known.get(key)
-        if known is not None and np.array_equal(known, segment):
-            return known
+        shared = self._segments.get(key)
+        if shared is not None and np.array_equal(shared, segment):
+            return shared
         if segment.ctypes.data % _ALIGNMENT:
             aligned = host(segment.nbytes, _ALIGNMENT).array
             aligned[:] = segment
             segment = aligned
-        if known is None:
-            self._known[key] = segment
+        if shared is None:
+            self._segments[key] = segment
         return segment

@@ -97,10 +97,10 @@ class Measurement:
     @property
     def traffic(self) -> DdrTraffic | None:
         """The DDR traffic of all graphs, each executed once; None if it is not known of one of them."""
-        known = [graph.traffic for graph in self.graphs if graph.traffic is not None]
-        if not known or len(known) < len(self.graphs):
+        traffics = [graph.traffic for graph in self.graphs if graph.traffic is not None]
+        if not traffics or len(traffics) < len(self.graphs):
             return None
-        return DdrTraffic(*(sum(getattr(each, field.name) for each in known) for field in fields(DdrTraffic)))
+        return DdrTraffic(*(sum(getattr(each, field.name) for each in traffics) for field in fields(DdrTraffic)))
 
     @property
     def finalize_seconds(self) -> float:
