@@ -2,19 +2,20 @@
 
 A table is a text file, in groups: a line with data types, then the operations that are accepted in exactly these. A
 data type is written as its kind and its bits: f32, bf16, i32 and u8 for plain numbers, sq8 and uq16 for signed and
-unsigned fixed point, b8 for booleans.
+unsigned fixed point, b8 for booleans. Elementwise functions are not in it: the tables of functions of an engine decide.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.graph.datatypes import FLOATS, INDICES, DataType
-from isthmus.graph.operation import Call, names_of
+from isthmus.graph.operation import Call, Operation, names_of
 from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.ops.elementwise import FUNCTIONS
 from isthmus.graph.tensor import Tensor
 
 _KINDS = {
@@ -26,6 +27,10 @@ _ORDER = (
     *FLOATS, *(t for t in _DEFINED if t.is_fixed_point), *(t for t in _DEFINED if not (t.is_float or t.is_fixed_point)),
 )  # fmt: skip
 _SELECTORS = frozenset((*INDICES, DataType.BOOL_8))
+
+
+PLAIN_FUNCTIONS = {name: f for name, f in FUNCTIONS.items() if name in OPERATIONS and f.inputs[1] in (1, 2)}
+"""The operations that are functions of one or two elements."""
 
 
 def code_of(dtype: DataType) -> str:
@@ -95,9 +100,17 @@ def parse(text: str) -> dict[str, frozenset[DataType]]:
     return table
 
 
-def load(module: str, name: str) -> dict[str, frozenset[DataType]]:
-    """Read the table in the file `name` beside a module, whose ``__file__`` is given."""
-    return parse(Path(module).with_name(name).read_text("ascii"))
+def load(module: str, name: str, accepts: Callable[[Operation, DataType], bool]) -> dict[str, frozenset[DataType]]:
+    """Read the table in the file `name` beside a module, whose ``__file__`` is given, and add elementwise functions.
+
+    `accepts` tells whether the engine computes one of `PLAIN_FUNCTIONS` in one of its data types.
+    """
+    functions = {
+        name: frozenset(dtype for dtype in function.input_types[0] or () if accepts(function, dtype))
+        for name, function in PLAIN_FUNCTIONS.items()
+    }
+    table = parse(Path(module).with_name(name).read_text("ascii"))
+    return dict(sorted({**table, **{name: types for name, types in functions.items() if types}}.items()))
 
 
 def format_table(table: Mapping[str, Collection[DataType]]) -> str:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 from isthmus.backends.gpu import binary as gpu_binary
 from isthmus.backends.gpu import delegate, options
+from isthmus.backends.gpu.accepted import ACCEPTED
 from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl, pinned_buffer, shared_buffer
 from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.config import KEYS, GpuConfig, read_config
@@ -39,15 +40,11 @@ from isthmus.backends.seam.entry import BackendEntry, IoMemory, IoPolicy, regist
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, TensorInfo, TensorMemType
-from isthmus.graph.acceptance import Acceptance, load
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import Buffer, adopt, holds
 from isthmus.system.interrupts import Finalizer
 from isthmus.system.lock import Lock
-
-ACCEPTED = Acceptance(load(__file__, "accepted.txt"))
-"""What the backend accepts. A test compares it with the answers of the OpenCL engine's lowerings."""
 
 
 class GpuBackend(seam.BackendDriver):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.backends.gpu.compile.functions import INTEGERS, TESTS
+from isthmus.backends.gpu.compile.functions import INTEGERS, REALS, TESTS
 from isthmus.backends.gpu.compile.lowering.chains import apply_links, declare, function_of, limit_links, links_of, plain
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.lowering.walk import as_stored, emit_broadcast, emit_walk
+from isthmus.backends.gpu.compile.storage import stored_kind
 from isthmus.graph import DataType, Tensor
+from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED
 from isthmus.prepare.geometry.byte_arithmetic import ByteProduct, WeightedSum, byte_product, weighted_sum
@@ -19,7 +21,20 @@ from isthmus.prepare.schedule import Step
 
 def is_real(tensor: Tensor) -> bool:
     """Return whether a tensor's elements represent reals that kernels compute with."""
-    return tensor.dtype in (DataType.FLOAT_32, DataType.FLOAT_16) or tensor.dtype.is_fixed_point
+    return _is_of_reals(tensor.dtype)
+
+
+def _is_of_reals(dtype: DataType) -> bool:
+    return dtype in (DataType.FLOAT_32, DataType.FLOAT_16) or dtype.is_fixed_point
+
+
+def accepts(function: Operation, dtype: DataType) -> bool:
+    """Return whether an elementwise function is computed in one of its data types."""
+    if stored_kind(dtype) is None:
+        return False
+    if _is_of_reals(dtype) and (function.traits.limits is not None or function.name in (*REALS, "ReluMinMax")):
+        return True
+    return function.name in TESTS or (function.name in INTEGERS and dtype.is_integer)
 
 
 def emit_links(e: KernelEmitter, links: Sequence[Link], output: Tensor) -> None:
