@@ -106,11 +106,10 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"HTP graph option {option.name}", rule)
         said = f"graph option {option.name} = {option.show(config)}"
         return _log_unused(said, log, without_effect.GRAPH.get(option.name, ""))
-    number = getattr(config, option.field)
     kind = type(own.default)
-    is_listed = issubclass(kind, IntEnum)
-    noun = f"HTP {option.name.lower()}"
-    value = option_of(kind, number, noun, Code.GRAPH_INVALID_ARGUMENT) if is_listed else number
+    value = option.read(config, kind)
+    if issubclass(kind, IntEnum):
+        value = option_of(kind, value, f"HTP {option.name.lower()}", Code.GRAPH_INVALID_ARGUMENT)
     log(LogLevel.INFO, f"HTP graph option {option.name} = {getattr(value, 'name', value)}")
     return {own: value}
 
@@ -143,11 +142,9 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     wrong = _CONTEXT_RULES.get(option, lambda value: "")(value)
     if wrong:
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"HTP context option {option.name}", wrong)
-    if option in (HtpContextOption.REGISTER_MULTI_CONTEXTS, HtpContextOption.REGISTER_CONCURRENT_RESOURCE_SHARING):
-        value = GroupRegistration(value.firstGroupHandle, value.maxSpillFillBuffer)
     if option in list(HtpContextConfigOption):
         log(LogLevel.INFO, f"HTP context option {option.name} = {option.show(config)}")
-        return {HtpContextConfigOption(option): value}
+        return {HtpContextConfigOption(option): option.read(config, GroupRegistration)}
     if option is HtpContextOption.CONCURRENT_DESERIALIZATION_EXTRA_SIZE:
         setattr(config, option.field, min(value, _MAX_EXTRA_KB))
     said = f"context option {option.name} = {option.show(config)}"

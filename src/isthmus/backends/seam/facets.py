@@ -170,6 +170,11 @@ class UnionOption(IntEnum):
         """The name of the union's member."""
         return self.declaration.split()[-1].lstrip("*")
 
+    def read(self, config: ctypes.Structure, kind: Callable[..., Any]) -> Any:
+        """Return the value in a config that has this option; a structure as a `kind`, made from its members."""
+        value = getattr(config, self.field)
+        return kind(*(getattr(value, name) for name, *_ in value._fields_)) if self.structure else value
+
     def show(self, config: ctypes.Structure) -> str:
         """Describe the value in a config that has this option, for the log."""
         value = getattr(config, self.field)
