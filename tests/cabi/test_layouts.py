@@ -231,6 +231,7 @@ header Sample/QnnSample.h ../QnnCommon.h <stdint.h>: What a sample of each kind 
   that is longer than a line may be, so that it goes on in the next.
 enum Sample_Kind_t SAMPLE_KIND: @Sample NEXT AFTER=9
 enum! Sample_Other_t SAMPLE_OTHER: FIRST SECOND=4 THIRD NONE=QNN_UNDEFINED
+enum Sample_Hex_t SAMPLE_HEX: @Sample=hex
 macros SAMPLE: ONE=1 TWO=0x20 THREE=QNN_SUCCESS
 struct Sample_Short_t: uint32_t number; const char *text;
 struct! Sample_Pair_t: +Sample_Short_t double value;
@@ -259,6 +260,7 @@ typedef enum {
 typedef enum {
   SAMPLE_OTHER_FIRST = 0, SAMPLE_OTHER_SECOND = 4, SAMPLE_OTHER_THIRD = 5, SAMPLE_OTHER_NONE = QNN_UNDEFINED
 } Sample_Other_t;
+typedef enum { SAMPLE_HEX_FIRST = 0x0001, SAMPLE_HEX_LAST = 0x0007, SAMPLE_HEX_UNDEFINED = QNN_UNDEFINED } Sample_Hex_t;
 #define SAMPLE_ONE 1
 #define SAMPLE_TWO 0x20
 #define SAMPLE_THREE QNN_SUCCESS

@@ -5,8 +5,9 @@ and continues in lines that are indented:
 
 - ``header FILE INCLUDES: DOC`` begins a header.
 - ``enum TYPE PREFIX: MEMBERS`` is an enumeration. ``A B=4 C`` are members, numbered as in C; ``@Class`` are those of a
-  Python enumeration, except numbers from 20001 on, which are this project's own, and ``@Code`` the error codes of this
-  prefix. A member for undefined values is added, unless the entry begins with ``enum!``.
+  Python enumeration, except numbers from 20001 on, which are this project's own, ``@Class=hex`` the same as hexadecimal
+  numbers, and ``@Code`` the error codes of this prefix. A member for undefined values is added, unless the entry begins
+  with ``enum!``.
 - ``macros PREFIX: MEMBERS`` are macros, with members like those of an enumeration.
 - ``struct TYPE: MEMBERS`` is a structure, with a macro for its initial value, unless the entry begins with ``struct!``.
   ``+TYPE`` are the members of another one. A second name before the colon is the structure's tag.
@@ -321,7 +322,7 @@ def _numbers(prefix: str, members: str, enumerations: Mapping[str, Any]) -> Iter
         elif name.startswith("@"):
             for key, member in _members_by_name(enumerations[name[1:]]).items():
                 if key != "UNDEFINED" and member not in _OWN:
-                    yield f"{prefix}_{key}" if prefix else key, str(int(member))
+                    yield f"{prefix}_{key}" if prefix else key, f"{member:#06x}" if value == "hex" else str(int(member))
         else:
             number = int(value, 0) if value[:1].isdecimal() else number + 1
             yield name if name.startswith("QNN_") else f"{prefix}_{name}", value or str(number)

@@ -23,6 +23,7 @@ from isthmus.cabi.tables import CORE_VERSION, SYSTEM_VERSION, TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HANDWRITTEN, HERE, INCLUDE
 from isthmus.capi.serve import TABLE
+from isthmus.graph.datatypes import DataType
 from isthmus.graph.operation import QTI
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import NUMBERED
@@ -251,7 +252,7 @@ _ENUMERATIONS = {
     for module in (types, objects, other_backends)
     for kind in vars(module).values()
     if isinstance(kind, EnumMeta)
-}
+} | {"DataType": DataType}
 # The generated parts of headers that are written by hand.
 _PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "backend_ids": lambda: (f'#include "{file}"' for file in sorted(_DECLARED) if file.endswith("Common.h")),
