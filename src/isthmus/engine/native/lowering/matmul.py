@@ -18,7 +18,8 @@ from isthmus.engine.native.lowering.panels import (
     row_vectors,
 )
 from isthmus.engine.native.program import ABSENT, Operand
-from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS, SIZES
+from isthmus.engine.native.signatures.elementwise import KINDS, SIZES
+from isthmus.engine.native.signatures.matmul import PRODUCT_KINDS
 from isthmus.engine.native.target import Target
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import operand, whole_dims
@@ -275,7 +276,7 @@ def _emit_one_by_one(step: Step, e: Emitter, product: MatrixProduct) -> None:
 def without_common_floats(*tensors: Tensor | None) -> str | None:
     """Return why a product cannot use these operands and result, or None: they must have one type of floats."""
     dtypes = {t.dtype for t in tensors if t is not None}
-    if len(dtypes) > 1 or any(KINDS.get(dtype) not in FLOATS for dtype in dtypes):
+    if len(dtypes) > 1 or any(KINDS.get(dtype) not in PRODUCT_KINDS for dtype in dtypes):
         return "only fixed-point operands, and floats of one type up to 32 bits are supported"
     return None
 

@@ -15,6 +15,8 @@ from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.lowering.matmul import stored_bias
 from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels
 from isthmus.engine.native.program import ABSENT, Operand
+from isthmus.engine.native.signatures.elementwise import KINDS
+from isthmus.engine.native.signatures.matmul import PRODUCT_KINDS
 from isthmus.engine.native.signatures.winograd import POINTS
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
@@ -125,7 +127,7 @@ def is_possible(step: Step, target: Target) -> bool:
     """Return whether a step is a convolution that the kernels compute."""
     tensors = (*step.inputs, *step.outputs)
     dtype = step.outputs[0].dtype
-    if not (dtype == DataType.FLOAT_32 or dtype.is_half) or any(t is not None and t.dtype != dtype for t in tensors):
+    if KINDS.get(dtype) not in PRODUCT_KINDS or any(t is not None and t.dtype != dtype for t in tensors):
         return False
     if step.op != "Conv2d":
         return False

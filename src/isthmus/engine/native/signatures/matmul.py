@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from isthmus.engine.native.signatures.elementwise import HALVES, SIZES
+from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, WorkSpace, Write
 
 Variants = Mapping[str, Mapping[str, int]]
+PRODUCT_KINDS = ("f32", "f16", "bf16")
+"""The floats that products have forms of their own for; others are converted to float32 before a product."""
 
 
-def halves(variants: Variants) -> dict[str, dict[str, int]]:
-    """Return the variants for elements of 16 bits, with the kind after an underscore: ``8x3_f16``."""
-    return {f"{name}_{kind}": {**numbers, "item": SIZES[kind]} for name, numbers in variants.items() for kind in HALVES}
+def halves(variants: Variants, kinds: Collection[str] = PRODUCT_KINDS[1:]) -> dict[str, dict[str, int]]:
+    """Return the variants for floats of other kinds, with the kind after an underscore: ``8x3_f16``."""
+    return {f"{name}_{kind}": {**numbers, "item": SIZES[kind]} for name, numbers in variants.items() for kind in kinds}
 
 
 def _in_all_forms(variants: Variants) -> dict[str, Mapping[str, int]]:

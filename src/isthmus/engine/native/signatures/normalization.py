@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
+from isthmus.engine.native.signatures.elementwise import FLOATS, HALVES, SIZES
 from isthmus.engine.native.signatures.matmul import halves
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
 COLUMN_WORK = 8 * 128
 """The size in bytes of a thread's work space for a block of columns: two floats per column."""
 _NORMS = {name: {"item": 4} for name in ("moments", "mean", "rms", "l2")}
-_NORMS |= halves(_NORMS)
+_NORMS |= halves(_NORMS, HALVES)
 _SOFTMAXES = {name: {"item": 4} for name in ("plain", "log")}
-_SOFTMAXES |= halves(_SOFTMAXES)
+_SOFTMAXES |= halves(_SOFTMAXES, HALVES)
 
 
 def _both(extent: str, coefficients: str = "") -> tuple[Word, ...]:
