@@ -95,11 +95,11 @@ def _params_of(params: ContextParams) -> ContextParamsV1 | ContextParamsV2:
     if params.version != 1 and not second:
         rule = "its version must be 1 or 2"
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "binary of a list", rule)
-    found = read(second, ContextParamsV2) if second else params.v1
-    if not found.notifyFunc or not found.binaryBuffer or not found.binaryBufferSize:
+    fields = read(second, ContextParamsV2) if second else params.v1
+    if not fields.notifyFunc or not fields.binaryBuffer or not fields.binaryBufferSize:
         rule = "it needs a buffer, a size and a callback to notify"
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "binary of a list", rule)
-    return found
+    return fields
 
 
 def _read_entry(server: LibraryServer, entry: _Entry, of_list: list[ContextConfig]) -> None:
@@ -115,8 +115,8 @@ def _read_entry(server: LibraryServer, entry: _Entry, of_list: list[ContextConfi
 def _owners(server: LibraryServer, backend: int, device: int) -> tuple[qnn.Backend, ClientDevice | None]:
     """Return the objects of both handles, which the client may free between two binaries."""
     code = Code.CONTEXT_INVALID_HANDLE
-    found = server.handles.get(backend, qnn.Backend, code, "backend")
-    return found, server.handles.get(device, ClientDevice, code, "device") if device else None
+    owner = server.handles.get(backend, qnn.Backend, code, "backend")
+    return owner, server.handles.get(device, ClientDevice, code, "device") if device else None
 
 
 def _reader_of(entry: _Entry) -> ClientBinary:

@@ -106,38 +106,38 @@ _UNUSED: dict[ContextOption, Callable[[ContextConfig], object]] = {
 
 def read_configs(server: LibraryServer, configs: list[ContextConfig]) -> ReadConfigs:
     """Read the client's configs; refuse unknown options and priorities."""
-    found = ReadConfigs()
+    result = ReadConfigs()
     for config in configs:
         if config.option not in list(ContextOption):
             raise QnnError(Code.COMMON_NOT_SUPPORTED, "context", f"it has no config {config.option}")
         option = ContextOption(config.option)
-        found.options.add(option)
+        result.options.add(option)
         if option is ContextOption.CUSTOM:
-            found.settings.update(options.settings(server, "context", checked(config.customConfig)))
+            result.settings.update(options.settings(server, "context", checked(config.customConfig)))
         elif option is ContextOption.PRIORITY:
-            found.priority = config.priority
+            result.priority = config.priority
         elif option is ContextOption.ENABLE_GRAPHS:
-            found.enabled = tuple(_names(pointer(config, "enableGraphs")))
+            result.enabled = tuple(_names(pointer(config, "enableGraphs")))
         elif option is ContextOption.DEFER_GRAPH_INIT:
-            found.deferred = bool(config.isGraphInitDeferred)
+            result.deferred = bool(config.isGraphInitDeferred)
         elif option is ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH:
-            found.queue_depth = config.asyncExeQueueDepth.depth
+            result.queue_depth = config.asyncExeQueueDepth.depth
         elif option is ContextOption.GRAPH_RETENTION_ORDER:
-            found.retention = tuple(_names(pointer(config, "graphRetentionOrder")))
+            result.retention = tuple(_names(pointer(config, "graphRetentionOrder")))
         elif option is ContextOption.MEMORY_LIMIT_HINT:
-            found.memory_limit = config.memoryLimitHint
+            result.memory_limit = config.memoryLimitHint
         elif option is ContextOption.PERSISTENT_BINARY:
-            found.persistent = bool(config.isPersistentBinary)
+            result.persistent = bool(config.isPersistentBinary)
         elif option is ContextOption.BINARY_COMPATIBILITY:
-            found.strict = _is_strict(config.binaryCompatibilityType)
+            result.strict = _is_strict(config.binaryCompatibilityType)
         elif option in _UNUSED:
             value = _UNUSED[option](config)
             server.log_once(LogLevel.INFO, f"context option {option.name} = {value}: accepted, but without effect here")
-    found.refuse(_UNSUPPORTED, "it is not supported")
-    if found.priority is not None and found.priority not in list(qnn.Priority):
-        rule = f"there is no priority {found.priority}"
+    result.refuse(_UNSUPPORTED, "it is not supported")
+    if result.priority is not None and result.priority not in list(qnn.Priority):
+        rule = f"there is no priority {result.priority}"
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
-    return found
+    return result
 
 
 def _is_strict(kind: int) -> bool:

@@ -208,8 +208,8 @@ def get_records_by_type(server: LibraryServer, file: Dlc, kind: int, best: int, 
         kinds = ", ".join(map(str, _RECORD_TYPES))
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record type {kind}", f"must be one of {kinds}")
     owner = server.handles.number_of(file)
-    found = [DlcRecord(data) for name, data in file.records.items() if belongs(name)]
-    write_handles(file, [server.handles.add(each, owner) for each in found], out, count)
+    records = [DlcRecord(data) for name, data in file.records.items() if belongs(name)]
+    write_handles(file, [server.handles.add(each, owner) for each in records], out, count)
 
 
 @serves("systemDlcGetRecordDataSize")
@@ -282,13 +282,13 @@ def _behind_the_table(interface: int) -> tuple[int, int] | None:
     stack = mapping(interface)
 
     def is_entry(word: int) -> bool:
-        found = mapping(word)
+        segment = mapping(word)
         # A stack may be executable, but no function is on it.
-        return word == 0 or (found is not None and found.executable and found is not stack)
+        return word == 0 or (segment is not None and segment.executable and segment is not stack)
 
     def is_data(word: int) -> bool:
-        found = mapping(word)
-        return found is not None and found.writable and not is_entry(word)
+        segment = mapping(word)
+        return segment is not None and segment.writable and not is_entry(word)
 
     for index in range(COMPOSING_ENTRIES, entries):
         if is_entry(words[index]):

@@ -45,21 +45,21 @@ _FLAGS = {
 
 def of_context(facet: CFacet, configs: Iterable[ContextConfig]) -> Features:
     """Return what configs of a context turn on."""
-    found: Features = {}
+    features: Features = {}
     has_limit = 0
     for config in configs:
         if config.option in _FLAGS:
             feature, value = _FLAGS[ContextOption(config.option)]
-            found |= {feature: 1} if value(config) else {}
+            features |= {feature: 1} if value(config) else {}
         elif config.option == ContextOption.PRIORITY:
-            found[Feature.PRIORITY] = config.priority
+            features[Feature.PRIORITY] = config.priority
         elif config.option == ContextOption.MEMORY_LIMIT_HINT:
             has_limit = config.memoryLimitHint
         elif config.option == ContextOption.CUSTOM:
-            found |= _custom(facet, "context", config.customConfig)
-    if has_limit and Feature.PERSISTENT in found:
-        found[Feature.SWITCHING] = 1
-    return dict(facet.combine(found))
+            features |= _custom(facet, "context", config.customConfig)
+    if has_limit and Feature.PERSISTENT in features:
+        features[Feature.SWITCHING] = 1
+    return dict(facet.combine(features))
 
 
 def _custom(facet: CFacet, kind: str, value: int | None) -> Mapping[str, int]:
@@ -74,10 +74,10 @@ def check(seen: Validation, values: tuple[int, ...]) -> None:
         rule(seen, values)
 
 
-def report(seen: Validation, found: Mapping[str, int], new: Mapping[str, int] | None = None) -> None:
+def report(seen: Validation, features: Mapping[str, int], new: Mapping[str, int] | None = None) -> None:
     """Report features that exclude each other; with `new`, only pairs with one of those."""
     for one, other in seen.facet().exclusions:
-        if one in found and other in found and (new is None or one in new or other in new):
+        if one in features and other in features and (new is None or one in new or other in new):
             seen.mistake(f"{word(one)} and {word(other)} exclude each other")
 
 
@@ -93,27 +93,27 @@ def _creation_rule(*features: Feature) -> Callable[[Validation, tuple[int, ...]]
     """Return a rule for calls that create a context with these features; the configs are their third argument."""
 
     def rule(seen: Validation, values: tuple[int, ...]) -> None:
-        found = of_context(seen.facet(), listed(values[2], ContextConfig))
-        found |= dict.fromkeys(features, 1)
+        own = of_context(seen.facet(), listed(values[2], ContextConfig))
+        own |= dict.fromkeys(features, 1)
         device = seen.objects.get(("device", values[1]))
-        seen.current.features = (device.features if device is not None else {}) | found
+        seen.current.features = (device.features if device is not None else {}) | own
         seen.current.device = values[1]
-        _check_retention(seen, found)
-        report(seen, found | _other_priority(seen, found))
+        _check_retention(seen, own)
+        report(seen, own | _other_priority(seen, own))
 
     return rule
 
 
-def _check_retention(seen: Validation, found: Features) -> None:
-    if Feature.RETENTION in found and Feature.SWITCHING not in found and Feature.COMPOSED not in found:
+def _check_retention(seen: Validation, features: Features) -> None:
+    if Feature.RETENTION in features and Feature.SWITCHING not in features and Feature.COMPOSED not in features:
         seen.mistake(f"{Feature.RETENTION.value} has no effect without {Feature.SWITCHING.value}")
 
 
-def _other_priority(seen: Validation, found: Features) -> Features:
+def _other_priority(seen: Validation, features: Features) -> Features:
     """Return that a new context has another priority than the first one of its group, if it has."""
-    mine = found.get(Feature.PRIORITY, _DEFAULT_PRIORITY)
+    mine = features.get(Feature.PRIORITY, _DEFAULT_PRIORITY)
     for group, other in seen.facet().exclusions:
-        founder = seen.objects.get(("context", found.get(group, 0))) if other == Feature.OTHER_PRIORITY else None
+        founder = seen.objects.get(("context", features.get(group, 0))) if other == Feature.OTHER_PRIORITY else None
         if founder is not None and founder.features.get(Feature.PRIORITY, _DEFAULT_PRIORITY) != mine:
             return {Feature.OTHER_PRIORITY: 1}
     return {}
@@ -138,9 +138,9 @@ def check_entry(seen: Validation, of_list: int, of_entry: int, has_callbacks: bo
 def adopt(seen: Validation, configs: int) -> None:
     """Remember what holds for contexts that the client learns of by a callback: what all lists have in common."""
     # Which list a context is of, the calls do not show.
-    found = {name: seen.current.number if name in seen.facet().alone else value
+    features = {name: seen.current.number if name in seen.facet().alone else value
              for name, value in _of_list(seen, configs).items()}  # fmt: skip
-    seen.adopted = found if seen.adopted is None else dict(seen.adopted.items() & found.items())
+    seen.adopted = features if seen.adopted is None else dict(seen.adopted.items() & features.items())
 
 
 def _set_config(seen: Validation, values: tuple[int, ...]) -> None:
@@ -191,11 +191,11 @@ def _graph_create(seen: Validation, values: tuple[int, ...]) -> None:
     report(seen, context.features | shown, shown)
     others = [each.features for each in seen.living("graph", context.handle)]
     for feature, needed, default in facet.alike:
-        found = [each.get(needed, default) for each in others[:1]]
+        theirs = [each.get(needed, default) for each in others[:1]]
         mine = own.get(needed, default)
         # 0 leaves the value to the library.
-        if feature in context.features and found and 0 not in (mine, *found) and found[0] != mine:
-            seen.mistake(f"{feature} needs graphs of one {needed}: {found[0]} and {mine}")
+        if feature in context.features and theirs and 0 not in (mine, *theirs) and theirs[0] != mine:
+            seen.mistake(f"{feature} needs graphs of one {needed}: {theirs[0]} and {mine}")
     for features, limit in facet.limits:
         if any(each in own for each in features):
             count = sum(each in graph for graph in (*others, own) for each in features)

@@ -193,10 +193,10 @@ def _fd_of(seen: Validation, descriptor: Any) -> int:
 def _file_of(fd: int) -> tuple[int, int] | None:
     """Return what tells the file of a descriptor from others; None if it is closed."""
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except (OSError, OverflowError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _mappings(file: tuple[int, int], unknown: set[int]) -> set[int]:

@@ -411,8 +411,8 @@ class Validation:
         report = self.report()
         report["mistakes"] += mistakes
         report["leaks"] += leaks
-        found = len(report["mistakes"]) + len(report["leaks"])
-        if not report["calls"] and not found:
+        problem_count = len(report["mistakes"]) + len(report["leaks"])
+        if not report["calls"] and not problem_count:
             return 0
         total = sum(call["count"] for call in report["calls"].values())
         print(
@@ -429,7 +429,7 @@ class Validation:
                     json.dump(report, stream, indent=1)
             except OSError as problem:
                 print(f"isthmus: ISTHMUS_QNN_REPORT='{file}' cannot be written: {problem.strerror}", file=sys.stderr)
-        return found
+        return problem_count
 
 
 def _word_in_c(mistake: Mistake, hints: Sequence[tuple[str, str]] = ()) -> str:
@@ -457,7 +457,7 @@ class MemoryCheck:
         self._validations: list[Validation] = []
         # The validations whose libraries have not left yet.
         self._open: list[Validation] = []
-        self._found = 0
+        self._problem_count = 0
         # What the audit has found outside the calls, and not yet in a summary.
         self._outside: list[str] = []
         self._leaks: list[str] = []
@@ -510,11 +510,11 @@ class MemoryCheck:
         if validation.calls or not self._open:
             mistakes, self._outside = self._outside, []
             leaks, self._leaks = self._leaks, []
-        self._found += validation.print_summary(mistakes, leaks)
+        self._problem_count += validation.print_summary(mistakes, leaks)
 
     def exit(self) -> None:
         """End the process with the status that was asked for, if all libraries have left and mistakes were found."""
-        if self.exitcode and self._found and not self._open:
+        if self.exitcode and self._problem_count and not self._open:
             sys.stdout.flush()
             sys.stderr.flush()
             # What the program has printed and not flushed.

@@ -319,7 +319,7 @@ class QnnDelegate:
     def _report_idleness(self, nodes: view.Nodes, findings: Survey) -> None:
         """Warn if no node of any subgraph is taken over; refuse the model if another delegate has all nodes already."""
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
-        if any(self._survey(each).accepted for each in others):
+        if any(self._survey(each).accepted_nodes for each in others):
             return
         reasons = "; ".join(sorted(set(findings.reasons.values()))[:3]) or "it has no nodes"
         rule = f"backend '{self.settings.backend}' takes none of its {len(nodes.operators)} nodes: {reasons}"

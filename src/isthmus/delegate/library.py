@@ -49,15 +49,15 @@ def version() -> str:
         return "unknown"
 
 
-def check_version(found: str) -> None:
+def check_version(version: str) -> None:
     """Refuse a version whose layout is not known."""
-    numbers = re.match(r"(\d+)\.(\d+)\b", found)
+    numbers = re.match(r"(\d+)\.(\d+)\b", version)
     layout = structures.LAYOUTS.get((int(numbers[1]), int(numbers[2]))) if numbers else None
     if layout is None or not layout.fits():
         versions = ", ".join(f"{major}.{minor}" for major, minor in structures.LAYOUTS)
         rule = f"its C structures are not known; known are those of {versions}, on machines of 64 bits"
         hint = f"Install {PACKAGE} of one of these versions."
-        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"LiteRT {found}", rule, hint)
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"LiteRT {version}", rule, hint)
 
 
 def native(interpreter: Any) -> Any:

@@ -236,7 +236,7 @@ def _at(kind: Any, address: int | None, what: str) -> Any:
     return kind.from_address(address)
 
 
-def _is(found: object, expected: object, what: str) -> None:
+def _is(actual: object, expected: object, what: str) -> None:
     """Raise a doubt unless a value is as expected."""
-    if found != expected:
-        raise _Doubt(f"{what} would be {found!r}, and is {expected!r}")
+    if actual != expected:
+        raise _Doubt(f"{what} would be {actual!r}, and is {expected!r}")

@@ -58,7 +58,7 @@ class Survey:
     values: dict[int, Value] = field(default_factory=dict)
 
     @property
-    def accepted(self) -> list[int]:
+    def accepted_nodes(self) -> list[int]:
         """The nodes that may go to the backend."""
         return [operator.index for operator in self.nodes.operators if operator.index not in self.reasons]
 
@@ -106,7 +106,7 @@ def settle(findings: Survey, preview: Preview) -> list[NodeSet]:
     Each exclusion changes the partitions, so they are formed and checked again until none is needed.
     """
     while True:
-        accepted = findings.accepted
+        accepted = findings.accepted_nodes
         parts = list(preview(accepted)) if accepted else []
         refused = dict(_apart(findings, parts))
         if not refused:

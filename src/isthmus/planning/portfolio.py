@@ -154,7 +154,7 @@ class _Race:
     - `code`: the search, interpreted or compiled.
     - `winner`: the place in `plan` of the best attempt so far that has a result; beyond the plan without one, -1 to
       stop all.
-    - `found`: the result of that attempt.
+    - `answer`: the answer of that attempt.
     - `errors`: what threads raised; `run` raises the first.
     """
 
@@ -164,7 +164,7 @@ class _Race:
         self.task, self.capacity, self.plan, self.limits, self.code = task, capacity, plan, limits, code
         self.lock = threading.Lock()
         self.winner = len(plan)
-        self.found = Answer()
+        self.answer = Answer()
         self.nodes = [0] * len(plan)
         self.errors: list[BaseException] = []
 
@@ -191,9 +191,9 @@ class _Race:
         last = self.plan[min(self.winner, len(self.plan) - 1)][0]
         for turn in [t for t in self.task.blame if not last - LANES < t <= last]:
             del self.task.blame[turn]
-        self.found.nodes = sum(self.nodes[: self.winner + 1])
-        self.found.turns = min(self.winner + 1, len(self.plan))
-        return self.found
+        self.answer.nodes = sum(self.nodes[: self.winner + 1])
+        self.answer.turns = min(self.winner + 1, len(self.plan))
+        return self.answer
 
     def _work(self, thread: int, threads: int) -> None:
         """Run, in order, the attempts of the chains that belong to this thread."""
@@ -224,5 +224,5 @@ class _Race:
                 with self.lock:
                     if place < self.winner:
                         self.winner = place
-                        self.found = Answer(search.offsets if result == SOLVED else None, result != SOLVED)
+                        self.answer = Answer(search.offsets if result == SOLVED else None, result != SOLVED)
         self.task.blame[turn] = search.blame

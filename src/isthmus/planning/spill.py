@@ -33,13 +33,13 @@ def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
     >>> union([(8, 12), (0, 4), (4, 6), (9, 9)])
     ((0, 6), (8, 12))
     """
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for low, high in sorted(each for each in ranges if each[0] < each[1]):
-        if found and low <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], high)
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
         else:
-            found.append((low, high))
-    return tuple(found)
+            merged.append((low, high))
+    return tuple(merged)
 
 
 def common(first: Ranges, second: Ranges) -> Ranges:
@@ -114,18 +114,18 @@ class SpillItem:
     @cached_property
     def ranges_written(self) -> tuple[Ranges, ...]:
         """For each use, the bytes that have a value before it."""
-        found: list[Ranges] = [((0, self.size),) if self.before else ()]
+        before_uses: list[Ranges] = [((0, self.size),) if self.before else ()]
         for use in self.uses[:-1]:
-            found.append(union((*found[-1], *use.writes)))
-        return tuple(found)
+            before_uses.append(union((*before_uses[-1], *use.writes)))
+        return tuple(before_uses)
 
     @cached_property
     def ranges_needed(self) -> tuple[Ranges, ...]:
         """For each use, the bytes whose value after it matters."""
-        found: list[Ranges] = [((0, self.size),) if self.after else ()]
+        after_uses: list[Ranges] = [((0, self.size),) if self.after else ()]
         for use in reversed(self.uses[1:]):
-            found.append(union((*use.reads, *without(found[-1], use.writes))))
-        return tuple(reversed(found))
+            after_uses.append(union((*use.reads, *without(after_uses[-1], use.writes))))
+        return tuple(reversed(after_uses))
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Visit:
 
 def visits_from(item: SpillItem, first: int, last: int) -> list[Visit]:
     """List the visits that begin at a use, by their last use, up to `last`."""
-    found: list[Visit] = []
+    visits: list[Visit] = []
     there: Ranges = ()
     dirty: Ranges = ()
     filled: Ranges = ()
@@ -175,8 +175,8 @@ def visits_from(item: SpillItem, first: int, last: int) -> list[Visit]:
             filled, last_fill = union((*filled, *more)), number
         there = union((*there, *use.reads, *use.writes))
         dirty = union((*dirty, *use.writes))
-        found.append(Visit(first, number, filled, common(dirty, item.ranges_needed[number]), last_fill))
-    return found
+        visits.append(Visit(first, number, filled, common(dirty, item.ranges_needed[number]), last_fill))
+    return visits
 
 
 @dataclass(frozen=True)

@@ -68,16 +68,16 @@ class Automaton:
         """
         node, step = self.nodes[use][state], self.steps[use]
         # In state 0 nothing that is needed is there, so it may as well leave.
-        found: list[tuple[int, int, int]] = []
+        choices: list[tuple[int, int, int]] = []
         if self.may_leave[use] or not node.stays:
             room = self.room if state else self.windows[use]
             rest = self.least[use + 1][0] if use + 1 < len(self.steps) else 0
-            found.append(((node.fill + node.spill) * SCALE + room * prices[step] + rest, room, 0))
+            choices.append(((node.fill + node.spill) * SCALE + room * prices[step] + rest, room, 0))
         if node.stays > 0:
             until = self.steps[use + 1]
             rest = self.room * (sums[until] - sums[step]) + self.least[use + 1][node.stays]
-            found.append((node.fill * SCALE + rest, self.room, node.stays))
-        return found
+            choices.append((node.fill * SCALE + rest, self.room, node.stays))
+        return choices
 
     def price(self, prices: Sequence[int], sums: Sequence[int]) -> int:
         """Set `least` for new prices, and return that of the whole item."""

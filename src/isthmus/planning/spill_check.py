@@ -46,12 +46,12 @@ def check_spills(problem: SpillProblem, solution: SpillSolution) -> SpillTraffic
                 buffers.append(PlannerBuffer(f"{number} {begin}", start, end, size, problem.alignment))
             begin = use + 1
     check(Problem(tuple(buffers), problem.capacity), solution.offsets)
-    found = SpillTraffic(read, written)
-    if found != solution.traffic:
-        raise PlanningError(f"the traffic is {found}, not {solution.traffic}")
-    if not solution.lower_bound <= found.total <= solution.largest_first:
-        raise PlanningError(f"traffic {found.total} is outside {solution.lower_bound} to {solution.largest_first}")
-    return found
+    traffic = SpillTraffic(read, written)
+    if traffic != solution.traffic:
+        raise PlanningError(f"the traffic is {traffic}, not {solution.traffic}")
+    if not solution.lower_bound <= traffic.total <= solution.largest_first:
+        raise PlanningError(f"traffic {traffic.total} is outside {solution.lower_bound} to {solution.largest_first}")
+    return traffic
 
 
 def _walk(item: SpillItem, stays: tuple[bool, ...]) -> SpillTraffic:

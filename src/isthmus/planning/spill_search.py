@@ -180,7 +180,7 @@ class _Search:
         price, capacity = self.prices[step], self.capacity[step]
         choices_after: dict[State, tuple[list[tuple[int, int, State]], int | None]] = {}
         left_out: list[int] = []
-        found: _Layer = {}
+        following_layer: _Layer = {}
         for state, reached in layer.items():
             room = capacity - sum(self.free[alive[place]].room for place in idle if state[place])
             arriving = tuple(state[places[n]] if n in places else 0 for n in used)
@@ -198,10 +198,10 @@ class _Search:
                     continue
                 chosen = unchanged | dict(zip(used, leaving, strict=True))
                 after = tuple(chosen[n] for n in following)
-                entry = found.setdefault(after, _Reached(total))
+                entry = following_layer.setdefault(after, _Reached(total))
                 entry.cost = min(entry.cost, total)
                 entry.ways.append((total - reached.cost, state))
-        return found, left_out
+        return following_layer, left_out
 
     def _choices(self, used: dict[int, int], arriving: State) -> tuple[list[tuple[int, int, State]], int | None]:
         """List what the items of a step may do: what it costs beyond their least, the room, and their next states."""
@@ -338,17 +338,17 @@ def solve_spills(problem: SpillProblem, states: int = MAX_STATES) -> SpillSoluti
         search.improve_prices(best)
         for most in (min(FEW_STATES, states), states):
             layers, dropped = search.run(best, most)
-            found = _first_placed(search, layers)
-            if found.stays is not None and found.offsets is not None:
-                stays, offsets, best = found.stays, found.offsets, found.traffic
+            solution = _first_placed(search, layers)
+            if solution.stays is not None and solution.offsets is not None:
+                stays, offsets, best = solution.stays, solution.offsets, solution.traffic
             left = None if dropped is None else search.floor(dropped)
             # What does not stay although it fits may be easier to place, and was not examined in the first round.
-            missed = found.refused if keeps_what_fits else None
-            bound = max(bound, min(each for each in (best, left, found.unproved, missed) if each is not None))
+            missed = solution.refused if keeps_what_fits else None
+            bound = max(bound, min(each for each in (best, left, solution.unproved, missed) if each is not None))
             if dropped is None or bound == best:
                 break
         examined += search.examined
-        if bound == best or found.refused is None:
+        if bound == best or solution.refused is None:
             break
     status = Status.OPTIMAL if bound == best else Status.FEASIBLE
     traffic = [traffic_of(item, gaps) for item, gaps in zip(problem.items, stays, strict=True)]

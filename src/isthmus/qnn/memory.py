@@ -63,12 +63,12 @@ class GraphMemory:
     @property
     def memories(self) -> list[TensorMemory]:
         """The memory of each input, then each output."""
-        driver, found = self.binding.graph.driver, []
+        driver, memories = self.binding.graph.driver, []
         for index, memory in enumerate(self._provided):
             window = driver.place(index) if memory is None else memory.window
             assert window is not None
-            found.append(memory or TensorMemory(window))
-        return found
+            memories.append(memory or TensorMemory(window))
+        return memories
 
     @unless_exiting
     @shielded

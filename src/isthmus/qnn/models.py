@@ -75,9 +75,9 @@ def prepared_graph(
     if threads != 1:
         raise refuse(f"{threads} threads", "its graphs are prepared: the number of threads is fixed")
     source = ModelSource(path, graph=graph)
-    found = source.only(source.select(binary.graphs))
-    scratch = found.memory.scratch_bytes
+    info = source.only(source.select(binary.graphs))
+    scratch = info.memory.scratch_bytes
     if limit is not None and (limit.bytes is None or limit.bytes < scratch):
-        rule = f"graph '{found.name}' is prepared: its plan is fixed and has {scratch:,} bytes of scratch"
+        rule = f"graph '{info.name}' is prepared: its plan is fixed and has {scratch:,} bytes of scratch"
         raise refuse("scratch limit", rule, "Use --scratch-limit of qnn-context-binary-generator.")
-    return found
+    return info

@@ -102,8 +102,8 @@ def _expansion(encoding: EncodingParts, what: str, dims: Sequence[int], axis: in
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"{rule}{list(dims)} is no such axis")
     inputs = len(dims) - 2 if axis == len(dims) - 1 else len(dims) - 1
     if not count or dims[inputs] % count or len(encoding.scales) != dims[axis]:
-        found = f"{count} blocks for {dims[inputs]} input channels"
-        rule = f"{found}, {len(encoding.scales)} scales for {dims[axis]} output channels"
+        blocks = f"{count} blocks for {dims[inputs]} input channels"
+        rule = f"{blocks}, {len(encoding.scales)} scales for {dims[axis]} output channels"
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, rule)
     if len(encoding.factors) != dims[axis] * count or not encoding.factors.all():
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "each block needs a factor of at least 1")

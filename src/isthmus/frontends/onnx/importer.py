@@ -412,18 +412,18 @@ class Importer:
         reads: list[OnnxValue | None] = []
         if isinstance(reason, NeedsValue):
             for needed, greatest in reason.needs:
-                found = self._first.get(needed.tensor.name)
-                if found is None:
+                first = self._first.get(needed.tensor.name)
+                if first is None:
                     raise unsupported(reason.what, reason.rule)
-                self.stage.need(*found, reason, greatest)
+                self.stage.need(*first, reason, greatest)
             reads += reason.reads
         if not (isinstance(reason, NeedsRows) and reason.is_result):
             reads += [holder.values[name] for name in read_names(proto) if (holder := scope.scope_of(name)) is not None]
         for value in reads:
             if value is not None and value is not PENDING and not self.builder.is_constant(value):
-                found = self._first.get(value.tensor.name)
-                if found is not None:
-                    self.stage.keep(*found)
+                first = self._first.get(value.tensor.name)
+                if first is not None:
+                    self.stage.keep(*first)
 
     def _check_not_filled(self, inputs: Sequence[OnnxValue | None], key: str, what: str) -> None:
         """Refuse a node other than Identity that reads a tensor of `_filled`: its rows are counted only at run time."""

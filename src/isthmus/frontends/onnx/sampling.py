@@ -133,8 +133,8 @@ def _sample(
             place = node.plus(place, node.times(node.cast(index, DataType.INT_32), int(stride)))
         weight = reduce(node.times, (weight for _, weight in combination))
         weight = node.cast(weight, rows.dtype)
-        found = OnnxValue.of(node.emit("Gather", [rows, builder.materialize(place)], {"axis": 0}))
-        part = node.times(found, builder.reshape_to(weight, (*weight.dims, 1)) if weight.rank else weight)
+        gathered = OnnxValue.of(node.emit("Gather", [rows, builder.materialize(place)], {"axis": 0}))
+        part = node.times(gathered, builder.reshape_to(weight, (*weight.dims, 1)) if weight.rank else weight)
         total = part if total is None else node.elementwise(combine, total, part)
     assert total is not None
     return total

@@ -105,7 +105,7 @@ def assumed_shapes(graph: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str,
         for value in graph.input if value.name in shapes
         for dim, size in zip(_dims(value), shapes[value.name], strict=False) if dim.dim_param != "?"
     }  # fmt: skip
-    found: dict[str, list[int | str]] = {}
+    dims_by_name: dict[str, list[int | str]] = {}
     for value in graph.input:
         if value.name in shapes or value.name in constants:
             continue
@@ -117,8 +117,8 @@ def assumed_shapes(graph: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str,
         if not value.type.tensor_type.HasField("shape"):
             dims = ["..."]
         if any(isinstance(dim, str) for dim in dims):
-            found[value.name] = dims
-    return found
+            dims_by_name[value.name] = dims
+    return dims_by_name
 
 
 def _dims(value: Any) -> list[Any]:

@@ -95,7 +95,7 @@ class StagedModel:
 
     def _greatest_values(self, needed: Mapping[str, NeededValue]) -> list[dict[str, np.ndarray]]:
         """Return the values to plan the next stage with: one set, or one for each outcome of conditions."""
-        found: list[dict[str, np.ndarray]] = [{}]
+        combinations: list[dict[str, np.ndarray]] = [{}]
         for path, need in needed.items():
             dims = tuple(need.value.dims[axis] for axis in need.value.perm)
             choices: Sequence[Any]
@@ -114,8 +114,8 @@ class StagedModel:
             except (ValueError, TypeError, OverflowError):
                 rule = f"{choices[0]!r} is no value of {need.value.dtype.name}{list(dims)}"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"bound of '{path}'", rule) from None
-            found = [{**values, path: array} for values in found for array in arrays]
-        return found
+            combinations = [{**values, path: array} for values in combinations for array in arrays]
+        return combinations
 
 
 def _extreme(path: str, need: NeededValue, which: Extreme) -> np.ndarray:

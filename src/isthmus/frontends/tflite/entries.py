@@ -160,7 +160,7 @@ class TfliteModel(ABC):
 
         It stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
         """
-        pending, found, scanned = [0], {0}, 0
+        pending, reached, scanned = [0], {0}, 0
         while pending and scanned < MAX_OPERATORS:
             subgraph = self.subgraph(pending.pop())
             yield subgraph
@@ -169,5 +169,5 @@ class TfliteModel(ABC):
                 if operator.code == "CALL_ONCE" and not initializers:
                     continue
                 called = {value for name, value in operator.options.items() if name.endswith("subgraph")}
-                pending.extend(sorted(called - found))
-                found |= called
+                pending.extend(sorted(called - reached))
+                reached |= called

@@ -145,15 +145,15 @@ def _select_boxes(values: Values, params: Params, outputs: Outputs) -> list[np.n
     indices[...] = boxes.shape[1]
     room = indices.shape[1] if params["limit"] < 0 else min(indices.shape[1], params["limit"])
     for batch in range(len(boxes)):
-        found = [
+        candidates = [
             (-score, class_, order, box)
             for class_ in range(scores.shape[2])
             if class_ != params["skipped_class"]
             for order, (score, box) in enumerate(_best_boxes(boxes[batch], scores[batch, :, class_], params))
         ]
-        for row, (score, class_, _, box) in enumerate(sorted(found)[:room]):
+        for row, (score, class_, _, box) in enumerate(sorted(candidates)[:room]):
             indices[batch, row], best[batch, row], classes[batch, row] = box, -score, class_
-        counts[batch] = min(len(found), room)
+        counts[batch] = min(len(candidates), room)
     return [indices, best, classes, counts]
 
 
@@ -167,8 +167,8 @@ def _take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def _multi_class_nms(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
-    found = _select_boxes(values, {**_PLAIN_NMS, **params}, [outputs[1], outputs[1], outputs[2], outputs[3]])
-    return [_take(values[0], found[0]), *found[1:], *(_take(feature, found[0]) for feature in values[2:])]
+    selected = _select_boxes(values, {**_PLAIN_NMS, **params}, [outputs[1], outputs[1], outputs[2], outputs[3]])
+    return [_take(values[0], selected[0]), *selected[1:], *(_take(feature, selected[0]) for feature in values[2:])]
 
 
 def _detection_output(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
@@ -183,16 +183,16 @@ def _detection_output(values: Values, params: Params, outputs: Outputs) -> list[
     chosen |= {name: params[name] for name in ("iou_threshold", "nms_eta")}
     tensors = [outputs[0], outputs[0], outputs[2], outputs[3]]
     if params["nms_type"] == REGULAR:
-        found = _select_boxes([corners, scores], {**chosen, "skipped_class": skipped}, tensors)
-        return [found[1], _take(corners, found[0]), *found[2:]]
+        selected = _select_boxes([corners, scores], {**chosen, "skipped_class": skipped}, tensors)
+        return [selected[1], _take(corners, selected[0]), *selected[2:]]
     # Boxes are compared by their best class alone.
     considered = scores.copy()
     if background >= 0 and not (params["use_bg_in_nms"] or params["output_background"]):
         considered[..., background] = -np.inf
     best, classes = considered.max(-1), considered.argmax(-1)
     best = np.where((classes == skipped) & (skipped >= 0), -np.inf, best)
-    found = _select_boxes([corners, best[..., None]], chosen, tensors)
-    return [found[1], _take(corners, found[0]), _take(classes, found[0]), found[3]]
+    selected = _select_boxes([corners, best[..., None]], chosen, tensors)
+    return [selected[1], _take(corners, selected[0]), _take(classes, selected[0]), selected[3]]
 
 
 COMPUTATIONS: dict[str, Computation] = {

@@ -276,8 +276,8 @@ def _roi_align(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
         if not params["aligned"]:
             extent = np.maximum(extent, 1.0)
         cells = extent / (height, width)
-        given = (params["num_samples_y"], params["num_samples_x"])
-        samples = [n or max(int(np.ceil(cell)), 1) for n, cell in zip(given, cells, strict=True)]
+        requested = (params["num_samples_y"], params["num_samples_x"])
+        samples = [n or max(int(np.ceil(cell)), 1) for n, cell in zip(requested, cells, strict=True)]
         rows, columns = (
             low[axis] + (np.arange(size * n) + 0.5) / n * cells[axis]
             for axis, (size, n) in enumerate(zip((height, width), samples, strict=True))

@@ -26,8 +26,8 @@ def _list_specified(x: np.ndarray, axes: int) -> np.ndarray:
 def _values(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     """Return the specified elements in the order of their coordinates; the rest is 0."""
     x, out = values[0], np.zeros(outputs[0].dims, values[0].dtype)
-    found = _list_specified(x, x.ndim + 1 - out.ndim)[: len(out)]
-    out[: len(found)] = x[tuple(found.T)]
+    places = _list_specified(x, x.ndim + 1 - out.ndim)[: len(out)]
+    out[: len(places)] = x[tuple(places.T)]
     return out
 
 
