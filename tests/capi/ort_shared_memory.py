@@ -60,7 +60,7 @@ class Api:
         if status:
             raise SystemExit(f"{name}: {ctypes.string_at(self.raw('GetErrorMessage', status) or 0)!r}")
 
-    def made(self, name: str, *arguments: Any) -> WORD:
+    def create(self, name: str, *arguments: Any) -> WORD:
         """Call a function whose last argument is a place for a result, and return that."""
         out = WORD()
         self(name, *arguments, ctypes.byref(out))
@@ -80,11 +80,11 @@ def main(folder: str, model: str) -> None:
     api = Api()
     if not api.is_known():
         raise SystemExit("another table")
-    env = api.made("CreateEnv", 3, b"isthmus")
+    env = api.create("CreateEnv", 3, b"isthmus")
     api("RegisterExecutionProviderLibrary", env, b"QNN", onnxruntime_qnn.get_library_path().encode())
     devices, count = ctypes.POINTER(WORD)(), ctypes.c_size_t()
     api("GetEpDevices", env, ctypes.byref(devices), ctypes.byref(count))
-    options = api.made("CreateSessionOptions")
+    options = api.create("CreateSessionOptions")
     api("SetSessionLogSeverityLevel", options, 3)
     settings = {b"backend_path": str(library).encode(), b"enable_htp_shared_memory_allocator": b"1"}
     keys = (ctypes.c_char_p * len(settings))(*settings)
@@ -92,21 +92,21 @@ def main(folder: str, model: str) -> None:
     # The provider's devices come after ONNX Runtime's own.
     mine = (WORD * 1)(devices[count.value - 1])
     api("SessionOptionsAppendExecutionProvider_V2", options, env, mine, ctypes.c_size_t(1), keys, values, len(settings))
-    session = api.made("CreateSession", env, model.encode(), options)
+    session = api.create("CreateSession", env, model.encode(), options)
 
     python = oracles.onnx_session(model)
     (given,), (made,) = python.get_inputs(), python.get_outputs()
     x = np.random.default_rng(0).standard_normal(given.shape).astype(np.float32)
     (expected,) = python.run(None, {given.name: x})
-    info = api.made("CreateMemoryInfo", b"QnnHtpShared", 0, 0, 0)
-    allocator = api.made("CreateAllocator", session, info)
+    info = api.create("CreateMemoryInfo", b"QnnHtpShared", 0, 0, 0)
+    allocator = api.create("CreateAllocator", session, info)
 
     def shared(shape: list[int]) -> tuple[np.ndarray, WORD, WORD]:
         nbytes = 4 * int(np.prod(shape))
-        memory = api.made("AllocatorAlloc", allocator, ctypes.c_size_t(nbytes))
+        memory = api.create("AllocatorAlloc", allocator, ctypes.c_size_t(nbytes))
         array = np.frombuffer((ctypes.c_char * nbytes).from_address(memory.value or 0), np.float32).reshape(shape)
         dims = (ctypes.c_int64 * len(shape))(*shape)
-        value = api.made("CreateTensorWithDataAsOrtValue", info, memory, ctypes.c_size_t(nbytes), dims, len(shape), 1)
+        value = api.create("CreateTensorWithDataAsOrtValue", info, memory, ctypes.c_size_t(nbytes), dims, len(shape), 1)
         return array, memory, value
 
     array_in, memory_in, value_in = shared(given.shape)

@@ -37,7 +37,7 @@ class Calls:
         """What the library does in a call."""
         self._kept: list[Any] = []
         self.binary = self.keep(ctypes.create_string_buffer(b"x" * 10000))
-        self.backend = self.made("backendCreate", lambda out: (0, 0, out))
+        self.backend = self.create("backendCreate", lambda out: (0, 0, out))
 
     def keep(self, thing: Any) -> Any:
         self._kept.append(thing)
@@ -56,7 +56,7 @@ class Calls:
         self.seen.mistakes.clear()
         return [rule for rule in found if "this library returns 0 anyway" not in rule]
 
-    def made(self, name: str, arguments: Any) -> int:
+    def create(self, name: str, arguments: Any) -> int:
         out = self.keep(ctypes.c_uint64(next(self._handles)))
         self.call(name, *arguments(ctypes.addressof(out)))
         return int(out.value)
@@ -71,12 +71,12 @@ class Calls:
         """A context; `binary` is the address and the size of another binary than the usual one."""
         listed = self.configs(settings)
         if how == CREATE:
-            return self.made(how, lambda out: (self.backend, device, listed, out))
+            return self.create(how, lambda out: (self.backend, device, listed, out))
         place = binary or (ctypes.addressof(self.binary), len(self.binary))
         if how == WITH_CALLBACK:
             callbacks = ctypes.addressof(callbacks_of(self))
-            return self.made(how, lambda out: (self.backend, device, listed, callbacks, *place, out, 0, 0))
-        return self.made(how, lambda out: (self.backend, device, listed, *place, out, 0))
+            return self.create(how, lambda out: (self.backend, device, listed, callbacks, *place, out, 0, 0))
+        return self.create(how, lambda out: (self.backend, device, listed, *place, out, 0))
 
     def params(self, *own: Setting) -> int:
         """The address of a list with one binary, with configs of its own."""
@@ -100,21 +100,21 @@ class Calls:
         if device:
             self.call("deviceSetConfig", device, listed)
             return device
-        return self.made("deviceCreate", lambda out: (0, listed, out))
+        return self.create("deviceCreate", lambda out: (0, listed, out))
 
     def graph(self, context: int, name: bytes, *settings: Setting) -> int:
         custom = [self.keep(graph_config(self, *each)) for each in settings]
         pointers = self.keep((ctypes.c_uint64 * (len(custom) + 1))(*map(ctypes.addressof, custom), 0))
         text = ctypes.cast(self.keep(ctypes.create_string_buffer(name)), ctypes.c_void_p).value
-        return self.made("graphCreate", lambda out: (context, text, ctypes.addressof(pointers), out))
+        return self.create("graphCreate", lambda out: (context, text, ctypes.addressof(pointers), out))
 
     def retrieved(self, context: int) -> int:
         """A graph of a context from a binary."""
         text = ctypes.cast(self.keep(ctypes.create_string_buffer(b"g")), ctypes.c_void_p).value
-        return self.made("graphRetrieve", lambda out: (context, text, out))
+        return self.create("graphRetrieve", lambda out: (context, text, out))
 
     def profile(self, level: int) -> int:
-        return self.made("profileCreate", lambda out: (self.backend, level, out))
+        return self.create("profileCreate", lambda out: (self.backend, level, out))
 
     def input(self, *dims: int) -> int:
         """The address of an input of these dimensions, in memory of the client's."""

@@ -108,13 +108,13 @@ def test_the_order_of_retention_is_checked_and_kept(client: Client, caplog: pyte
     def restored(configs: Any) -> int:
         return client.contextCreateFromBinary(backend, None, configs, binary, len(binary), ctypes.byref(out), None)
 
-    def kept() -> tuple[str, ...]:
+    def retention_order() -> tuple[str, ...]:
         context = dict(server.handles.of_kind(ClientContext))[out.value or 0]
         return tuple(context.handle.driver.loading.retained)
 
     with caplog.at_level("WARNING", "isthmus"):
         assert restored(retention(client, [b"two", b"one"], 64)) == 0
-        assert kept() == ("two", "one")
+        assert retention_order() == ("two", "one")
         assert not caplog.records
         # A new order replaces the earlier one, a refused order does not; the hint of the context stays.
         assert client.contextSetConfig(out, retention(client, [b"three"])) == 0
@@ -125,10 +125,10 @@ def test_the_order_of_retention_is_checked_and_kept(client: Client, caplog: pyte
         ):
             assert client.contextSetConfig(out, retention(client, wrong)) == Code.CONTEXT_INVALID_CONFIG
             assert said in client.reason(Code.CONTEXT_INVALID_CONFIG)
-        assert kept() == ("three",)
+        assert retention_order() == ("three",)
         assert all(each.levelname == "ERROR" for each in caplog.records)
         assert client.contextSetConfig(out, retention(client, [])) == 0
-        assert kept() == ()
+        assert retention_order() == ()
         for wrong, code in (
             ([b"two", b"two"], Code.CONTEXT_INVALID_CONFIG),
             ([b"four"], Code.CONTEXT_INVALID_CONFIG),

@@ -100,7 +100,7 @@ def backend(htp: Client) -> Iterator[int]:
     htp.do("backendFree", handle)
 
 
-def made(client: Client, backend: int, device: int | None, *graphs: tuple[str, list[Any]]) -> Any:
+def compose_binary(client: Client, backend: int, device: int | None, *graphs: tuple[str, list[Any]]) -> Any:
     """The binary of a context on a device with these graphs, each with its custom configs."""
     context = client.make("contextCreate", backend, device, None)
     for name, customs in graphs:
@@ -120,7 +120,7 @@ OPTIONS = [
 
 
 def test_a_description_in_version_3_has_a_blob_of_each_graph(htp: Client, backend: int, libraries: Path) -> None:
-    binary = made(htp, backend, on_chip(htp, 69), ("chosen", OPTIONS), ("plain", []))
+    binary = compose_binary(htp, backend, on_chip(htp, 69), ("chosen", OPTIONS), ("plain", []))
     described = Described(libraries, binary)
     fields = described.fields
     assert (described.info.version, fields.socModel, fields.contextMetadataSize) == (3, 69, 8)
@@ -150,7 +150,7 @@ def test_a_description_in_version_3_has_a_blob_of_each_graph(htp: Client, backen
 def test_descriptions_in_versions_1_and_2_have_the_spill_fill_memory_of_each_graph(
     htp: Client, backend: int, libraries: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    binary = made(htp, backend, None, ("one", []), ("two", []))
+    binary = compose_binary(htp, backend, None, ("one", []), ("two", []))
     monkeypatch.setenv("ISTHMUS_BINARY_INFO", str(version))
     described = Described(libraries, binary)
     fields = described.fields
@@ -168,7 +168,7 @@ def test_descriptions_in_versions_1_and_2_have_the_spill_fill_memory_of_each_gra
 def test_a_version_that_there_is_not_is_named(
     htp: Client, backend: int, libraries: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    binary = made(htp, backend, None, ("one", []))
+    binary = compose_binary(htp, backend, None, ("one", []))
     monkeypatch.setenv("ISTHMUS_BINARY_INFO", "4")
     described = Described(libraries, binary)
     assert described.code == 1004
@@ -195,7 +195,7 @@ def test_on_chip_memory_is_stated_in_bytes_as_by_the_vendors_library(
 ) -> None:
     backend = htp.make("backendCreate", None, None)
     customs = [graph_config(*each) for each in options]
-    described = Described(libraries, made(htp, backend, on_chip(htp, *device), ("one", customs)))
+    described = Described(libraries, compose_binary(htp, backend, on_chip(htp, *device), ("one", customs)))
     reported = describe(described.info)
     assert (reported["soc"], reported["arch"], reported["graphs"][0]["figures"]["vtcm"]) == (device[0], *stated)
     described.free()
@@ -226,7 +226,7 @@ def test_a_priority_beside_the_size_of_on_chip_memory_is_no_size(htp: Client, ba
 def test_levels_that_do_not_exist_are_stated_as_2(htp: Client, backend: int, libraries: Path) -> None:
     for level, stated in ((0, 2), (1, 1), (2, 2), (3, 3), (4, 2)):
         option = graph_config(HtpGraphOption.OPTIMIZATION, (HtpOptimization.FINALIZE_OPTIMIZATION_FLAG, level))
-        described = Described(libraries, made(htp, backend, None, ("one", [option])))
+        described = Described(libraries, compose_binary(htp, backend, None, ("one", [option])))
         assert describe(described.info)["graphs"][0]["figures"]["level"] == stated
         described.free()
 
@@ -237,7 +237,7 @@ def test_a_graph_has_at_most_the_vector_threads_of_its_chip(
 ) -> None:
     soc, asked, stated = case
     option = graph_config(HtpGraphOption.NUM_HVX_THREADS, asked)
-    described = Described(libraries, made(htp, backend, on_chip(htp, soc), ("one", [option])))
+    described = Described(libraries, compose_binary(htp, backend, on_chip(htp, soc), ("one", [option])))
     assert describe(described.info)["graphs"][0]["figures"]["hvx_threads"] == stated
     described.free()
     warning = f"Invalid number of HVX thread configuration ({asked}) for this SoC. It should be less than or equal to"
@@ -253,7 +253,7 @@ def test_a_chip_that_there_is_not_is_refused(htp: Client) -> None:
 
 
 def test_a_restored_context_keeps_what_its_binary_states(htp: Client, backend: int, libraries: Path) -> None:
-    binary = made(htp, backend, on_chip(htp, 69), ("chosen", OPTIONS))
+    binary = compose_binary(htp, backend, on_chip(htp, 69), ("chosen", OPTIONS))
     with qnn.Backend("htp") as ours:
         again = bytes(ours.create_context_from_binary(bytes(binary)).get_binary())
     first, second = Described(libraries, binary), Described(libraries, again)
@@ -323,7 +323,7 @@ def test_forged_binaries_are_an_error_of_every_function(
     htp: Client, backend: int, libraries: Path, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     random = np.random.default_rng(seed)
-    content = bytes(made(htp, backend, on_chip(htp, 69), ("one", OPTIONS), ("two", [])))
+    content = bytes(compose_binary(htp, backend, on_chip(htp, 69), ("one", OPTIONS), ("two", [])))
     with caplog.at_level("CRITICAL", "isthmus"):
         for _ in range(FORGERIES):
             binary = forged(content, random)

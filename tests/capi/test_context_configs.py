@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capi.qnn_calls import Client, at, doubling
-from capi.test_binary_information import WEIGHTS, adding, graph_config, made, on_chip
+from capi.test_binary_information import WEIGHTS, adding, compose_binary, graph_config, on_chip
 from isthmus import qnn
 from isthmus.backends.htp.headers import CONTEXT_PROPERTY
 from isthmus.backends.htp.options import HtpGraphOption
@@ -193,7 +193,7 @@ def test_a_binary_for_all_vtcm_of_another_chip_is_refused_where_compatibility_is
 ) -> None:
     client, backend, _ = opened
     custom = [] if vtcm_mb is None else [graph_config(HtpGraphOption.VTCM_SIZE_IN_MB, vtcm_mb)]
-    binary = made(client, backend, on_chip(client, SM8750), ("g", custom), ("other", []))
+    binary = compose_binary(client, backend, on_chip(client, SM8750), ("g", custom), ("other", []))
     device = None if soc is None else on_chip(client, soc)
     for kind, code in ((None, 0), (0, 0), (1, strict)):
         listed = None if kind is None else compatibility(client, kind)
@@ -212,7 +212,10 @@ def test_only_enabled_graphs_are_checked_for_compatibility_and_deferred_ones_whe
 ) -> None:
     client, backend, _ = opened
     whole = [graph_config(HtpGraphOption.VTCM_SIZE_IN_MB, 0)]
-    binary, device = made(client, backend, on_chip(client, SM8750), ("whole", whole), ("part", [])), on_chip(client, 30)
+    binary, device = (
+        compose_binary(client, backend, on_chip(client, SM8750), ("whole", whole), ("part", [])),
+        on_chip(client, 30),
+    )
     strict = compatibility(client, 1)[0]
     for name, code in (("whole", 5011), ("part", 0)):
         listed = (ctypes.POINTER(objects.ContextConfig) * 4)(
@@ -239,7 +242,7 @@ def test_a_compatibility_that_does_not_exist_is_refused(opened: tuple[Client, in
 def test_a_configuration_file_makes_compatibility_strict(opened: tuple[Client, int, Any]) -> None:
     client, backend, _ = opened
     whole = [graph_config(HtpGraphOption.VTCM_SIZE_IN_MB, 0)]
-    binary = bytes(made(client, backend, on_chip(client, SM8750), ("g", whole)))
+    binary = bytes(compose_binary(client, backend, on_chip(client, SM8750), ("g", whole)))
     device = {"devices": [{"soc_model": SM8350}]}
     for mode in ("permissive", "strict"):
         with qnn.Backend("htp", {**device, "context_configs": {"cache_compatibility_mode": mode}}) as made_of_file:

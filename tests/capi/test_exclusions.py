@@ -106,7 +106,7 @@ def test_data_callbacks_exclude_what_loads_otherwise(calls: Calls, settings, oth
     expected = [] if other is None else [f"{Feature.CALLBACKS.value} and {other} exclude each other"]
     place = ctypes.addressof(calls.binary)
     made = ctypes.addressof(callbacks_of(calls))
-    calls.made(
+    calls.create(
         "contextCreateFromBinaryWithCallback",
         lambda out: (calls.backend, 0, calls.configs(settings), made, place, len(calls.binary), out, 0, 0),
     )
@@ -304,7 +304,7 @@ def test_a_graph_of_several_cores_has_no_signal_at_its_creation_and_no_linting(c
     cores, plain = (
         calls.graph(calls.context(CREATE), b"g", *settings) for settings in (((HtpGraphOption.NUM_CORES, 2),), ())
     )
-    signal = calls.made("signalCreate", lambda out: (calls.backend, 0, out))
+    signal = calls.create("signalCreate", lambda out: (calls.backend, 0, out))
     linting, basic = calls.profile(7001), calls.profile(1)
     for profile, given, broken in ((linting, 0, [htp.LINTING]), (basic, signal, [Feature.SIGNAL]), (basic, 0, [])):
         rules = calls.call("graphFinalize", cores, profile, given)

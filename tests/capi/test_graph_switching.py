@@ -98,7 +98,7 @@ class InC:
         )  # fmt: skip
         return int(code), out.value or 0
 
-    def made(self, held: Held, given: Given) -> int:
+    def create_context(self, held: Held, given: Given) -> int:
         code, context = self.create(held, given)
         assert code == 0
         return context
@@ -142,7 +142,7 @@ def it(libraries: Path, tmp_path: Path, held: Held) -> Iterator[InC]:
 @pytest.mark.parametrize(("retained", "executed", "loaded"), CASES)
 def test_each_step_loads_and_unloads_what_the_documents_say(it: InC, held: Held, retained, executed, loaded) -> None:
     copies = context_copies()
-    context = it.made(held, SWITCHING | {ContextOption.GRAPH_RETENTION_ORDER: retained})
+    context = it.create_context(held, SWITCHING | {ContextOption.GRAPH_RETENTION_ORDER: retained})
     assert not context_copies() - copies
     assert it.seen.has("".join(sorted(retained[:2])) or "A")
     for name, expected in zip(executed, loaded.split(), strict=True):
@@ -167,14 +167,14 @@ def test_switching_needs_both_a_hint_and_a_persistent_binary(libraries: Path, he
 
 
 def test_enabled_graphs_begin_with_the_first_that_is_named(it: InC, held: Held) -> None:
-    context = it.made(held, SWITCHING | {ContextOption.ENABLE_GRAPHS: ["C", "B"]})
+    context = it.create_context(held, SWITCHING | {ContextOption.ENABLE_GRAPHS: ["C", "B"]})
     assert it.seen.has("C")
     assert it.right(context, "B")
     assert it.seen.has("B")
 
 
 def test_a_new_order_counts_from_the_next_switch_on(it: InC, held: Held) -> None:
-    context = it.made(held, SWITCHING | {ContextOption.GRAPH_RETENTION_ORDER: ["A", "B"]})
+    context = it.create_context(held, SWITCHING | {ContextOption.GRAPH_RETENTION_ORDER: ["A", "B"]})
     it.client.do("contextSetConfig", context, configs(it.client, {ContextOption.GRAPH_RETENTION_ORDER: ["C", "D"]}))
     assert it.seen.has("AB")
     for name, loaded in (("A", "AB"), ("C", "C"), ("D", "CD"), ("B", "BC")):
@@ -195,7 +195,7 @@ def test_a_wrong_order_is_refused_in_the_vendors_words(it: InC, held: Held, orde
     assert it.create(held, SWITCHING | wrong) == (Code.CONTEXT_INVALID_CONFIG, 0)
     assert both in it.client.reason(Code.CONTEXT_INVALID_CONFIG)
     assert it.seen.has("")
-    context = it.made(held, SWITCHING)
+    context = it.create_context(held, SWITCHING)
     assert it.client.contextSetConfig(context, configs(it.client, wrong)) == Code.CONTEXT_INVALID_CONFIG
     assert both in it.client.reason(Code.CONTEXT_INVALID_CONFIG)
     assert it.right(context, "B")
@@ -206,7 +206,7 @@ def test_an_order_without_a_hint_warns_in_the_vendors_words(
 ) -> None:
     with caplog.at_level("WARNING", "isthmus"):
         order = {ContextOption.ENABLE_GRAPHS: ["A", "B"], ContextOption.GRAPH_RETENTION_ORDER: ["A"]}
-        context = it.made(held, {ContextOption.PERSISTENT_BINARY: 1} | order)
+        context = it.create_context(held, {ContextOption.PERSISTENT_BINARY: 1} | order)
         assert it.seen.has("AB")
         del order[ContextOption.ENABLE_GRAPHS]
         it.client.do("contextSetConfig", context, configs(it.client, order))
@@ -239,7 +239,7 @@ def test_a_composed_context_refuses_the_options_of_switching(it: InC, option, va
 
 
 def test_a_binary_that_is_gone_or_changed_is_an_error_and_nothing_is_lost(it: InC, held: Held, four: bytes) -> None:
-    context = it.made(held, SWITCHING | {ContextOption.GRAPH_RETENTION_ORDER: ["A", "B"]})
+    context = it.create_context(held, SWITCHING | {ContextOption.GRAPH_RETENTION_ORDER: ["A", "B"]})
     held.unmap()
     for _ in range(2):
         assert it.execute(context, "C")[0] == Code.CONTEXT_CREATE_FROM_BINARY
@@ -256,7 +256,7 @@ def test_a_binary_that_is_gone_or_changed_is_an_error_and_nothing_is_lost(it: In
     assert it.right(context, "C")
     # A binary that is not persistent is free after the call.
     it.client.do("contextFree", context, None)
-    other = it.made(held, {ContextOption.ENABLE_GRAPHS: ["C", "D"]})
+    other = it.create_context(held, {ContextOption.ENABLE_GRAPHS: ["C", "D"]})
     held.unmap()
     assert it.right(other, "D")
     held.map_again()

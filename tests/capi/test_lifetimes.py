@@ -273,7 +273,7 @@ def test_buffers_that_a_client_has_not_mapped_need_no_mapping(calls: Calls) -> N
 def test_no_call_is_made_while_a_list_is_loaded(calls: Calls) -> None:
     """Not by another thread, and not in a notification."""
     context = calls.context(FROM_BINARY)
-    signal = calls.made("signalCreate", lambda out: (calls.backend, 0, out))
+    signal = calls.create("signalCreate", lambda out: (calls.backend, 0, out))
     values = (calls.backend, 0, calls.params(), 0, signal)
     with under_way(calls, LIST, *values):
         [rule] = calls.call("contextSetConfig", context, 0)

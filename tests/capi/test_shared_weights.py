@@ -43,7 +43,7 @@ def compose(client: Client, context: int, name: str, rows: int) -> None:
     client.do("graphFinalize", graph, None, None)
 
 
-def made(client: Client, backend: int, names: list[str], shares: bool) -> Any:
+def compose_binary(client: Client, backend: int, names: list[str], shares: bool) -> Any:
     """The binary of a context with these graphs; with the option if they are to share."""
     option = context_config(client, HtpContextOption.WEIGHT_SHARING_ENABLED, weightSharingEnabled=True)
     context = client.make("contextCreate", backend, None, option if shares else None)
@@ -71,11 +71,11 @@ def stated(binary: Path) -> list[tuple[int, int]]:
 def test_a_client_in_c_gets_a_binary_with_the_weights_once_by_context_option_1(htp: Client, libraries: Path) -> None:
     assert HtpContextOption.WEIGHT_SHARING_ENABLED == 1
     backend = htp.make("backendCreate", None, None)
-    alone, both = (made(htp, backend, names, True) for names in (["prefill"], list(ROWS)))
+    alone, both = (compose_binary(htp, backend, names, True) for names in (["prefill"], list(ROWS)))
     assert len(both) - len(alone) < LITTLE
     assert constants(libraries, alone) == [(STORED, 0)], "one graph alone shares nothing"
     assert constants(libraries, both) == [(0, STORED)] * 2
-    apart = made(htp, backend, list(ROWS), False)
+    apart = compose_binary(htp, backend, list(ROWS), False)
     assert len(apart) > 2 * STORED
     assert constants(libraries, apart) == [(STORED, 0)] * 2
     restored = ctypes.c_void_p()
@@ -157,7 +157,7 @@ def test_the_tool_makes_a_binary_with_the_weights_of_two_models_once(
 def write_binary(library: str, path: str) -> None:
     """Write a binary of two graphs that share weights, made by a library."""
     client = Client(Path(library))
-    Path(path).write_bytes(made(client, client.make("backendCreate", None, None), list(ROWS), True))
+    Path(path).write_bytes(compose_binary(client, client.make("backendCreate", None, None), list(ROWS), True))
 
 
 def test_inspect_adds_up_the_weights_of_a_binary_of_the_vendors_library(

@@ -78,7 +78,7 @@ def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
     interpreter = with_delegate(doubled(1, 4), qnn_delegate)
     [partition] = qnn_delegate.partitions
 
-    def known() -> list[Partition]:
+    def partitions_of_delegate() -> list[Partition]:
         return [each for owner, each in callbacks.partitions.values() if owner is qnn_delegate]
 
     def noted(*arguments: object) -> None:
@@ -91,9 +91,9 @@ def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
         del interpreter
         gc.collect()
     assert raised == ["in vain"], "it was to end once, and nobody heard that it could not"
-    assert (known(), list(qnn_delegate.partitions)) == ([partition], [partition])
+    assert (partitions_of_delegate(), list(qnn_delegate.partitions)) == ([partition], [partition])
     callbacks.sweep()
-    assert (known(), list(qnn_delegate.partitions)) == ([], []), "it is given up at the next occasion"
+    assert (partitions_of_delegate(), list(qnn_delegate.partitions)) == ([], []), "it is given up at the next occasion"
 
 
 def test_a_node_that_is_being_freed_is_not_given_up_by_another_thread(make) -> None:

@@ -52,7 +52,7 @@ RIGHT: dict[str, Callable[[Calls], list[Any]]] = {
     "graphAddNode": lambda q: [q.started(), q.operation(q.relu())],
     "graphFinalize": lambda q: [q.built(), None, None],
     "graphRetrieve": lambda q: [q.context, b"g" if q.ready() else b"", _place(q)],
-    "graphExecute": lambda q: [q.ready(), q.given([q.x]), 1, q.given([q.y]), 1, None, None],
+    "graphExecute": lambda q: [q.ready(), q.with_memory([q.x]), 1, q.with_memory([q.y]), 1, None, None],
     "graphPrepareExecutionEnvironment": lambda q: [q.ready(), q.keep((POINTER(objects.ExecuteEnvironment) * 1)()), 0],
     "graphReleaseExecutionEnvironment": lambda q: [q.ready(), q.keep((POINTER(objects.ExecuteEnvironment) * 1)()), 0],
     "tensorCreateGraphTensor": lambda q: [q.open(), byref(q.tensor(q.x))],

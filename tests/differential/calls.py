@@ -74,7 +74,7 @@ class Calls(Session):
         """Validate a node and return the code."""
         return self.code("backendValidateOpConfig", backend or self.backend, self.operation(node))
 
-    def given(self, values: Sequence[TensorValue], size: int = BYTES, null: bool = False) -> Any:
+    def with_memory(self, values: Sequence[TensorValue], size: int = BYTES, null: bool = False) -> Any:
         """Return the C array of tensors, each with memory of `size` bytes, or none."""
         made = self.keep((types.Tensor * max(1, len(values)))())
         for index, value in enumerate(values):
@@ -88,13 +88,13 @@ class Calls(Session):
         """Execute with lists of tensors, or with C arrays of one tensor; return the code."""
         sides = []
         for side in (inputs, outputs):
-            sides += [self.given(side), len(side)] if isinstance(side, list) else [side, 1]
+            sides += [self.with_memory(side), len(side)] if isinstance(side, list) else [side, 1]
         return self.code("graphExecute", graph, *sides, profile, signal)
 
     def running(self, change: Callable[[types.Tensor], Any], graph: int | None = None) -> int:
         """Execute with a change to the C structure of the input; return the code."""
         graph = self.ready() if graph is None else graph
-        inputs = self.given([self.x])
+        inputs = self.with_memory([self.x])
         change(inputs[0])
         return self.run(graph, inputs, [self.y])
 

@@ -87,7 +87,7 @@ def record(layer: str, side: Side, chip: int | None) -> Path:
     return folder / f"{layer}-{side.name.replace(' ', '_')}-{chip or 'any'}-{build}-{cases}.jsonl"
 
 
-def kept(layer: str, side: Side, chip: int | None) -> dict[str, Any]:
+def recorded_answers(layer: str, side: Side, chip: int | None) -> dict[str, Any]:
     """Return the answers that a file has already."""
     file = record(layer, side, chip)
     known: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def kept(layer: str, side: Side, chip: int | None) -> dict[str, Any]:
 
 def answers(layer: str, side: Side, chip: int | None, cases: list[str]) -> dict[str, Any]:
     """Return a library's answer to each case. Answers that are kept are not asked for again."""
-    file, known = record(layer, side, chip), kept(layer, side, chip)
+    file, known = record(layer, side, chip), recorded_answers(layer, side, chip)
     missing = [name for name in cases if name not in known]
     with file.open("a") as journal:
         while missing:

@@ -83,7 +83,7 @@ def executed_between(q: Calls) -> list[int]:
 
 def in_output(q: Calls, size: int) -> int:
     """Execute with an output of this size."""
-    return q.run(q.ready(), [q.x], q.given([q.y], size))
+    return q.run(q.ready(), [q.x], q.with_memory([q.y], size))
 
 
 def in_input(q: Calls, node: Node) -> list[Any]:
@@ -92,7 +92,7 @@ def in_input(q: Calls, node: Node) -> list[Any]:
     codes, contents = [finalize(q, graph)], np.arange(BYTES, dtype=np.uint8)
     results = []
     for apart in (True, False):
-        inputs, outputs = q.given([q.x]), q.given([q.y])
+        inputs, outputs = q.with_memory([q.x]), q.with_memory([q.y])
         room = q.keep(contents.copy()), q.keep(np.zeros(BYTES, np.uint8))
         inputs[0].v1.clientBuf.data = room[0].ctypes.data
         outputs[0].v1.clientBuf.data = room[apart].ctypes.data
@@ -125,7 +125,7 @@ def dynamic(q: Calls, flag: int) -> int:
 def asynchronous(q: Calls) -> int:
     """Execute without waiting."""
     graph = q.ready()
-    return q.code("graphExecuteAsync", graph, q.given([q.x]), 1, q.given([q.y]), 1, None, None, None, None)
+    return q.code("graphExecuteAsync", graph, q.with_memory([q.x]), 1, q.with_memory([q.y]), 1, None, None, None, None)
 
 
 def with_node(q: Calls, change: Callable[[types.OpConfig], Any], validate: bool = False) -> int:
@@ -299,18 +299,18 @@ SEQUENCES: dict[str, Callable[[Calls], Any]] = {
     "execution: right": lambda q: q.run(q.ready(), [q.x], [q.y]),
     "execution: twice": lambda q: (lambda graph: [q.run(graph, [q.x], [q.y]) for _ in range(2)])(q.ready()),
     "execution: before finalize": lambda q: q.run(q.built(), [q.x], [q.y]),
-    "execution: no inputs": lambda q: q.code("graphExecute", q.ready(), None, 0, q.given([q.y]), 1, None, None),
-    "execution: no outputs": lambda q: q.code("graphExecute", q.ready(), q.given([q.x]), 1, None, 0, None, None),
+    "execution: no inputs": lambda q: q.code("graphExecute", q.ready(), None, 0, q.with_memory([q.y]), 1, None, None),
+    "execution: no outputs": lambda q: q.code("graphExecute", q.ready(), q.with_memory([q.x]), 1, None, 0, None, None),
     "execution: neither inputs nor outputs": lambda q: q.code("graphExecute", q.ready(), None, 0, None, 0, None, None),
     "execution: inputs that are null": lambda q: q.code(
-        "graphExecute", q.ready(), None, 1, q.given([q.y]), 1, None, None),
+        "graphExecute", q.ready(), None, 1, q.with_memory([q.y]), 1, None, None),
     "execution: outputs that are null": lambda q: q.code(
-        "graphExecute", q.ready(), q.given([q.x]), 1, None, 1, None, None),
-    "execution: an input without memory": lambda q: q.run(q.ready(), q.given([q.x], null=True), [q.y]),
-    "execution: an output without memory": lambda q: q.run(q.ready(), [q.x], q.given([q.y], null=True)),
-    "execution: a small input": lambda q: q.run(q.ready(), q.given([q.x], BYTES // 2), [q.y]),
-    "execution: a large input": lambda q: q.run(q.ready(), q.given([q.x], 2 * BYTES), [q.y]),
-    "execution: an input of no size": lambda q: q.run(q.ready(), q.given([q.x], 0), [q.y]),
+        "graphExecute", q.ready(), q.with_memory([q.x]), 1, None, 1, None, None),
+    "execution: an input without memory": lambda q: q.run(q.ready(), q.with_memory([q.x], null=True), [q.y]),
+    "execution: an output without memory": lambda q: q.run(q.ready(), [q.x], q.with_memory([q.y], null=True)),
+    "execution: a small input": lambda q: q.run(q.ready(), q.with_memory([q.x], BYTES // 2), [q.y]),
+    "execution: a large input": lambda q: q.run(q.ready(), q.with_memory([q.x], 2 * BYTES), [q.y]),
+    "execution: an input of no size": lambda q: q.run(q.ready(), q.with_memory([q.x], 0), [q.y]),
     "execution: a small output": lambda q: in_output(q, BYTES // 2),
     "execution: a large output": lambda q: in_output(q, 2 * BYTES),
     "execution: an output of no size": lambda q: in_output(q, 0),
@@ -346,7 +346,8 @@ SEQUENCES: dict[str, Callable[[Calls], Any]] = {
     "execution: in a freed backend": lambda q: (lambda graph: [
         q.code("backendFree", q.backend), q.run(graph, [q.x], [q.y])])(q.ready()),
     "execution: unknown graph": lambda q: q.run(UNKNOWN, [q.x], [q.y]),
-    "execution: null graph": lambda q: q.code("graphExecute", None, q.given([q.x]), 1, q.given([q.y]), 1, None, None),
+    "execution: null graph": lambda q: q.code(
+        "graphExecute", None, q.with_memory([q.x]), 1, q.with_memory([q.y]), 1, None, None),
     "execution: unknown profile": lambda q: q.run(q.ready(), [q.x], [q.y], UNKNOWN),
     "execution: unknown signal": lambda q: q.run(q.ready(), [q.x], [q.y], None, UNKNOWN),
     "execution: asynchronous": asynchronous,

@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
 
-from differential.children import PACKAGE, ROOT, Side, answers, as_chip, kept, ours, vendor  # noqa: E402
+from differential.children import PACKAGE, ROOT, Side, answers, as_chip, ours, recorded_answers, vendor  # noqa: E402
 from differential.layers import LAYERS  # noqa: E402
 
 RECORD = HERE / "agreement.json"
@@ -50,7 +50,7 @@ def compared(layer: str, theirs: Side, mine: Side, only_kept: bool) -> tuple[dic
         found = []
         for side in sides:
             asked = number if side is theirs else first
-            found.append(kept(layer, side, asked) if only_kept else answers(layer, side, asked, cases))
+            found.append(recorded_answers(layer, side, asked) if only_kept else answers(layer, side, asked, cases))
         found = [{name: side[name] for name in cases if all(name in each for each in found)} for side in found]
         results[chip] = getattr(compare, layer)(*found)
         ended += [name for side in found[1:] for name in compare.ended(side)]

@@ -63,7 +63,7 @@ def row(job: Compilation, build: str, measurement: Measurement) -> dict[str, str
     return {name: str(value) for name, value in (values | figures).items() if name in COLUMNS}
 
 
-def known() -> dict[tuple[str, str, str], dict[str, str]]:
+def read_table() -> dict[tuple[str, str, str], dict[str, str]]:
     """The table, by model, VTCM size and level."""
     with TABLE.open() as stream:
         return {(each["model"], each["vtcm_mb"], each["level"]): each for each in csv.DictReader(stream)}

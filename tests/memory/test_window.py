@@ -295,10 +295,10 @@ def test_an_adoption_can_be_ended_and_others_stay(monkeypatch) -> None:
     class Thing:
         buffer = memory.host(64)
 
-    def known(given):
-        return given.buffer if isinstance(given, Thing) else None
+    def read(owner):
+        return owner.buffer if isinstance(owner, Thing) else None
 
-    first, second = memory.adopt(known), memory.adopt(known)
+    first, second = memory.adopt(read), memory.adopt(read)
     first()
     first()
     assert memory.window(Thing()).nbytes == 64

@@ -28,7 +28,7 @@ class Network:
         self.tensors = [T("u8", (1, side, side, 3), scale=1 / 128, zero=128, name="x")]
         self.operators: list[Op] = []
 
-    def made(self, dims: Sequence[int], scale: float, zero: int) -> int:
+    def add_tensor(self, dims: Sequence[int], scale: float, zero: int) -> int:
         self.tensors.append(T("u8", dims, scale=scale, zero=zero, name=f"t{len(self.tensors)}"))
         return len(self.tensors) - 1
 
@@ -44,7 +44,7 @@ class Network:
         self.tensors.append(T("u8", dims, data=weights, scale=scale, zero=zero))
         self.tensors.append(T("i32", (filters,), data=bias, scale=unit))
         out = (1, -(-height // stride), -(-width // stride), filters)
-        y = self.made(out, 6 / 255 if act else 0.04, 0 if act else int(self.rng.integers(100, 150)))
+        y = self.add_tensor(out, 6 / 255 if act else 0.04, 0 if act else int(self.rng.integers(100, 150)))
         window: dict[str, Any] = {"strideW": stride, "strideH": stride, "dilationWFactor": 1, "dilationHFactor": 1}
         more = {"padding": 0} | ({"depthMultiplier": 1} if depthwise else {})
         kind = "DepthwiseConv2D" if depthwise else "Conv2D"
@@ -54,19 +54,19 @@ class Network:
         return y
 
     def added(self, x: int, z: int) -> int:
-        y = self.made(self.tensors[x].shape, 0.06, 128)
+        y = self.add_tensor(self.tensors[x].shape, 0.06, 128)
         self.operators.append(Op("ADD", [x, z], [y], options("Add")))
         return y
 
     def finished(self, x: int, classes: int) -> bytes:
         """End in a mean, a layer of classes and their probabilities."""
         _, height, _, channels = self.tensors[x].shape
-        mean = self.made((1, 1, 1, channels), self.tensors[x].scale, self.tensors[x].zero)
+        mean = self.add_tensor((1, 1, 1, channels), self.tensors[x].scale, self.tensors[x].zero)
         window = options("Pool2D", padding=1, strideW=1, strideH=1, filterWidth=height, filterHeight=height)
         self.operators.append(Op("AVERAGE_POOL_2D", [x], [mean], window))
         scores = self.convolved(mean, classes, 1, 1)
         self.tensors.append(T("i32", (2,), data=np.array([1, classes], np.int32)))
-        flat = self.made((1, classes), self.tensors[scores].scale, self.tensors[scores].zero)
+        flat = self.add_tensor((1, classes), self.tensors[scores].scale, self.tensors[scores].zero)
         self.operators.append(Op("RESHAPE", [scores, flat - 1], [flat]))
         self.tensors.append(T("u8", (1, classes), scale=1 / 256, zero=0, name="y"))
         self.operators.append(Op("SOFTMAX", [flat], [flat + 1], options("Softmax", beta=1.0)))

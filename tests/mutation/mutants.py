@@ -191,7 +191,7 @@ class Judge:
         source = file.read_text()
         own = Path(tempfile.mkdtemp(prefix="kernels-")) if may_spoil_kernels(mistake.path) else None
         try:
-            file.write_text(mistake.made(source))
+            file.write_text(mistake.apply(source))
             if own is not None and shared_kernels().exists():
                 shutil.copytree(shared_kernels(), own, dirs_exist_ok=True)
             return part(own or shared_kernels())
@@ -232,7 +232,7 @@ def difference(mistake: Mistake) -> str:
     """The mistake as a diff."""
     source = (ROOT / PACKAGE / mistake.path).read_text()
     lines = difflib.unified_diff(
-        source.splitlines(), mistake.made(source).splitlines(), mistake.path, mistake.path, lineterm="", n=2
+        source.splitlines(), mistake.apply(source).splitlines(), mistake.path, mistake.path, lineterm="", n=2
     )
     return "\n".join(f"    {line}" for line in lines)
 

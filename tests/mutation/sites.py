@@ -45,7 +45,7 @@ class Mistake:
         texts = (self.path, self.within, self.line, self.before, self.after)
         return " | ".join(" ".join(text.split()) for text in texts)
 
-    def made(self, source: str) -> str:
+    def apply(self, source: str) -> str:
         """The source with the mistake in it."""
         lines = source.encode().splitlines(keepends=True)
         (first, left), (last, right) = self.start, self.end

@@ -33,7 +33,7 @@ TESTS = Path(__file__).parents[1]
     ],
 )  # fmt: skip
 def test_each_mistake_changes_one_thing(source: str, expected: set[str]) -> None:
-    made = {m.made(source) for m in mistakes("a.py", source)}
+    made = {m.apply(source) for m in mistakes("a.py", source)}
     if source == "a < b":
         made.discard("pass")
     assert made == expected
@@ -50,7 +50,7 @@ def test_a_file_with_a_mistake_is_still_a_file_of_python() -> None:
     for file in PACKAGE.rglob("*.py"):
         source = file.read_text()
         for mistake in mistakes(file.name, source)[::97]:
-            ast.parse(mistake.made(source))
+            ast.parse(mistake.apply(source))
 
 
 def test_every_source_file_has_tests_and_all_that_are_named_are_there() -> None:

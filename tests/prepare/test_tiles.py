@@ -267,7 +267,7 @@ def test_the_least_limit_with_a_small_program_is_found() -> None:
 def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole() -> None:
     """On the method itself: the random networks give the same bits without the comparison of rates."""
 
-    def wanted(*asked):
+    def collected_need(*asked):
         ending = SimpleNamespace(_needs={}, _base=SimpleNamespace(end={"x": 3}), _last=5, _sources={})
         for each in asked:
             RegionGrower._need(ending, "x", *each)
@@ -275,13 +275,13 @@ def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole
         assert list(ending._sources) == (["x"] if asked[0][0] is not None else [])
         return found if found is None else (found.axis, found.rate, found.end, found.begin)
 
-    assert wanted((1, 2, 10, 4)) == (1, 2, 10, 4)
-    assert wanted((1, 2, 10, 4), (1, 2, 12, 5)) == (1, 2, 12, 4)
-    assert wanted((1, 2, 10, 4), (1, 2, 9, 3)) == (1, 2, 10, 3)
-    assert wanted((1, 2, 10, 4), (1, 1, 10, 4)) is None
-    assert wanted((1, 2, 10, 4), (2, 2, 10, 4)) is None
-    assert wanted((None, 2, 10, 4)) is None
-    assert wanted((1, 2, 10, 4), (None, 2, 10, 4), (1, 2, 10, 4)) is None
+    assert collected_need((1, 2, 10, 4)) == (1, 2, 10, 4)
+    assert collected_need((1, 2, 10, 4), (1, 2, 12, 5)) == (1, 2, 12, 4)
+    assert collected_need((1, 2, 10, 4), (1, 2, 9, 3)) == (1, 2, 10, 3)
+    assert collected_need((1, 2, 10, 4), (1, 1, 10, 4)) is None
+    assert collected_need((1, 2, 10, 4), (2, 2, 10, 4)) is None
+    assert collected_need((None, 2, 10, 4)) is None
+    assert collected_need((1, 2, 10, 4), (None, 2, 10, 4), (1, 2, 10, 4)) is None
 
 
 def test_what_costs_too_much_time_or_program_is_not_affordable() -> None:

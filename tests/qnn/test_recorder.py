@@ -42,7 +42,7 @@ def described(**fields) -> Tensor:
     return tensor
 
 
-def told(tensor: Tensor) -> tuple[int, ComposedTensor | None, str]:
+def record_tensor(tensor: Tensor) -> tuple[int, ComposedTensor | None, str]:
     """The answer to a tensor's creation, what was recorded of it, and why it was refused."""
     recorder, graph = Recorder(), ctypes.c_void_p()
     assert function(recorder.table, "graphCreate")(0x20, b"g", None, ctypes.byref(graph)) == 0
@@ -63,21 +63,21 @@ def along(axis: int, count: int, pairs: object) -> Tensor:
 def test_a_tensor_is_reported_with_its_bytes() -> None:
     tensor = described(type=TensorKind.STATIC)
     tensor.v2.clientBuf.data, tensor.v2.clientBuf.dataSize = ctypes.addressof(BYTES), 6
-    error, entry, _ = told(tensor)
+    error, entry, _ = record_tensor(tensor)
     assert (error, entry.name, entry.type, entry.dims) == (0, "t", TensorKind.STATIC, (2, 3))
     assert entry.dtype == DataType.UINT_8
     assert bytes(entry.data) == bytes(range(6))
-    scalar = told(described(rank=0, dimensions=None))[1]
+    scalar = record_tensor(described(rank=0, dimensions=None))[1]
     assert (scalar.dims, scalar.data) == ((), None)
 
 
 def test_scales_are_copied_and_there_may_be_none() -> None:
     pairs = (ScaleOffset * 3)(ScaleOffset(0.5, 1), ScaleOffset(0.25, 2), ScaleOffset(2.0, -3))
-    error, entry, _ = told(along(1, 3, pairs))
+    error, entry, _ = record_tensor(along(1, 3, pairs))
     assert (error, entry.encoding.axis, entry.encoding.kind) == (0, 1, QuantizationEncoding.AXIS_SCALE_OFFSET)
     np.testing.assert_array_equal(entry.encoding.scales, np.float32([0.5, 0.25, 2.0]))
     np.testing.assert_array_equal(entry.encoding.offsets, np.int32([1, 2, -3]))
-    error, entry, _ = told(along(0, 0, None))
+    error, entry, _ = record_tensor(along(0, 0, None))
     assert (error, len(entry.encoding.scales), len(entry.encoding.offsets)) == (0, 0, 0)
 
 
@@ -105,10 +105,10 @@ def test_scales_are_copied_and_there_may_be_none() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_by_name(tensor, rule, code) -> None:
-    error, entry, problem = told(tensor)
+    error, entry, problem = record_tensor(tensor)
     assert (error, entry) == (code, None)
     assert rule in problem
 
 
 def test_dimensions_that_are_all_fixed_are_not_dynamic() -> None:
-    assert told(described(isDynamicDimensions=(ctypes.c_uint8 * 2)(0, 0)))[0] == 0
+    assert record_tensor(described(isDynamicDimensions=(ctypes.c_uint8 * 2)(0, 0)))[0] == 0

@@ -147,11 +147,11 @@ def run(world: World, rng: random.Random, graph: ExpectedGraph) -> None:
 def tensors(subject: Subject, places: dict[str, Place]) -> tuple[list[ClientTensor], list[ClientTensor]]:
     """What a client passes."""
 
-    def given(specs: Sequence[Spec]) -> list[ClientTensor]:
+    def client_tensors(specs: Sequence[Spec]) -> list[ClientTensor]:
         found = (places[spec.name].tensor for spec in specs)
         return [ClientTensor(*tensor) for tensor in found if tensor is not None]
 
-    return given(subject.inputs), given(subject.outputs)
+    return client_tensors(subject.inputs), client_tensors(subject.outputs)
 
 
 def _repeat(

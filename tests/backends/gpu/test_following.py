@@ -38,7 +38,7 @@ def queue():
     return cl.CommandQueue(client_context())
 
 
-def made(queue):
+def new_buffer(queue):
     return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES)
 
 
@@ -61,7 +61,7 @@ def test_the_first_buffer_decides_the_context(queue, finalized_first) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context, finalize=finalized_first)
-        buffers = made(queue), made(queue)
+        buffers = new_buffer(queue), new_buffer(queue)
         handles = registered(context, *buffers)
         if not finalized_first:
             graph.finalize()
@@ -83,7 +83,7 @@ def test_bindings_that_were_made_before_go_on(queue) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph, raw, x, y = executed_binding(context)
-        buffers = made(queue), made(queue)
+        buffers = new_buffer(queue), new_buffer(queue)
         computes_in(queue, graph, buffers, registered(context, *buffers))
         y[...] = 0
         raw.execute()
@@ -108,16 +108,16 @@ def test_a_context_stays_with_the_buffers_that_it_has(queue) -> None:
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context)
-        buffers = made(queue), made(queue)
+        buffers = new_buffer(queue), new_buffer(queue)
         handles = registered(context, *buffers)
-        for wrong in ((made(other),), (made(other), made(queue))):
+        for wrong in ((new_buffer(other),), (new_buffer(other), new_buffer(queue))):
             with pytest.raises(QnnError, match="belongs to another context") as refused:
                 registered(context, *wrong)
             assert refused.value.code is Code.MEM_INVALID_ARGUMENT
         computes_in(queue, graph, buffers, handles)
         # Without registered buffers the context may move again.
         context.mem_deregister(handles)
-        buffers = made(other), made(other)
+        buffers = new_buffer(other), new_buffer(other)
         computes_in(other, graph, buffers, registered(context, *buffers))
 
 
@@ -147,7 +147,7 @@ def test_a_context_stays_where_its_graphs_have_state(queue, monkeypatch, when) -
             raw.execute()
         monkeypatch.setattr(gpu_graph.GpuGraphDriver, "_load", executed_while_loading)
         with pytest.raises(QnnError, match="belongs to another context"):
-            registered(context, made(queue))
+            registered(context, new_buffer(queue))
         assert (y == 2).all()
         raw.execute()
         assert (y == 4).all()
@@ -166,7 +166,7 @@ def test_a_move_that_fails_changes_nothing(queue, monkeypatch) -> None:
             return load(self, *arguments)
 
         monkeypatch.setattr(gpu_graph.GpuGraphDriver, "_load", failing)
-        buffers = made(queue), made(queue)
+        buffers = new_buffer(queue), new_buffer(queue)
         with pytest.raises(QnnError, match="it is full"):
             registered(context, *buffers)
         assert references(buffers[0].int_ptr) == 1
@@ -196,7 +196,7 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue) -> None:
         def action():
             for handle in [each for each in context._owned if isinstance(each, qnn.MemHandle)]:
                 handle.free()
-            registered(context, made(other if context.driver.opencl.handle == queue.context.int_ptr else queue))
+            registered(context, new_buffer(other if context.driver.opencl.handle == queue.context.int_ptr else queue))
 
         def compute(where):
             for binding in raw:
@@ -243,7 +243,7 @@ def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeyp
             return load(self, *arguments)
 
         monkeypatch.setattr(gpu_graph.GpuGraphDriver, "_load", dropped_while_loading)
-        buffers = made(queue), made(queue)
+        buffers = new_buffer(queue), new_buffer(queue)
         handles = registered(context, *buffers)
         dropping[0].join(PATIENCE)
         computes_in(queue, second, buffers, handles)
@@ -252,4 +252,4 @@ def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeyp
 
 def test_a_context_that_is_not_set_to_follow_stays(queue) -> None:
     with gpu() as backend, pytest.raises(QnnError, match="belongs to another context"):
-        registered(backend.create_context(), made(queue))
+        registered(backend.create_context(), new_buffer(queue))

@@ -324,7 +324,7 @@ class Accelerator:
         return self.resident() - self.before
 
 
-def made(context, rows, form):
+def context_with_rows(context, rows, form):
     """A context with a graph of the same weights for each number of rows, finalized or from a binary as `form` says."""
     weights = (np.random.default_rng(5).standard_normal((LARGE, LARGE)) * 0.05).astype(np.float32)
     for number in rows:
@@ -352,13 +352,13 @@ def layer(context, name, rows, weights):
 @pytest.mark.parametrize("form", ["composed", "binary"])
 def test_two_graphs_take_the_accelerators_memory_of_one(form) -> None:
     with qnn.Backend("htp", ROUNDED) as backend:
-        with made(backend.create_context(SHARING), [32, 1], form):
+        with context_with_rows(backend.create_context(SHARING), [32, 1], form):
             """Code of kernels is loaded once and stays."""
         accelerator = Accelerator(backend)
-        with made(backend.create_context(SHARING), [32], form):
+        with context_with_rows(backend.create_context(SHARING), [32], form):
             one = accelerator.grown
         assert one > 2 * LARGE * LARGE
-        with made(backend.create_context(SHARING), [32, 1], form) as context:
+        with context_with_rows(backend.create_context(SHARING), [32, 1], form) as context:
             assert accelerator.grown <= 1.05 * one
             x = np.random.default_rng(1).standard_normal((32, LARGE)).astype(np.float32)
             results = run(context.graphs["rows 32"], x)
@@ -399,10 +399,10 @@ def test_equal_weights_of_one_graph_are_stored_mapped_and_counted_once(configs) 
 
 def test_without_the_option_each_graph_has_its_own_weights_in_the_accelerator() -> None:
     with qnn.Backend("htp", ROUNDED) as backend:
-        with made(backend.create_context(), [32, 1], "composed"):
+        with context_with_rows(backend.create_context(), [32, 1], "composed"):
             """Code of kernels is loaded once and stays."""
         accelerator = Accelerator(backend)
-        with made(backend.create_context(), [32, 1], "composed"):
+        with context_with_rows(backend.create_context(), [32, 1], "composed"):
             assert accelerator.grown > 1.9 * 2 * LARGE * LARGE
 
 
@@ -413,7 +413,7 @@ def test_contexts_that_share_leave_nothing_in_the_accelerator(form) -> None:
         accelerator = context.driver.queue.accelerator
 
         def cycle() -> None:
-            made(backend.create_context(SHARING), [32, 1], form).free()
+            context_with_rows(backend.create_context(SHARING), [32, 1], form).free()
 
         cycle()
         grown = least_growth(accelerator.counts, cycle, 20)
@@ -424,7 +424,7 @@ def test_contexts_that_share_leave_nothing_in_the_accelerator(form) -> None:
 
 def test_twenty_contexts_from_binaries_leave_nothing_as_the_system_counts_it() -> None:
     with qnn.Backend("htp", ROUNDED) as backend:
-        with made(backend.create_context(SHARING), [32, 1], "composed") as context:
+        with context_with_rows(backend.create_context(SHARING), [32, 1], "composed") as context:
             content = bytes(context.get_binary())
         # Code of kernels is loaded once and stays, and an allocator keeps some memory.
         for _ in range(3):

@@ -29,17 +29,17 @@ def serialized(graphs) -> bytes:
 def facts(entry):
     """Everything that a graph says, comparable."""
 
-    def told(one):
+    def fields_of(one):
         code = one.encoding
         encoding = code and (code.scales.tolist(), code.offsets.tolist(), code.axis, code.bits, code.kind)
         return (one.name, one.type, one.dtype, one.dims, encoding, one.data and bytes(one.data), one.mem_type)
 
     nodes = [
         (n.name, n.type, n.package, n.inputs, n.outputs,
-         {k: told(v) if hasattr(v, "dims") else v for k, v in n.params.items()})
+         {k: fields_of(v) if hasattr(v, "dims") else v for k, v in n.params.items()})
         for n in entry.nodes
     ]  # fmt: skip
-    return entry.name, [told(one) for one in entry.tensors], nodes
+    return entry.name, [fields_of(one) for one in entry.tensors], nodes
 
 
 def test_graphs_are_restored_unchanged() -> None:
