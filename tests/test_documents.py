@@ -151,7 +151,7 @@ def _check_quotation(block: Block, source: Path) -> None:
 
 
 def _run_command(command: str) -> str:
-    """What one of our own commands prints; it must end as its comment says."""
+    """Return what one of our own commands prints; it must end as its comment says."""
     words = shlex.split(command, comments=True)
     variables = dict(word.split("=", 1) for word in takewhile(ASSIGNMENT.fullmatch, words))
     name, *arguments = words[len(variables) :]

@@ -69,7 +69,7 @@ def load(path: Path) -> list[Feeds]:
 
 
 def answers(case: Case, feeds: Sequence[Feeds]) -> list[Feeds]:
-    """What the model says to each of its feeds in turn."""
+    """Return what the model says to each of its feeds in turn."""
     model = case.model
     constants = {name: feeds[0][name] for name in model.constants} or None
     shapes = dict(model.shapes) or None

@@ -51,7 +51,7 @@ def compose(context: qnn.Context, length: int, count: int) -> qnn.Graph:
 def described(
     context: qnn.Context, buffer: memory.RpcBuffer, dims: Sequence[int], dtype: DataType, offset: int
 ) -> MemDescriptor:
-    """What registers a piece of a buffer for a tensor, on each backend that registers memory."""
+    """Return what registers a piece of a buffer for a tensor, on each backend that registers memory."""
     place = qnn.lpai.MemInfo(buffer.fd, offset)
     if context.backend.name == "htp":
         place = htp.Descriptor(buffer.nbytes, buffer.fd, offset)

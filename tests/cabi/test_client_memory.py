@@ -43,7 +43,7 @@ def pages() -> Iterator[Pages]:
 
 @pytest.fixture(params=["the kernel", "plain accesses"])
 def copier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How memory is copied: where a system lacks the kernel's calls, by plain accesses."""
+    """Return how memory is copied: where a system lacks the kernel's calls, by plain accesses."""
     if request.param != "the kernel":
         monkeypatch.setattr(client, "_COPIERS", {True: None, False: None})
     return str(request.param)

@@ -48,7 +48,7 @@ def pairs(array: Any, count: int) -> list[tuple[float, int]]:
 
 
 def fields_of(params: types.QuantizeParams) -> tuple[Any, ...]:
-    """What a library reads of an encoding, field by field."""
+    """Return what a library reads of an encoding, field by field."""
     three = [(0.5, -3), (0.25, 0), (2.0, 7)]
     match params.quantizationEncoding:
         case 0:

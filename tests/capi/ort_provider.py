@@ -52,7 +52,7 @@ def session(
 
 
 def assigned(opened: Any) -> tuple[int, int]:
-    """How many nodes of the model are the provider's, and how many there are."""
+    """Return how many nodes of the model are the provider's, and how many there are."""
     mine = total = 0
     for part in opened.get_provider_graph_assignment_info():
         nodes = len(part.get_nodes())

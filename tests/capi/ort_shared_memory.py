@@ -67,7 +67,7 @@ class Api:
         return out
 
     def is_known(self) -> bool:
-        """Whether the table has known functions at their places."""
+        """Return whether the table has known functions at their places."""
         pairs = WORD()
         self.raw("CreateKeyValuePairs", ctypes.byref(pairs))
         self.raw("AddKeyValuePair", pairs, b"name", b"value")

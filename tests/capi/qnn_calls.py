@@ -45,7 +45,7 @@ class Client:
         assert error == 0, f"{name} answers {error}: {self.reason(error)}"
 
     def reason(self, error: int) -> str:
-        """Why an error was answered."""
+        """Return why an error was answered."""
         text = ctypes.c_char_p()
         if self.errorGetVerboseMessage(error, ctypes.byref(text)):
             return ""

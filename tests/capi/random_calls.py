@@ -205,7 +205,7 @@ class Mess:
 
 
 def finalizes(client: Client) -> bool:
-    """Whether its graphs can be finalized at once; those of LPAI need pools first."""
+    """Return whether its graphs can be finalized at once; those of LPAI need pools first."""
     return bool(client.provider.backendId != LPAI)
 
 

@@ -32,7 +32,7 @@ def main(recording: str, feeds: str, results: str) -> int:
 
 
 def executed(graph: qnn.Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a graph makes of real numbers, as real numbers."""
+    """Return what a graph makes of real numbers, as real numbers."""
     memory = graph.allocate()
     for info in graph.input_tensors:
         value = feeds[info.name]

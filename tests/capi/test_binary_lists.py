@@ -326,7 +326,7 @@ def test_contexts_get_the_same_domains_from_every_call(htp: Client, tmp_path: Pa
         return int(List(htp, it.backend).load((content, None))[0].context or 0)
 
     def room() -> list[bool]:
-        """Whether a context of these sizes has room now."""
+        """Return whether a context of these sizes has room now."""
         made = [it.load(content) for content in (binary_of(17_000), binary_of(5_000))]
         it.free(*(handle for code, handle in made if not code))
         return [code == 0 for code, _ in made]

@@ -168,7 +168,7 @@ def opened(libraries: Path) -> Iterator[tuple[Client, int]]:
 
 
 def verdict(opened: tuple[Client, int], case: str) -> int:
-    """Whether a node validates: 0, or a code."""
+    """Return whether a node validates: 0, or a code."""
     client, backend = opened
     return int(client.backendValidateOpConfig(backend, Nodes(client).named(case)))
 

@@ -55,7 +55,7 @@ def tensors(header: _Header) -> list[_Header]:
 
 
 def contradictions(backend: str) -> Iterator[tuple[str, Callable[[_Header], object]]]:
-    """What is changed in the header of a graph, in words and as a function."""
+    """Yield what is changed in the header of a graph, in words and as a function."""
     _, form = formats(backend)
     header, _ = form.unpack(formats(backend)[0].unpack(honest(backend))[1]["first"])
     count = len(tensors(header))

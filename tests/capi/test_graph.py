@@ -51,7 +51,7 @@ class Recurrent:
         return self.client.graphAddNode(self.graph, self.client.operation("lstm", "Lstm", inputs, outputs))
 
     def results(self) -> list[np.ndarray]:
-        """What the graph makes of one sequence."""
+        """Return what the graph makes of one sequence."""
         self.client.do("graphFinalize", self.graph, None, None)
         x = np.random.default_rng(1).standard_normal((BATCH, TIME, FEATURES)).astype(np.float32)
         found = [np.zeros(dims, np.float32) for dims in ((BATCH, TIME, UNITS), (BATCH, UNITS), (BATCH, UNITS))]
@@ -65,7 +65,7 @@ class Recurrent:
 
 @pytest.fixture(scope="module")
 def wanted(libraries) -> list[np.ndarray]:
-    """What comes out where nothing went wrong."""
+    """Return what comes out where nothing went wrong."""
     right = Recurrent(Client(libraries / "libQnnCpu.so"))
     assert right.add() == 0
     return right.results()

@@ -20,7 +20,7 @@ PACKAGING = Path(__file__).parents[2] / "packaging"
 
 
 def steps(done):
-    """What the program printed, by its first word."""
+    """Return what the program printed, by its first word."""
     assert done.returncode == 0, done.stderr
     return dict(line.split() for line in done.stdout.splitlines())
 

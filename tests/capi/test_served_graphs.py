@@ -545,7 +545,7 @@ def test_the_profile_of_a_call_comes_before_that_of_its_graph(served: Served) ->
     own, given = (served.make("profileCreate", backend, 1) for _ in range(2))
 
     def collected() -> list[bool]:
-        """Whether each has events, of which the next call finds none."""
+        """Return whether each has events, of which the next call finds none."""
         found = []
         for profile in (own, given):
             events, count = ctypes.c_uint64(), ctypes.c_uint32()

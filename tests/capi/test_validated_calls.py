@@ -57,7 +57,7 @@ class Calls:
         return [each.removeprefix(begin) for each in found]
 
     def address(self, thing: Any) -> int:
-        """Where something is, which stays there."""
+        """Return where something is, which stays there."""
         self.client.keep(thing)
         return thing.ctypes.data if isinstance(thing, np.ndarray) else ctypes.addressof(thing)
 
@@ -65,7 +65,7 @@ class Calls:
         return self.address(ctypes.create_string_buffer(value))
 
     def out(self, *handles: int) -> int:
-        """Where a call has put these handles."""
+        """Return where a call has put these handles."""
         return self.address((ctypes.c_uint64 * len(handles))(*handles))
 
     def pointers(self, *things: Any) -> int:
@@ -482,7 +482,7 @@ def test_memory_that_an_execution_uses_is_not_to_be_deregistered(calls: Calls) -
 
 
 def events(calls: Calls, *numbers: int) -> tuple[int, int]:
-    """Where a call has put these events, and their number."""
+    """Return where a call has put these events, and their number."""
     return calls.out(calls.out(*numbers)), calls.address(ctypes.c_uint32(len(numbers)))
 
 

@@ -138,7 +138,7 @@ def by_provider(model: TypedModel, library: Path) -> tuple[Feeds, float]:
 
 
 def layers(model: TypedModel, folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
-    """What each layer of a quantized model computes here and in ONNX Runtime, from the input that it has here.
+    """Return what each layer of a quantized model computes here and in ONNX Runtime, from the input that it has here.
 
     A layer is what computes a quantized activation from others. Returns, for each by name, both results and the scale.
     """

@@ -20,7 +20,7 @@ pytestmark = needs("onnxruntime_genai", "onnxruntime_qnn", "onnx")
 
 
 def generated(folder: Path, libraries: Path) -> dict[str, Any]:
-    """What `run_genai.py` says."""
+    """Return what `run_genai.py` says."""
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("run_genai.py"), folder, str(COUNT), *map(str, PROMPT)],
         env={**os.environ, "LD_LIBRARY_PATH": str(libraries)}, capture_output=True, text=True, timeout=600,

@@ -20,7 +20,7 @@ those of a float, of which a device's logarithm and exponential may lose some.""
 
 
 def distance(delegate) -> float:
-    """How far the delegate's answers are from LiteRT's own."""
+    """Return how far the delegate's answers are from LiteRT's own."""
     ours, theirs = with_delegate(NORMALIZED, delegate), plain(NORMALIZED)
     theirs.allocate_tensors()
     return float(np.abs(run(ours, VECTOR)[0] - run(theirs, VECTOR)[0]).max())

@@ -31,7 +31,7 @@ class Tutorial:
         self.is_allocated = self.is_ready = False
 
     def rule(self, step: str) -> str:
-        """Why a step is refused now; an empty text if it is not."""
+        """Return why a step is refused now; an empty text if it is not."""
         rules = {
             "set": [(self.is_freed, "not an address of custom memory")],
             "modify": [

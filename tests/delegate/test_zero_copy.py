@@ -23,7 +23,7 @@ LARGE, LARGE_BYTES = (1 << 13, 1 << 10), 4 << 23
 
 
 def large_tensors_taken() -> list[dict[str, dict[str, int]]]:
-    """How many large tensors' memory client and accelerator have more after each step.
+    """Return how many large tensors' memory client and accelerator have more after each step.
 
     The steps are ModifyGraphWithDelegate and two invocations, during which the client has no access to its tensors.
     """

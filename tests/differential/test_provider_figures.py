@@ -33,7 +33,7 @@ OPTIONS = {
 
 
 def provider_figures(model: Path, folder: Path) -> dict:
-    """What the provider makes of a model, in a process of its own."""
+    """Return what the provider makes of a model, in a process of its own."""
     out = folder / "provider.json"
     program = Path(__file__).with_name("provider_figures.py")
     subprocess.run(

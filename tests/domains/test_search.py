@@ -29,7 +29,7 @@ SECONDS = 2.0
 
 
 def loads(contexts, chip, io_estimation):
-    """Whether contexts load in this order, each followed by its I/O, by the model alone."""
+    """Return whether contexts load in this order, each followed by its I/O, by the model alone."""
     domains = Domains(chip, io_estimation=io_estimation)
     for context in contexts:
         placement = domains.load(context)
@@ -41,7 +41,7 @@ def loads(contexts, chip, io_estimation):
 
 
 def any_order_loads(contexts, chip, io_estimation, before=()):
-    """Whether contexts load in any order; an order whose beginning fails is not completed."""
+    """Return whether contexts load in any order; an order whose beginning fails is not completed."""
     if len(before) == len(contexts):
         return True
     rest = [each for each in contexts if each not in before]
@@ -115,7 +115,7 @@ def test_registering_io_later_never_helps_where_mappings_leave_no_gaps(io_estima
 
 
 def loads_with_dummies(contexts, chip):
-    """Whether contexts load in any order, each followed by its I/O, if the client may fill domains before each.
+    """Return whether contexts load in any order, each followed by its I/O, if the client may fill domains before each.
 
     It fills the first ones by registrations of contexts that are there, and ends these after the context is loaded.
     """

@@ -57,7 +57,7 @@ def of_six_binaries(folder: Path, *options: str) -> subprocess.CompletedProcess[
 
 
 def as_advised(folder: Path, *remedies: str) -> SearchResult:
-    """What `isthmus fit --contexts` finds for them, with remedies."""
+    """Return what `isthmus fit --contexts` finds for them, with remedies."""
     contexts = list(contexts_of([folder / name for name in SIX]).contexts)
     for name in remedies:
         contexts = applied(name, contexts)

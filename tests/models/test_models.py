@@ -80,7 +80,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
 
 
 def programs(key: str, path: str) -> Iterator[Program]:
-    """What a model runs on a code path, if it can be had and prepared; its tests say why otherwise."""
+    """Yield what a model runs on a code path, if it can be had and prepared; its tests say why otherwise."""
     model = zoo.MODELS[key]
     with suppress(zoo.Unavailable, isthmus.QnnError):
         constants = {name: stimuli.stimuli(key)[0][name] for name in model.constants}

@@ -207,7 +207,7 @@ def shared_kernels() -> Path:
 
 
 def may_spoil_kernels(path: str) -> bool:
-    """Whether a mistake may put machine code into the cache that is wrong, or that no one will ask for again."""
+    """Return whether a mistake may put machine code into the cache that is wrong, or that no one will ask for again."""
     return path.startswith("engine/native/") and not path.startswith("engine/native/lowering/")
 
 

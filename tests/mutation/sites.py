@@ -173,7 +173,7 @@ def _calls(node: ast.Call) -> Iterator[tuple[str, str]]:
 
 
 def _is_type(node: ast.BinOp) -> bool:
-    """Whether an expression is a union of types."""
+    """Return whether an expression is a union of types."""
     sides = (node.left, node.right)
     return isinstance(node.op, ast.BitOr) and any(
         (isinstance(s, ast.Constant) and s.value is None) or (isinstance(s, ast.Name) and s.id[:1].isupper())

@@ -196,7 +196,7 @@ def _case(name: str, folder: Path, folders: Mapping[str, Path]) -> Case:
 
 
 def _exclusion(model: ModelProto, folder: Path) -> str | None:
-    """Why the case is out of scope, or None; the first reason that holds."""
+    """Return why the case is out of scope, or None; the first reason that holds."""
     nodes = list(_nodes(model.graph))
     values = [*model.graph.input, *model.graph.output]
     if domains := sorted({node.domain for node in nodes} - DOMAINS):
@@ -228,7 +228,7 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _inner_values(graph: GraphProto) -> Iterator[ValueInfoProto]:
-    """What the graphs inside a graph take and give."""
+    """Yield what the graphs inside a graph take and give."""
     for node in _nodes(graph):
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
@@ -251,7 +251,7 @@ def _types(model: ModelProto) -> set[int]:
 
 
 def _drops(node: NodeProto, model: ModelProto, folder: Path) -> bool:
-    """Whether this is a Dropout that sets elements to 0: it trains, and its ratio is not 0."""
+    """Return whether this is a Dropout that sets elements to 0: it trains, and its ratio is not 0."""
     trains = node.op_type == "Dropout" and len(node.input) > 2
     return trains and bool(_inputs(model, folder).get(node.input[1], 0.5))
 

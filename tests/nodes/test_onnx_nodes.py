@@ -97,7 +97,7 @@ def _compare(answer: Array, reference: Array, quantized: bool) -> None:
 
 
 def programs(cases: Iterable[Case], target: Target) -> Iterator[Program]:
-    """What the cases run, of those that can be prepared; the others say why when they are tested."""
+    """Yield what the cases run, of those that can be prepared; the others say why when they are tested."""
     for case in cases:
         with suppress(Exception):
             yield native.prepare(load(case.model_path, constants=case.arrays()[1]), target=target).program

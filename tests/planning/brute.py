@@ -8,7 +8,7 @@ Layout = frozenset[tuple[int, int]]
 
 
 def fits(problem: Problem, capacity: int) -> bool:
-    """Whether any layout fits.
+    """Return whether any layout fits.
 
     Buffers are placed in the order in which they come to life, at every offset in turn. What has been tried is known
     by the step and by the offsets of those that will be live again.

@@ -51,7 +51,7 @@ def test_buffers_of_other_lifetimes_in_gaps_or_without_bytes_may_overlap() -> No
 
 
 def overlap(problem: Problem, offsets: tuple[int, ...]) -> bool:
-    """Whether two buffers share a byte at some step, by looking at every byte of every step."""
+    """Return whether two buffers share a byte at some step, by looking at every byte of every step."""
     taken: set[tuple[int, int]] = set()
     for buffer, offset in zip(problem.buffers, offsets, strict=True):
         steps = [t for t in range(buffer.start, buffer.end) if not any(g.start <= t < g.end for g in buffer.gaps)]

@@ -78,7 +78,7 @@ def random_inputs(tensors: Sequence[Tensor], seed: int = 0) -> Arrays:
 
 
 def compute(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """What a step with its clamp gives."""
+    """Return what a step with its clamp gives."""
     results = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
     if step.clamp is None:
         return results

@@ -77,7 +77,7 @@ def answers(case: Case) -> dict[str, np.ndarray]:
 
 
 def difference(case: Case) -> str | None:
-    """How our answers differ from the reference's; None where they agree."""
+    """Return how our answers differ from the reference's; None where they agree."""
     ours = answers(case)
     problems = [_difference(ours, expected, case.steps) for expected in (case.answers, *case.others)]
     return None if None in problems else problems[0]

@@ -80,7 +80,7 @@ class OnnxModel:
         return model(self.nodes, inputs, " ".join(wanted), self.constants, self.opset, (), sorted(self.domains))
 
     def value(self, name: str) -> np.ndarray:
-        """What a value is for the present inputs."""
+        """Return what a value is for the present inputs."""
         if name not in self._known:
             try:
                 self._known[name] = expected(self.build([name]), self.feeds)[name]

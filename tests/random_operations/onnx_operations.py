@@ -467,7 +467,7 @@ def reshape(m: OnnxModel, x: str) -> str:
 
 
 def choose(m: OnnxModel, x: str) -> str:
-    """Where and Cast."""
+    """Add a Where or a Cast."""
     rng, dims = m.rng, m.dims(x)
     if rng.random() < 0.3:
         goal = rng.choice([6, 7, 9])

@@ -20,7 +20,7 @@ NEAR_A_TIE_OF_16_BITS = 0.1
 
 
 def answers(graph: FourBitGraph, folder: Path) -> dict[str, Array]:
-    """What the engine answers, with the input itself."""
+    """Return what the engine answers, with the input itself."""
     path = folder / "graph.onnx"
     onnx.save(graph.model, path)
     with isthmus.Session(path) as session:

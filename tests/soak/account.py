@@ -50,7 +50,7 @@ class Account:
     tcm: int
 
     def more_than(self, before: Account) -> str:
-        """What this account has more of than another, in words; an empty text if nothing."""
+        """Return what this account has more of than another, in words; an empty text if nothing."""
         found = []
         if len(self.descriptors) > len(before.descriptors):
             extra = list(self.descriptors)
@@ -139,7 +139,7 @@ class _Heap(ctypes.Structure):
 
 
 def heap_bytes() -> int | None:
-    """How much the C library's allocator has handed out, wherever it lies; None where it does not tell.
+    """Return how much the C library's allocator has handed out, wherever it lies; None where it does not tell.
 
     Arrays, large objects of Python and all that libraries allocate are here. What lies between is not, and makes the
     difference to the memory that the process has.
@@ -154,13 +154,13 @@ def heap_bytes() -> int | None:
 
 
 def own_bytes() -> int:
-    """How much memory this process has, when its allocator has given back what it only kept for later."""
+    """Return how much memory this process has, when its allocator has given back what it only kept for later."""
     with contextlib.suppress(AttributeError):  # not every C library has it
         ctypes.CDLL(None).malloc_trim(0)
     return resident_bytes()
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """How much memory a process has, without what it shares with others through files."""
+    """Return how much memory a process has, without what it shares with others through files."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return int(fields["RssAnon"].split()[0]) * 1024

@@ -145,7 +145,7 @@ def run(world: World, rng: random.Random, graph: ExpectedGraph) -> None:
 
 
 def tensors(subject: Subject, places: dict[str, Place]) -> tuple[list[ClientTensor], list[ClientTensor]]:
-    """What a client passes."""
+    """Return what a client passes."""
 
     def client_tensors(specs: Sequence[Spec]) -> list[ClientTensor]:
         found = (places[spec.name].tensor for spec in specs)

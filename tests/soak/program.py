@@ -163,7 +163,7 @@ class Program:
 
 
 def _client(kind: Kind) -> tuple[type[World], dict[Any, float]]:
-    """What a program of a kind has, and its steps."""
+    """Return what a program of a kind has, and its steps."""
     if kind.table:
         return table.TableWorld, table.STEPS
     if kind.interpreted:

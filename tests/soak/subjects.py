@@ -71,7 +71,7 @@ class Subject:
         return (*self.inputs, *self.outputs)
 
     def wrong(self, name: str, expected: np.ndarray, found: np.ndarray) -> str | None:
-        """What is wrong with an output, in words."""
+        """Return what is wrong with an output, in words."""
         limit = self.tolerance * max(1.0, float(np.abs(expected).max()))
         off = np.abs(expected.astype(np.float64) - found.astype(np.float64))
         if not (off <= limit).all():

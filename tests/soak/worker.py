@@ -284,7 +284,7 @@ def _growth(sizes: Sequence[int], warm_up: int) -> int | None:
 
 
 def _missing(kind: str) -> str:
-    """Why this machine has no such backend; nothing if it has."""
+    """Return why this machine has no such backend; nothing if it has."""
     try:
         if KINDS[kind].table:
             table.client_of(KINDS[kind].table)

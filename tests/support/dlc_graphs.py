@@ -36,7 +36,7 @@ def convolution(name: str = "net") -> GraphEntry:
 
 
 def convolved(x: np.ndarray) -> np.ndarray:
-    """What `convolution` computes."""
+    """Return what `convolution` computes."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     parts = (
         np.einsum("nhwc,co->nhwo", padded[:, i : i + 6, j : j + 6], WEIGHTS[i, j]) for i in range(3) for j in range(3)

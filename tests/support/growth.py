@@ -43,7 +43,7 @@ class Growth:
 def growth(
     file: str, name: str, *arguments: str, rounds: int, seconds: float = _SECONDS, collected: bool = True
 ) -> Growth:
-    """What is left behind by rounds of an action, in a process of its own.
+    """Return what is left behind by rounds of an action, in a process of its own.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _now(collected: bool) -> Growth:
 
 
 def _records() -> Counter[str]:
-    """How many elements the containers in modules of the package have."""
+    """Return how many elements the containers in modules of the package have."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "isthmus"]
     return Counter(
         {

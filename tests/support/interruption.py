@@ -268,7 +268,7 @@ def wait_until_restored(count: Callable[[], object], before: object) -> bool:
 
 
 def left(before: dict[str, Any]) -> str:
-    """What there is more of than before, in words; threads and processes are given a moment to end."""
+    """Return what there is more of than before, in words; threads and processes are given a moment to end."""
     deadline = time.monotonic() + _SECONDS_TO_SETTLE
     while True:
         now = account()
@@ -281,7 +281,7 @@ def left(before: dict[str, Any]) -> str:
 
 
 def account() -> dict[str, Any]:
-    """What this process has now: descriptors, threads, holds, buffers of TCM."""
+    """Return what this process has now: descriptors, threads, holds, buffers of TCM."""
     run_pending()
     return {
         "descriptors": os.listdir("/proc/self/fd"),

@@ -48,7 +48,7 @@ def build(folder: Path, source: Path = SOURCE, weights: bytes = WEIGHTS, **macro
 
 
 def image_result() -> np.ndarray:
-    """What the graph "image" makes of `IMAGE`."""
+    """Return what the graph "image" makes of `IMAGE`."""
     padded = np.pad(IMAGE, ((0, 0), (1, 1), (1, 1), (0, 0)))
     conv = sum(
         np.einsum("nhwc,co->nhwo", padded[:, i : i + 8 : 2, j : j + 8 : 2], CONV_W[i, j])
@@ -62,7 +62,7 @@ def image_result() -> np.ndarray:
 
 
 def bytes_result() -> np.ndarray:
-    """What the graph "bytes" makes of `BYTES`."""
+    """Return what the graph "bytes" makes of `BYTES`."""
     scales = np.float32([0.01, 0.02, 0.03, 0.04])
     real = (BYTES - 10.0) * 0.05 @ (BYTE_W * scales[:, None]).T + BYTE_B * (scales * 0.05)
     return np.clip(np.rint(real / 0.5) + 128, 0, 255)

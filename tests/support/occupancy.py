@@ -67,7 +67,7 @@ class Occupancy:
 
 
 def occupancy(pid: int) -> Occupancy:
-    """What a process has now."""
+    """Return what a process has now."""
     maps = mappings(pid)
     files: dict[int, int] = {}
     for mapping in maps:

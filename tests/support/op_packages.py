@@ -43,5 +43,5 @@ def in_the_middle(context: qnn.Context, op: str = "Affine", params: dict | None 
 
 
 def expected(x: np.ndarray = X) -> np.ndarray:
-    """What `in_the_middle` makes of an input."""
+    """Return what `in_the_middle` makes of an input."""
     return np.maximum(3 * (x + x) + SHIFT, 0)

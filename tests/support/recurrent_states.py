@@ -87,7 +87,7 @@ class Recurrent:
         return b"".join(array.tobytes() for array in self.operands.values())
 
     def is_state(self, index: int) -> bool:
-        """Whether an input is a state."""
+        """Return whether an input is a state."""
         return index in OUTPUT_STATES[self.op]
 
     def compose(self, context: qnn.Context) -> qnn.Graph:

@@ -14,7 +14,7 @@ ROUNDS = 25
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long something takes."""
+    """Return how long something takes."""
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
@@ -35,5 +35,5 @@ def ratio(one: Callable[[], object], other: Callable[[], object]) -> float:
 
 
 def holds(claim: Callable[[], bool]) -> bool:
-    """Whether a claim about times holds; other work on the machine may make it fail once."""
+    """Return whether a claim about times holds; other work on the machine may make it fail once."""
     return claim() or claim()

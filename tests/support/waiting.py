@@ -23,7 +23,7 @@ _AGAIN_AFTER = 0.05
 
 
 def eventually(true: Callable[[], object], seconds: float = PATIENCE) -> bool:
-    """Whether something becomes true before long."""
+    """Return whether something becomes true before long."""
     limit = time.monotonic() + seconds
     # Asked once a turn: what was true may not stay so.
     while not true():

@@ -287,7 +287,7 @@ MODELS = {model.key: model for model in (*CORE, *EXTRA)}
 
 
 def path(key: str) -> Path:
-    """Where the model file lies; `Unavailable` when it was not fetched."""
+    """Return where the model file lies; `Unavailable` when it was not fetched."""
     model = MODELS[key]
     if model.file.exists():
         return model.file
@@ -372,7 +372,7 @@ def _fetch_node_tests() -> bool:
 
 
 def _intact(model: Model) -> bool:
-    """Whether the file is there and still the one that was fetched."""
+    """Return whether the file is there and still the one that was fetched."""
     if not (model.file.exists() and model.digest_file.exists()):
         return False
     return model.digest_file.read_text().strip() == hashlib.sha256(model.file.read_bytes()).hexdigest()

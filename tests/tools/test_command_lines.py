@@ -72,7 +72,7 @@ def folder(tmp_path):
 
 
 def shell(folder, line, status=0):
-    """What a shell prints for a line, on standard output and standard error."""
+    """Return what a shell prints for a line, on standard output and standard error."""
     environment = {**os.environ, "PYTHONPATH": str(Path(isthmus.__file__).parents[1])}
     done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == status, done.stderr

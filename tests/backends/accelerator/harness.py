@@ -68,7 +68,7 @@ class LoadedGraph:
 
 
 def under_way(loaded: LoadedGraph) -> bool:
-    """Whether an execution has been posted and not answered."""
+    """Return whether an execution has been posted and not answered."""
     return loaded.queue._page.request.value != loaded.queue._page.response.value
 
 
@@ -88,7 +88,7 @@ def start_run(loaded: LoadedGraph) -> tuple[threading.Thread, list[Code]]:
 
 
 def exists(pid: int) -> bool:
-    """Whether a process runs, and is no zombie."""
+    """Return whether a process runs, and is no zombie."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

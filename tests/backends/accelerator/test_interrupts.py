@@ -28,7 +28,7 @@ def accelerator():
 
 
 def waits_for_an_answer():
-    """Whether the main thread waits for the answer to a request that it has sent."""
+    """Return whether the main thread waits for the answer to a request that it has sent."""
     frame = main_in(Request.wait)
     return frame is not None and frame.f_locals["self"].begun
 

@@ -67,7 +67,7 @@ def test_a_queue_and_an_accelerator_that_were_closed_give_no_warning(content) ->
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What is sent to accelerators, as it is written."""
+    """Return what is sent to accelerators, as it is written."""
     messages, send = [], Channel.send
 
     def noting(channel, message):

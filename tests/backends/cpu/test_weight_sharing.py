@@ -42,7 +42,7 @@ def binary_of(weights: np.ndarray, shares: bool, rows: tuple[int, ...] = ROWS) -
 
 
 def results_of(binary: bytes) -> list[np.ndarray]:
-    """What each graph of a binary computes of the first rows of one input."""
+    """Return what each graph of a binary computes of the first rows of one input."""
     found = []
     with qnn.Backend("cpu") as backend:
         context = backend.create_context_from_binary(binary)

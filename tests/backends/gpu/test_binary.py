@@ -31,7 +31,7 @@ def binary(model):
 
 
 def answer(graph, seed=0):
-    """What a graph makes of random input, with raw memory."""
+    """Return what a graph makes of random input, with raw memory."""
     [x], [y] = graph.input_tensors, graph.output_tensors
     given = np.random.default_rng(seed).random(x.dims, np.float32)
     result = np.zeros(y.dims, np.float32)

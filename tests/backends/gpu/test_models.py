@@ -34,7 +34,7 @@ SMALL = ("dtln_1", "kws_fp32")
 
 
 def inputs(key: str) -> list[Feeds]:
-    """What a model is asked: sounds, images, text, as its kind expects; twice if it has a state."""
+    """Return what a model is asked: sounds, images, text, as its kind expects; twice if it has a state."""
     try:
         return stimuli.stimuli(key)[: 2 if zoo.MODELS[key].state or ALL else 1]
     except zoo.Unavailable as reason:
@@ -53,7 +53,7 @@ def opened(key: str, backend: str, **more: Any) -> isthmus.Session:
 
 
 def answers(key: str, backend: str, **more: Any) -> list[dict[str, np.ndarray]]:
-    """What a model answers, run by run: its state lasts in between."""
+    """Return what a model answers, run by run: its state lasts in between."""
     fixed = zoo.MODELS[key].constants
     with opened(key, backend, **more) as session:
         return [

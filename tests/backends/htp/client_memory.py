@@ -36,7 +36,7 @@ def register(context: qnn.Context, kind: Any, buffer: rpcmem.RpcBuffer | None = 
 
 
 def count_elsewhere(buffer: rpcmem.RpcBuffer, value: int) -> int:
-    """How many bytes of a buffer have a value, as another process reads them from its descriptor."""
+    """Return how many bytes of a buffer have a value, as another process reads them from its descriptor."""
     code = (
         "import mmap, sys; "
         "content = mmap.mmap(int(sys.argv[1]), int(sys.argv[2]), prot=mmap.PROT_READ); "

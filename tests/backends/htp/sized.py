@@ -27,7 +27,7 @@ def table_graph(context: qnn.Context, name: str, rows: int, value: int = 0) -> q
 
 
 def sizes_of(content: bytes, name: str = "") -> ContextSizes:
-    """What a binary needs in a process domain."""
+    """Return what a binary needs in a process domain."""
     info = binary.inspect(content)
     assert info is not None
     return ContextSizes(name, tuple(map(GraphNeeds.of, info.graphs)))

@@ -69,7 +69,7 @@ class Switched:
         return sum(used for _, used, _ in self.backend.get_property(htp.PROCESS_DOMAINS))
 
     def has(self, names: str) -> bool:
-        """Whether these graphs are loaded, mapped and charged, and no others."""
+        """Return whether these graphs are loaded, mapped and charged, and no others."""
         nbytes = len(names) * SIZE
         # The largest constants and the largest op data may be of two graphs; a page is mapped whole.
         return self.loaded == names and 0 <= self.used - nbytes < 100 and nbytes <= self.constants <= 1.1 * nbytes

@@ -109,7 +109,7 @@ def run(context: qnn.Context, name: str = "prefill") -> np.ndarray:
 
 
 def mapped(backend: qnn.Backend, inodes: list[int]) -> list[bool]:
-    """Whether the accelerator maps each of these files, as the system says."""
+    """Return whether the accelerator maps each of these files, as the system says."""
     maps = Path(f"/proc/{backend.get_property(htp.ACCELERATOR_PID)}/maps").read_text().splitlines()
     return [any(line.split()[4] == str(inode) for line in maps) for inode in inodes]
 

@@ -48,7 +48,7 @@ def client_memory(
 
 
 def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list[dict[str, dict[str, int]]]:
-    """How many large tensors' memory client and accelerator have more after each step.
+    """Return how many large tensors' memory client and accelerator have more after each step.
 
     The steps are the preparation of a graph, or its loading from a binary, the allocation and registration of the
     client's memory, and two executions, during which the client has no access to what it shares. Results must be right.
@@ -138,7 +138,7 @@ def test_a_client_that_copies_memory_it_has_no_access_to_ends() -> None:
 
 
 def registered(context: qnn.Context) -> int:
-    """How many windows of memory the accelerator has."""
+    """Return how many windows of memory the accelerator has."""
     return context.driver.queue.accelerator.counts()["memory"]
 
 

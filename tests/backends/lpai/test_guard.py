@@ -38,7 +38,7 @@ def environment():
 
 @pytest.fixture(scope="module")
 def ran(request):
-    """What each model did, by key; the last one begun is the one that ended the process, if any did."""
+    """Return what each model did, by key; the last one begun is the one that ended the process, if any did."""
     here = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
     asked = {item.callspec.params.get("key") for item in here}
     keys = [key for key in present() if key in asked]

@@ -40,7 +40,7 @@ def padded(nbytes):
 
 
 def holds(pool, content):
-    """Whether the pool's memory holds these bytes at an aligned place."""
+    """Return whether the pool's memory holds these bytes at an aligned place."""
     place = pool._memory.array.tobytes().find(content)
     return place >= 0 and place % 128 == 0
 

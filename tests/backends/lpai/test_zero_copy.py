@@ -134,7 +134,7 @@ def test_a_core_in_another_process_maps_the_clients_memory_and_takes_no_other(ki
 
 
 def engine_addresses(graph: qnn.Graph) -> list[int]:
-    """Where native code reads inputs and writes outputs, out of the table that it uses."""
+    """Return where native code reads inputs and writes outputs, out of the table that it uses."""
     executor = graph.driver.executor()
     return list((ctypes.c_int64 * len(graph.info.tensors)).from_address(executor.io_addresses))
 

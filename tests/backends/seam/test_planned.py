@@ -178,7 +178,7 @@ def binary_of(path, backend, shapes):
 
 
 def results(content, backend, inputs):
-    """What the graph of a binary makes of some inputs, two times."""
+    """Return what the graph of a binary makes of some inputs, two times."""
     with qnn.Backend(backend) as made:
         context = made.create_context_from_binary(content)
         [graph] = context.graphs.values()

@@ -275,7 +275,7 @@ def test_a_freed_backend_leaves_no_descriptor_to_the_collector(library) -> None:
 
 
 def open_files() -> Counter[str]:
-    """What this process has open: sockets by their numbers, and memory by its name."""
+    """Return what this process has open: sockets by their numbers, and memory by its name."""
     found: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

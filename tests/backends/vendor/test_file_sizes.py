@@ -77,7 +77,7 @@ def test_the_document_counts_the_models_and_those_in_8_bits() -> None:
 
 
 def has_float_weights(name: str) -> bool:
-    """Whether most constants of a model are floats."""
+    """Return whether most constants of a model are floats."""
     constants = [each for each in frontends.load(zoo.path(name)).tensors.values() if each.data is not None]
     return max(constants, key=lambda each: each.nbytes).dtype.is_float
 

@@ -232,7 +232,7 @@ def bind(
 
 
 def program_of(emitter: Emitter, places: dict[Tensor, Place], scratch_bytes: int) -> Program:
-    """What was emitted as a program. Its tensors are all outputs, since some are written in place."""
+    """Return what was emitted as a program. Its tensors are all outputs, since some are written in place."""
     tensors = {place.pool: tensor for tensor, place in places.items() if place.pool >= Pool.IO}
     return Program(
         name="tested",
@@ -277,7 +277,7 @@ def targets(*others: str) -> list[Target]:
 
 
 def expected(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """What the numpy reference says, with the step's clamp applied."""
+    """Return what the numpy reference says, with the step's clamp applied."""
     values = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
     if step.clamp is not None:
         low, high = (np.float32(limit) for limit in step.clamp)

@@ -11,7 +11,7 @@ from isthmus.engine.native.signatures.arithmetic import ceil, outer, padded, rea
 
 
 def span(starts: list[int], size: int) -> tuple[int, int]:
-    """What elements of `size` bytes at these offsets occupy, seen from offset 0."""
+    """Return what elements of `size` bytes at these offsets occupy, seen from offset 0."""
     return (min(0, *starts), max(starts) + size) if starts else (0, 0)
 
 

@@ -36,7 +36,7 @@ def pipelined_program(bytes_: bool = False, threads: int = 2) -> Program:
 
 @pytest.fixture(scope="module")
 def expected():
-    """What the network computes as a whole, of floats and of bytes."""
+    """Return what the network computes as a whole, of floats and of bytes."""
     found = []
     for bytes_ in (False, True):
         model = Guarded(native.prepare(tile_networks.squeezed(bytes_)).program)

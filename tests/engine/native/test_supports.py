@@ -98,7 +98,7 @@ def graph_of(call: Call) -> Graph:
 
 
 def prepared(call: Call) -> str | None:
-    """Why a graph with the call cannot be lowered."""
+    """Return why a graph with the call cannot be lowered."""
     try:
         planned = plan_graph(graph_of(call), lambda step: lower.NativeEngine(host()).work_bytes(step, 1))
         lower.lower(planned, host(), 1)

@@ -81,7 +81,7 @@ def interpret(graph: Graph, feeds: Arrays) -> dict[str, np.ndarray]:
 
 
 def expected(made: ModelProto, feeds: Arrays) -> dict[str, np.ndarray]:
-    """What ONNX Runtime answers."""
+    """Return what ONNX Runtime answers."""
     return oracles.onnx_answers(made.SerializeToString(), feeds)
 
 
@@ -110,5 +110,5 @@ def check(made: ModelProto, tolerance: float = 1e-5, **more: Any) -> Graph:
 
 
 def operations(graph: Graph) -> Counter[str]:
-    """How often each operation occurs."""
+    """Return how often each operation occurs."""
     return Counter(step.op for step in graph.nodes)

@@ -69,7 +69,7 @@ def graph_of(
 
 
 def expected(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """What the numpy reference says, node by node."""
+    """Return what the numpy reference says, node by node."""
     known = {tensor.name: tensor.data for tensor in graph.tensors.values() if tensor.data is not None}
     known |= {f"in{index}": array for index, array in enumerate(inputs) if array is not None}
     for node in graph.nodes:

@@ -37,7 +37,7 @@ def context():
 
 
 def held(context):
-    """How many objects of a context there are, where its driver counts them; elsewhere always the same."""
+    """Return how many objects of a context there are, where its driver counts them; elsewhere always the same."""
     run_pending()
     return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
 
