@@ -15,11 +15,11 @@ from isthmus.log import Log, LogLevel, deferred
 
 @pytest.mark.parametrize("level", LogLevel)
 def test_a_callback_gets_messages_up_to_its_level(level) -> None:
-    heard = []
-    log = Log(lambda *message: heard.append(message[0]), level)
+    messages = []
+    log = Log(lambda *message: messages.append(message[0]), level)
     for message in LogLevel:
         log(message, "text")
-    assert heard == [known for known in LogLevel if known <= level]
+    assert messages == [known for known in LogLevel if known <= level]
 
 
 def test_pythons_logging_gets_everything_at_matching_levels(caplog) -> None:
@@ -42,11 +42,11 @@ def test_a_failing_callback_does_not_disturb(caplog) -> None:
 
 
 def test_a_freed_log_is_silent_and_wrong_arguments_are_refused() -> None:
-    heard = []
-    with Log(lambda level, text: heard.append(text)) as log:
+    messages = []
+    with Log(lambda level, text: messages.append(text)) as log:
         log.set_level(LogLevel.DEBUG)
     log(LogLevel.ERROR, "not heard")
-    assert not heard
+    assert not messages
     with pytest.raises(QnnError, match="must be one of ERROR 1"):
         log.set_level(6)
     with pytest.raises(QnnError, match="cannot be called"):
@@ -90,17 +90,17 @@ class Listening(logging.Handler):
         record.getMessage()
 
     def hears_others(self):
-        heard = []
+        acquired = []
 
         def ask():
-            heard.append(self.lock.acquire(timeout=1))
-            if heard[-1]:
+            acquired.append(self.lock.acquire(timeout=1))
+            if acquired[-1]:
                 self.lock.release()
 
         asking = threading.Thread(target=ask)
         asking.start()
         asking.join()
-        return heard[0]
+        return acquired[0]
 
     def let_go(self):
         while self.lock._is_owned():
@@ -153,43 +153,43 @@ def test_a_message_from_within_a_handler_leaves_it_its_lock(handler) -> None:
 
 
 def test_messages_of_a_block_are_sent_in_order_after_its_locks_are_released() -> None:
-    heard, lock = [], threading.Lock()
-    log = Log(lambda level, text: heard.append((text, lock.locked())))
+    messages, lock = [], threading.Lock()
+    log = Log(lambda level, text: messages.append((text, lock.locked())))
 
     def fail():
         with deferred(), lock:
             log(LogLevel.INFO, "first")
             with deferred():
                 log(LogLevel.INFO, "second")
-            assert heard == []
+            assert messages == []
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
     log(LogLevel.INFO, "third")
-    assert heard == [("first", False), ("second", False), ("third", False)]
+    assert messages == [("first", False), ("second", False), ("third", False)]
 
 
 def test_a_block_holds_back_its_own_thread_only() -> None:
-    heard = []
-    log = Log(lambda level, text: heard.append(text))
+    messages = []
+    log = Log(lambda level, text: messages.append(text))
     with deferred():
         other = threading.Thread(target=log, args=(LogLevel.INFO, "elsewhere"))
         other.start()
         other.join()
-        assert heard == ["elsewhere"]
+        assert messages == ["elsewhere"]
 
 
 def test_an_interrupt_in_a_block_leaves_no_thread_silent() -> None:
-    heard, lock = [], threading.Lock()
-    log = Log(lambda level, text: heard.append(text))
+    messages, lock = [], threading.Lock()
+    log = Log(lambda level, text: messages.append(text))
 
     def action():
         with deferred(), lock:
             log(LogLevel.INFO, "within")
 
     for where in everywhere(action):
-        heard.clear()
+        messages.clear()
         log(LogLevel.INFO, "after")
-        assert heard == ["after"], where
+        assert messages == ["after"], where
         assert not lock.locked(), where

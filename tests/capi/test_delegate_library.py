@@ -49,10 +49,10 @@ def test_the_defaults_in_c_are_those_of_python(libraries: Path) -> None:
 def test_no_default_is_reported_as_without_effect(libraries: Path, backend: BackendType) -> None:
     default = ctypes.CDLL(libraries / "libQnnTFLiteDelegate.so").TfLiteQnnDelegateOptionsDefault
     default.restype = DelegateOptions
-    given, heard = default(), []
+    given, messages = default(), []
     given.backend_type = backend
-    QnnDelegate(delegate._options(ctypes.addressof(given)), lambda level, text: heard.append(text)).close()
-    assert heard == []
+    QnnDelegate(delegate._options(ctypes.addressof(given)), lambda level, text: messages.append(text)).close()
+    assert messages == []
 
 
 def given_fields(structure: ctypes.Structure) -> dict[str, Any]:
@@ -110,13 +110,13 @@ def test_arguments_and_results_in_c_are_in_their_places(libraries: Path) -> None
     function("TfLiteQnnDelegateClearProfilingResult", None, address)(delegate)
     function("TfLiteQnnDelegateDelete", None, address)(delegate)
     assert not vote(delegate, 0), "there is none"
-    texts, heard = ctypes.c_char_p * 2, []
-    report = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(heard.append)
+    texts, messages = ctypes.c_char_p * 2, []
+    report = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(messages.append)
     made = function("tflite_plugin_create_delegate", address, texts, texts, ctypes.c_size_t, type(report))
     delegate = made(texts(b"backend_type", b"profiling"), texts(b"cpu", b"1"), 2, report)
     assert delegate
     assert not vote(delegate, 0), "the CPU has no clocks to vote for"
     function("tflite_plugin_destroy_delegate", None, address)(delegate)
-    assert heard == []
+    assert messages == []
     assert made(texts(b"backend_type", b"no option"), texts(b"cpu", b"1"), 2, report) is None
-    assert "no option" in heard[0].decode()
+    assert "no option" in messages[0].decode()

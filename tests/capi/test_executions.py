@@ -552,7 +552,7 @@ def test_a_profile_holds_what_its_latest_call_took(client: Client) -> None:
     client.do("backendFree", backend)
 
 
-def listener(heard: list[tuple[int, bytes, int]]) -> Any:
+def listener(messages: list[tuple[int, bytes, int]]) -> Any:
     """A log callback that notes level, text and time of each message."""
     libc = ctypes.CDLL(None)
     libc.vsnprintf.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p]
@@ -561,34 +561,34 @@ def listener(heard: list[tuple[int, bytes, int]]) -> Any:
     def callback(format: bytes, level: int, timestamp: int, arguments: int) -> None:
         text = ctypes.create_string_buffer(4096)
         libc.vsnprintf(text, len(text), format, arguments)
-        heard.append((level, text.value, timestamp))
+        messages.append((level, text.value, timestamp))
 
     return callback
 
 
 def test_a_log_gets_messages_up_to_its_own_level(client: Client) -> None:
-    heard: list[tuple[int, bytes, int]] = []
-    callback = listener(heard)
+    messages: list[tuple[int, bytes, int]] = []
+    callback = listener(messages)
     log = client.make("logCreate", callback, 1)
     assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
-    assert [level for level, *_ in heard] == [1]
-    assert heard[0][1].startswith(b"contextFree: [5002 CONTEXT_INVALID_HANDLE] context handle 0x1")
+    assert [level for level, *_ in messages] == [1]
+    assert messages[0][1].startswith(b"contextFree: [5002 CONTEXT_INVALID_HANDLE] context handle 0x1")
     client.do("logSetLogLevel", log, 5)
     client.do("logFree", log)
     assert client.logFree(log) == Code.LOG_INVALID_ARGUMENT
     assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
-    assert len(heard) == 1
+    assert len(messages) == 1
 
 
 def test_a_message_is_a_line_and_its_time_counts_from_the_log(client: Client) -> None:
-    heard: list[tuple[int, bytes, int]] = []
-    callback = listener(heard)
+    messages: list[tuple[int, bytes, int]] = []
+    callback = listener(messages)
     begin = time.monotonic_ns()
     log = client.make("logCreate", callback, 1)
     for handle in (1, 2):
         assert client.contextFree(handle, None) == Code.CONTEXT_INVALID_HANDLE
-    assert all(text.endswith(b"\n") and text.count(b"\n") == 1 for _, text, _ in heard)
-    times = [timestamp for *_, timestamp in heard]
+    assert all(text.endswith(b"\n") and text.count(b"\n") == 1 for _, text, _ in messages)
+    times = [timestamp for *_, timestamp in messages]
     assert times == sorted(times)
     assert times[-1] <= time.monotonic_ns() - begin
     client.do("logFree", log)
@@ -597,8 +597,8 @@ def test_a_message_is_a_line_and_its_time_counts_from_the_log(client: Client) ->
 def test_a_client_gets_the_reason_of_a_refusal_at_the_level_of_errors(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[tuple[int, bytes, int]] = []
-    callback = listener(heard)
+    messages: list[tuple[int, bytes, int]] = []
+    callback = listener(messages)
     backend, context = opened(client)
     x, y = client.tensor("x", TensorType.NATIVE, F32, (4,)), client.tensor("y", TensorType.NATIVE, F32, (5,))
     relu = client.operation("n", "Relu", [x], [y])
@@ -615,8 +615,8 @@ def test_a_client_gets_the_reason_of_a_refusal_at_the_level_of_errors(
     ]
     log = client.make("logCreate", callback, 1)
     refused()
-    assert [text.split(b": ")[0] for _, text, _ in heard] == [b"backendValidateOpConfig", b"graphCreateSubgraph"]
-    assert b"[5]" in heard[0][1]
+    assert [text.split(b": ")[0] for _, text, _ in messages] == [b"backendValidateOpConfig", b"graphCreateSubgraph"]
+    assert b"[5]" in messages[0][1]
     assert client.reason(Code.COMMON_NOT_SUPPORTED).startswith("graphCreateSubgraph: [1000")
     client.do("logFree", log)
     client.do("backendFree", backend)

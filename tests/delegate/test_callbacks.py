@@ -129,14 +129,14 @@ def test_a_node_that_is_being_freed_is_not_given_up_by_another_thread(make) -> N
 
 
 def test_a_node_that_was_given_up_before_it_is_freed_is_done_with(make) -> None:
-    heard = []
-    reporter = structures.ReportError(lambda address, text: heard.append(text))
+    messages = []
+    reporter = structures.ReportError(lambda address, text: messages.append(text))
     context = structures.Context(report_error=reporter)
     block = NodeBlock(callbacks.NODE)
     structures.KernelFree(functions().free)(ctypes.addressof(context), block.address)
     assert block.is_ending
     assert not block.is_left
-    assert heard == []
+    assert messages == []
     block.release()
 
 
@@ -295,8 +295,8 @@ def test_profiling_records_each_execution(backend, make) -> None:
 
 
 def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
-    heard = []
-    reporter = structures.ReportError(lambda address, text: heard.append(text))
+    messages = []
+    reporter = structures.ReportError(lambda address, text: messages.append(text))
     foreign_runtime = Foreign(report_error=reporter)
     context = foreign_runtime.context
     address = ctypes.addressof(context)
@@ -313,17 +313,19 @@ def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
     free(address, None)
     free(address, block.address)
     block.release()
-    assert b"not one of isthmus" in heard[0]
-    assert [text for text in heard if b"not taken over" in text] == [b"RuntimeError: the node was not taken over\n"] * 2
+    assert b"not one of isthmus" in messages[0]
+    assert [text for text in messages if b"not taken over" in text] == [
+        b"RuntimeError: the node was not taken over\n"
+    ] * 2
 
 
 def test_a_long_message_is_cut_at_a_whole_character_and_ends_its_line() -> None:
-    heard = []
-    reporter = structures.ReportError(lambda address, text: heard.append(text))
+    messages = []
+    reporter = structures.ReportError(lambda address, text: messages.append(text))
     foreign_runtime = Foreign(report_error=reporter)
     context = foreign_runtime.context
     callbacks.report(ctypes.addressof(context), ValueError("ä" * 5000))
-    [text] = heard
+    [text] = messages
     assert len(text) <= callbacks.MAX_MESSAGE + 1
     assert text.decode().startswith("ValueError: ääää")
     assert text.endswith(b"\xc3\xa4\n")

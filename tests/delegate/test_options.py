@@ -147,15 +147,15 @@ def test_a_library_of_the_backend_is_taken(make) -> None:
 
 
 def test_the_log_level_is_the_backends() -> None:
-    heard = {level: [] for level in (DelegateLogLevel.OFF, DelegateLogLevel.INFO)}
-    for level, lines in heard.items():
+    messages = {level: [] for level in (DelegateLogLevel.OFF, DelegateLogLevel.INFO)}
+    for level, lines in messages.items():
         delegate = QnnDelegate(Options(BackendType.HTP, log_level=level), lambda _, text, to=lines: to.append(text))
         interpreter = with_delegate(doubled(1, 4), delegate)
         del interpreter
         delegate.close()
-    started = [any("Accelerator process" in text for text in lines) for lines in heard.values()]
+    started = [any("Accelerator process" in text for text in lines) for lines in messages.values()]
     assert started == [False, True]
-    assert all(any("nodes delegated" in text for text in lines) for lines in heard.values())
+    assert all(any("nodes delegated" in text for text in lines) for lines in messages.values())
 
 
 def test_the_priority_is_the_graphs(make) -> None:

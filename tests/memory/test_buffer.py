@@ -138,14 +138,14 @@ def test_buffers_are_equal_only_to_themselves() -> None:
 
 
 def test_nothing_warns_when_buffers_are_used_closed_or_forgotten() -> None:
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         for make in KINDS.values():
             with make() as buffer:
                 buffer.array[:] = 1
             make()
             gc.collect()
-    assert [str(warning.message) for warning in heard] == []
+    assert [str(warning.message) for warning in messages] == []
 
 
 def test_private_memory_is_private_to_a_forked_process() -> None:

@@ -22,9 +22,9 @@ def test_the_pool_has_the_documented_size_and_is_one_a_process() -> None:
 
 
 def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm) -> None:
-    pool, heard = fresh_tcm, []
+    pool, messages = fresh_tcm, []
     with pytest.raises(QnnError, match=f"{POOL + 1} bytes of TCM are needed") as refusal:
-        tcm.allocate(POOL + 1, 64, lambda *message: heard.append(message))
+        tcm.allocate(POOL + 1, 64, lambda *message: messages.append(message))
     assert refusal.value.code is Code.COMMON_MEM_ALLOC
     with pool.allocate(POOL, 64) as buffer:
         assert buffer.nbytes == POOL
@@ -32,17 +32,17 @@ def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm) -> None
         with pytest.raises(QnnError, match="1 bytes of TCM are needed"):
             pool.allocate(1, 1)
     assert pool.free_bytes == POOL
-    assert heard == [
+    assert messages == [
         (LogLevel.INFO, f"TCM pool current size: 0 max_size: {POOL}"),
         (LogLevel.ERROR, f"TCM memory allocation failure: required size: {POOL + 1}"),
     ]
 
 
 def test_a_device_with_less_tcm_uses_only_the_beginning_of_the_pool(fresh_tcm) -> None:
-    heard = []
+    messages = []
 
     def allocate(nbytes):
-        return tcm.allocate(nbytes, 64, lambda *message: heard.append(message), size=1000)
+        return tcm.allocate(nbytes, 64, lambda *message: messages.append(message), size=1000)
 
     with fresh_tcm.allocate(100, 64), fresh_tcm.allocate(2000, 64) as large:
         with pytest.raises(QnnError, match="900 bytes of TCM are needed in one piece, 0 of 1000 are left"):
@@ -53,16 +53,16 @@ def test_a_device_with_less_tcm_uses_only_the_beginning_of_the_pool(fresh_tcm) -
         with allocate(872) as rest:
             assert fresh_tcm.encloses(rest.window(), 1000)
             assert not fresh_tcm.encloses(rest.window(), 999)
-    assert heard[-1] == (LogLevel.INFO, "Allocate size 872 from tcm pool 0")
+    assert messages[-1] == (LogLevel.INFO, "Allocate size 872 from tcm pool 0")
 
 
 def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it(fresh_tcm) -> None:
-    pool, heard = fresh_tcm, []
+    pool, messages = fresh_tcm, []
     buffers = [pool.allocate(100, 64) for _ in range(32)]
     with pytest.raises(QnnError, match="32 individual buffers") as refusal:
-        tcm.allocate(100, 64, lambda *message: heard.append(message))
+        tcm.allocate(100, 64, lambda *message: messages.append(message))
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION_FATAL
-    assert heard == [(LogLevel.ERROR, "TCM system fatal error: more than 32 buffers")]
+    assert messages == [(LogLevel.ERROR, "TCM system fatal error: more than 32 buffers")]
     buffers.pop().close()
     buffers.append(pool.allocate(100, 64))
     for buffer in buffers:

@@ -111,15 +111,15 @@ def test_a_model_file_composes_a_graph_under_a_chosen_name(context, tmp_path) ->
 
 
 def test_asynchronous_executions_run_in_order_and_notify(graph) -> None:
-    heard, x = [], array(1)
+    ended, x = [], array(1)
     y = array(0)
     futures = [
-        graph.execute_async([ClientTensor("x", x)], [ClientTensor("y", y)], lambda f, i=i: heard.append(i))
+        graph.execute_async([ClientTensor("x", x)], [ClientTensor("y", y)], lambda f, i=i: ended.append(i))
         for i in range(10)
     ]
     for future in futures:
         assert future.result(PATIENCE) is None
-    assert heard == list(range(10))
+    assert ended == list(range(10))
     assert graph.stats.executions == 10
 
 

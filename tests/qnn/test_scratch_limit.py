@@ -57,12 +57,14 @@ def test_other_backends_take_a_limit(model, backend) -> None:
 
 
 def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch) -> None:
-    heard = []
+    messages = []
     for share in (search.MIN_SHARE, 1):
         monkeypatch.setattr(search, "MIN_SHARE", share)
         monkeypatch.setattr(search, "MAX_GROWTH", share)
-        with isthmus.Session(model, scratch_limit="least", slower=5, log=Log(lambda level, text: heard.append(text))):
-            assert any("left out long regions" in text for text in heard) == (share == 1)
+        with isthmus.Session(
+            model, scratch_limit="least", slower=5, log=Log(lambda level, text: messages.append(text))
+        ):
+            assert any("left out long regions" in text for text in messages) == (share == 1)
 
 
 def test_a_limit_that_nothing_fits_leaves_no_session(model) -> None:

@@ -54,8 +54,8 @@ def run(graph, x=X) -> np.ndarray:
 
 @pytest.mark.parametrize("provider", ["plain", "second", "without_log"])
 def test_a_packages_node_computes_between_two_of_ours(library, provider) -> None:
-    heard = []
-    with qnn.Backend("cpu", log=lambda level, text: heard.append((level, text))) as backend:
+    messages = []
+    with qnn.Backend("cpu", log=lambda level, text: messages.append((level, text))) as backend:
         backend.register_op_package(library, provider, "CPU")
         assert f"{PACKAGE}::Affine" in backend.get_supported_operations()
         graph = in_the_middle(backend.create_context())
@@ -68,10 +68,10 @@ def test_a_packages_node_computes_between_two_of_ours(library, provider) -> None
             (qnn.LogLevel.ERROR, "it begins with -1, 2.50 and 1099511627776"),
             (qnn.LogLevel.WARN, "validating middle of 1 inputs"),
         ]
-        assert eventually(lambda: len(heard) >= 2 - (provider == "without_log"))
-        assert [(level, text.rpartition(": ")[2]) for level, text in heard] == said[: len(heard)]
+        assert eventually(lambda: len(messages) >= 2 - (provider == "without_log"))
+        assert [(level, text.rpartition(": ")[2]) for level, text in messages] == said[: len(messages)]
     # The package was asked to free what it had made, and to end.
-    assert eventually(lambda: heard[-1][1].endswith(": it ends with 0"))
+    assert eventually(lambda: messages[-1][1].endswith(": it ends with 0"))
 
 
 def test_a_package_uses_the_backends_own_memory_in_place_and_copies_a_clients(backend) -> None:
@@ -373,8 +373,8 @@ def test_graphs_that_are_freed_leave_nothing_in_the_packages_process(backend) ->
 
 
 def test_a_package_reaches_no_network_program_process_or_file_to_write(library) -> None:
-    heard = []
-    with qnn.Backend("cpu", log=lambda level, text: heard.append(text)) as backend:
+    messages = []
+    with qnn.Backend("cpu", log=lambda level, text: messages.append(text)) as backend:
         backend.register_op_package(library, "plain")
         graph = in_the_middle(backend.create_context(), "Reach")
         graph.finalize()

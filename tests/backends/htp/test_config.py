@@ -33,8 +33,8 @@ DOCUMENTED = {
 
 def read(config):
     """The configuration and the log's messages."""
-    heard = []
-    return read_config(config, Log(lambda level, text: heard.append((level, text)))), heard
+    messages = []
+    return read_config(config, Log(lambda level, text: messages.append((level, text)))), messages
 
 
 def test_the_documented_file_is_accepted_and_each_key_without_effect_is_logged_once(tmp_path) -> None:
@@ -49,14 +49,14 @@ def test_the_documented_file_is_accepted_and_each_key_without_effect_is_logged_o
             }
         )
     )
-    config, heard = read(tools)
+    config, messages = read(tools)
     assert config.contexts == ContextSettings(200, {"model": 150}, ("model",))
     assert [config.contexts.priority_of(name) for name in ("model", "other")] == [150, 200]
     assert replace(config, graphs=(), devices=(), contexts=ContextSettings()) == HtpConfig(
         weight_sharing=True, share_resources=True
     )
-    assert {level for level, _ in heard} == {LogLevel.INFO}
-    texts = [text for _, text in heard]
+    assert {level for level, _ in messages} == {LogLevel.INFO}
+    texts = [text for _, text in messages]
     assert len(set(texts)) == len(texts)
     for file, key, value in [("htp.json", "graphs.weights_packing", "true"),
                              ("htp.json", "graphs.finalize_config.P", "2"),

@@ -44,14 +44,14 @@ def test_eight_threads_over_four_contexts_get_their_own_results(backend) -> None
 
 def test_asynchronous_executions_keep_their_order_across_the_graphs_of_a_context(context) -> None:
     one, two = counter(context, "one"), counter(context, "two")
-    heard, results = [], []
+    ended, results = [], []
     x = np.ones(DIMS, np.float32)
     for n in range(20):
         results.append(np.zeros(DIMS, np.float32))
         graph = (one, two)[n % 2]
-        last = graph.execute_async(*raw(x, results[-1]), notify=lambda execution, n=n: heard.append(n))
+        last = graph.execute_async(*raw(x, results[-1]), notify=lambda execution, n=n: ended.append(n))
     last.result(PATIENCE)
-    assert heard == list(range(20))
+    assert ended == list(range(20))
     assert [float(result[0, 0]) for result in results] == [n // 2 + 2 for n in range(20)]
 
 

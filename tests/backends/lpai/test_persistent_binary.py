@@ -73,12 +73,12 @@ def test_a_kept_binary_is_checked_as_any_other(binary) -> None:
 
 
 def test_a_file_or_misaligned_memory_is_copied_and_that_is_logged(content, tmp_path) -> None:
-    heard = []
+    messages = []
     file = tmp_path / "plus.serialized.bin"
     file.write_bytes(content)
     askew = memory.host(len(content) + 64, 64).array[8 : 8 + len(content)]
     askew[:] = np.frombuffer(content, np.uint8)
-    with qnn.Backend("lpai", KEPT, lambda *line: heard.append(line)) as backend:
+    with qnn.Backend("lpai", KEPT, lambda *line: messages.append(line)) as backend:
         for source in (file, askew.data):
             context = backend.create_context_from_binary(source)
             file.write_bytes(bytes(len(content)))
@@ -87,4 +87,4 @@ def test_a_file_or_misaligned_memory_is_copied_and_that_is_logged(content, tmp_p
             file.write_bytes(content)
             askew[:] = np.frombuffer(content, np.uint8)
     reason = "it is a file, or memory that does not start at a multiple of 64"
-    assert heard == 2 * [(LogLevel.INFO, f"the context binary is copied: {reason}")]
+    assert messages == 2 * [(LogLevel.INFO, f"the context binary is copied: {reason}")]

@@ -21,8 +21,8 @@ def spoken():
     except zoo.Unavailable as reason:
         pytest.skip(str(reason))
     features = np.load(DATA / "okay_nabu_in_int8.npy")
-    heard = np.load(DATA / "okay_nabu_out_uint8_litert.npy").reshape(-1)
-    return path, features[: len(heard) * 3].reshape(len(heard), 1, 3, 40), heard
+    answers = np.load(DATA / "okay_nabu_out_uint8_litert.npy").reshape(-1)
+    return path, features[: len(answers) * 3].reshape(len(answers), 1, 3, 40), answers
 
 
 @pytest.mark.parametrize("config", [None, {"lpai_backend": {"enable_hw_ver": "v4"}}])
@@ -32,15 +32,15 @@ def test_the_wake_word_is_detected_with_garbage_in_scratch_between_executions(sp
     with qnn.Backend("lpai", config) as backend:
         graph = backend.create_context().compose(path)
         scratch, _ = ready(backend, graph)
-        heard = []
+        answers = []
         for frame in frames:
             scratch.array[:] = garbage.integers(0, 256, scratch.nbytes, np.uint8)
             graph.inputs["serving_default_input_audio:0"][...] = frame
             graph.execute()
-            heard.append(int(graph.outputs["StatefulPartitionedCall:0"][0, 0]))
+            answers.append(int(graph.outputs["StatefulPartitionedCall:0"][0, 0]))
         assert graph.stats.copied_bytes == 0
-    assert np.array_equal(heard, expected)
-    assert max(heard) / 255 > 0.95, "the phrase was spoken"
+    assert np.array_equal(answers, expected)
+    assert max(answers) / 255 > 0.95, "the phrase was spoken"
 
 
 def test_the_wake_word_is_detected_when_scratch_is_replaced_before_every_execution(spoken) -> None:
@@ -49,14 +49,14 @@ def test_the_wake_word_is_detected_when_scratch_is_replaced_before_every_executi
         graph = backend.create_context().compose(path)
         scratch, _ = ready(backend, graph)
         buffers = [scratch, memory.host(scratch.nbytes, 128)]
-        heard = []
+        answers = []
         for step, frame in enumerate(frames):
             graph.set_config(lpai.SCRATCH_MEM, ddr(buffers[step % 2]))
             buffers[1 - step % 2].array[:] = 0xA5
             graph.inputs["serving_default_input_audio:0"][...] = frame
             graph.execute()
-            heard.append(int(graph.outputs["StatefulPartitionedCall:0"][0, 0]))
-    assert np.array_equal(heard, expected)
+            answers.append(int(graph.outputs["StatefulPartitionedCall:0"][0, 0]))
+    assert np.array_equal(answers, expected)
 
 
 def test_reset_sets_the_initial_state() -> None:

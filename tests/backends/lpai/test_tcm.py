@@ -24,7 +24,7 @@ def fresh_pool(fresh_tcm):
     return fresh_tcm
 
 
-class Heard(list):
+class LogMessages(list):
     """A log callback that remembers."""
 
     def __call__(self, level, text):
@@ -46,8 +46,8 @@ def holds(pool, content):
 
 
 def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool) -> None:
-    heard = Heard()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+    messages = LogMessages()
+    with qnn.Backend("lpai", IN_TCM, messages) as backend:
         graph = counter(backend.create_context())
         scratch, persistent = ready(backend, graph)
         assert holds(fresh_pool, graph.context.get_binary())
@@ -59,7 +59,7 @@ def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool) -> None:
         assert graph.stats.in_place_bytes == {"tcm": 2 * 2 * 160}
         assert graph.stats.copied_bytes == 0
         binary = padded(len(graph.context.get_binary()))
-    assert heard == [
+    assert messages == [
         (LogLevel.INFO, "TCM pool current size: 0 max_size: 2035712"),
         (LogLevel.INFO, f"Allocate size {binary} from tcm pool 0"),
         (LogLevel.INFO, "Allocate size 256 from tcm pool 0"),
@@ -68,11 +68,11 @@ def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool) -> None:
 
 
 def test_the_pool_is_registered_once_and_each_allocation_is_logged() -> None:
-    heard = Heard()
+    messages = LogMessages()
     for _ in range(2):
-        with qnn.Backend("lpai", IN_TCM, heard) as backend:
+        with qnn.Backend("lpai", IN_TCM, messages) as backend:
             ready(backend, counter(backend.create_context()))
-    assert [text.split(" ")[0] for _, text in heard] == ["TCM"] + 6 * ["Allocate"]
+    assert [text.split(" ")[0] for _, text in messages] == ["TCM"] + 6 * ["Allocate"]
 
 
 def test_messages_reach_pythons_logging_too(caplog) -> None:
@@ -121,17 +121,17 @@ def test_a_context_may_choose_tcm_by_itself(fresh_pool) -> None:
 
 
 def test_an_unknown_memory_type_fails_as_documented(tmp_path) -> None:
-    heard = Heard()
+    messages = LogMessages()
     path = tmp_path / "eaiParams_direct.conf"
     path.write_text('{"lpai_graph": {"execute": {"mem_type": "vtcm"}}}')
-    with qnn.Backend("lpai", [path, DIRECT], heard) as backend:
-        assert heard == [(LogLevel.ERROR, "Invalid memory type")]
+    with qnn.Backend("lpai", [path, DIRECT], messages) as backend:
+        assert messages == [(LogLevel.ERROR, "Invalid memory type")]
         context = backend.create_context()
         assert context.get_property(lpai.MODEL_BUFFER_MEM_TYPE) is lpai.MemType.UNDEFINED
         graph = counter(context)
         with refused(Code.COMMON_MEM_ALLOC, "binary of graph 'counter'.*_direct.conf.*mem_type to 'ddr' or 'tcm'"):
             ready(backend, graph)
-        assert heard[1:] == [(LogLevel.ERROR, "Memory type only supports DDR & TCM")]
+        assert messages[1:] == [(LogLevel.ERROR, "Memory type only supports DDR & TCM")]
         fixed = counter(backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.DDR}), "fixed")
         ready(backend, fixed)
         assert count(fixed, 1) == 4
@@ -204,23 +204,23 @@ def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool) -> N
     extra = 700_032
     extra += POOL - needed(extra)
     assert needed(extra) == POOL
-    heard = Heard()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+    messages = LogMessages()
+    with qnn.Backend("lpai", IN_TCM, messages) as backend:
         graph = picker(backend.create_context(), extra)
         ready(backend, graph)
         assert fresh_pool.free_bytes == 0
         graph.inputs["x"][:64] = np.arange(64)
         graph.execute()
         assert np.array_equal(graph.outputs["y"], np.arange(64))
-    assert not [text for level, text in heard if level is LogLevel.ERROR]
+    assert not [text for level, text in messages if level is LogLevel.ERROR]
 
-    heard.clear()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+    messages.clear()
+    with qnn.Backend("lpai", IN_TCM, messages) as backend:
         graph = picker(backend.create_context(), extra + 1)
         with refused(Code.COMMON_MEM_ALLOC, "graph 'picker'.*are left.*ddr"):
             ready(backend, graph)
-        assert heard[-1][0] is LogLevel.ERROR
-        assert heard[-1][1].startswith("TCM memory allocation failure: required size: ")
+        assert messages[-1][0] is LogLevel.ERROR
+        assert messages[-1][1].startswith("TCM memory allocation failure: required size: ")
         assert fresh_pool.free_bytes == POOL, "nothing half-initialised stays behind"
         smaller = picker(backend.create_context(), extra)
         ready(backend, smaller)
@@ -228,15 +228,15 @@ def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool) -> N
 
 
 def test_the_failing_line_names_the_size_that_was_asked_for() -> None:
-    heard = Heard()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend, refused(Code.COMMON_MEM_ALLOC, "buffer of tensor 'x'"):
+    messages = LogMessages()
+    with qnn.Backend("lpai", IN_TCM, messages) as backend, refused(Code.COMMON_MEM_ALLOC, "buffer of tensor 'x'"):
         ready(backend, picker(backend.create_context(), 2_000_000))
-    assert heard[-1] == (LogLevel.ERROR, f"TCM memory allocation failure: required size: {padded(2_000_000)}")
+    assert messages[-1] == (LogLevel.ERROR, f"TCM memory allocation failure: required size: {padded(2_000_000)}")
 
 
 def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool) -> None:
-    heard = Heard()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+    messages = LogMessages()
+    with qnn.Backend("lpai", IN_TCM, messages) as backend:
         graph = backend.create_context().create_graph("many")
         for i in range(16):
             x = graph.create_tensor(f"x{i}", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
@@ -245,7 +245,7 @@ def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool) -> None:
         with refused(Code.COMMON_SYSTEM_COMMUNICATION_FATAL, "32 individual buffers"):
             ready(backend, graph)
         assert fresh_pool.allocations == 0
-    assert heard[-1] == (LogLevel.ERROR, "TCM system fatal error: more than 32 buffers")
+    assert messages[-1] == (LogLevel.ERROR, "TCM system fatal error: more than 32 buffers")
 
 
 @pytest.mark.parametrize("version", ["v4", "v5"])
@@ -263,8 +263,8 @@ def test_hardware_before_v6_has_no_tcm(version, fresh_pool) -> None:
 
 
 def test_a_binary_of_several_graphs_is_in_tcm_once(fresh_pool) -> None:
-    heard = Heard()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+    messages = LogMessages()
+    with qnn.Backend("lpai", IN_TCM, messages) as backend:
         context = backend.create_context()
         for name in ("first", "second"):
             counter(context, name)
@@ -273,7 +273,7 @@ def test_a_binary_of_several_graphs_is_in_tcm_once(fresh_pool) -> None:
         graphs = [context.retrieve(name) for name in ("first", "second")]
         for graph in graphs:
             ready(backend, graph)
-        sizes = [int(text.split()[2]) for _, text in heard[1:]]
+        sizes = [int(text.split()[2]) for _, text in messages[1:]]
         assert sizes == [padded(len(binary)), *4 * [256]]
         assert holds(fresh_pool, binary)
         assert [count(graphs[i], value) for i, value in ((0, 1), (1, 10), (0, 1))] == [4, 22, 6]
@@ -314,12 +314,12 @@ def test_the_wake_word_runs_from_tcm() -> None:
         graph = backend.create_context().compose(path)
         ready(backend, graph)
         [x], [y] = graph.inputs.values(), graph.outputs.values()
-        heard = []
+        answers = []
         for step in range(len(expected.reshape(-1))):
             x[...] = features[3 * step : 3 * step + 3]
             graph.execute()
-            heard.append(int(y[0, 0]))
-    assert np.array_equal(heard, expected.reshape(-1))
+            answers.append(int(y[0, 0]))
+    assert np.array_equal(answers, expected.reshape(-1))
 
 
 def tcm_view(pool, address, nbytes):
@@ -404,12 +404,12 @@ def test_of_many_threads_that_finalize_one_graph_one_does(fresh_pool) -> None:
 
 @pytest.mark.parametrize("config", [IN_TCM, {"lpai_graph": {"execute": {"mem_type": "tcm"}}}])
 def test_offline_preparation_needs_neither_tcm_nor_pools(fresh_pool, config) -> None:
-    heard = Heard()
-    with qnn.Backend("lpai", config, heard) as backend:
+    messages = LogMessages()
+    with qnn.Backend("lpai", config, messages) as backend:
         context = backend.create_context()
         counter(context)
         binary = context.prepare_offline()
-    assert (fresh_pool.allocations, heard) == (0, [])
+    assert (fresh_pool.allocations, messages) == (0, [])
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = backend.create_context_from_binary(binary).retrieve("counter")
         ready(backend, graph)

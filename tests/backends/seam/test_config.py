@@ -145,11 +145,11 @@ def test_what_is_no_configuration_is_refused(config) -> None:
 
 @pytest.mark.parametrize("value", ["vtcm", "", 3, None, True, [], {"ddr": 1}])
 def test_every_unknown_memory_type_is_reported_in_the_documented_words(value) -> None:
-    heard = []
+    messages = []
     config = {"lpai_graph": {"execute": {"mem_type": value}}}
-    with qnn.Backend("lpai", config, lambda level, text: heard.append((level, text))) as backend:
+    with qnn.Backend("lpai", config, lambda level, text: messages.append((level, text))) as backend:
         assert backend.create_context().get_property(qnn.lpai.MODEL_BUFFER_MEM_TYPE) is qnn.lpai.MemType.UNDEFINED
-    assert heard == [(LogLevel.ERROR, "Invalid memory type")]
+    assert messages == [(LogLevel.ERROR, "Invalid memory type")]
 
 
 def test_a_key_with_a_line_break_is_quoted(tmp_path) -> None:

@@ -54,10 +54,10 @@ def test_wake_word_is_detected_with_its_state_carried_over() -> None:
     run = GraphRunner(load(read("okay_nabu"), "okay_nabu"))
     reference = np.load(expected).reshape(-1)
     frames = np.load(spoken)[: 3 * len(reference)].reshape(-1, 1, 3, 40)
-    heard = np.asarray([run(frame)[0].item() for frame in frames])
-    # A probability of more than 200 / 255: LiteRT hears the phrase.
+    probabilities = np.asarray([run(frame)[0].item() for frame in frames])
+    # A probability of more than 200 / 255: LiteRT detects the phrase.
     assert reference.max() > 200
-    np.testing.assert_array_equal(heard, reference)
+    np.testing.assert_array_equal(probabilities, reference)
 
 
 def test_loop_model_takes_a_batch_that_the_caller_chooses() -> None:
