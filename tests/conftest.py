@@ -42,6 +42,8 @@ from isthmus.engine.native.verification import verify
 from isthmus.memory import resource, tcm
 
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
+# Tests make many weights that no other process needs; those about the folder of packed weights set it themselves.
+os.environ.setdefault("ISTHMUS_CACHE_WEIGHTS", "0")
 os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "pocl"))
 
 _SHOWN = 40  # failures named in the account

@@ -14,7 +14,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -83,9 +83,22 @@ class Folder:
             raise self._unavailable("read", problem) from None
         return unpack(key, content)
 
-    @shielded
+    @contextmanager
+    def opened(self, name: str) -> Iterator[int]:
+        """Yield a descriptor of a file, to be read; an `OSError` if there is none.
+
+        As for code, a file that another user owns or may write is refused, and so is anything but a file.
+        """
+        with self._open() as folder, self._file(folder, name) as file:
+            yield file
+
     def write(self, name: str, key: str, code: bytes) -> None:
         """Keep code under a name; other processes see the whole file or none."""
+        self.write_pieces(name, [pack(key, code)])
+
+    @shielded
+    def write_pieces(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """Keep bytes, given in pieces, under a name; other processes see the whole file or none."""
         with self._writable() as folder:
             temporary = _UNFINISHED + os.urandom(8).hex()
             try:
@@ -93,12 +106,35 @@ class Folder:
                     own_fd(partial(os.open, dir_fd=folder), temporary, _CREATE, 0o600) as own,
                     os.fdopen(own.fileno(), "wb", closefd=False) as stream,
                 ):
-                    stream.write(pack(key, code))
+                    for piece in pieces:
+                        stream.write(piece)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except Exception:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
+
+    @shielded
+    def make_room(self, nbytes: int, limit: int, unused_seconds: float) -> int:
+        """Remove the files that have been unused for longest until `nbytes` more are within a limit.
+
+        Files that were used within these seconds are not removed. Returns the bytes of the files that remain.
+        """
+        with self._writable() as folder:
+            _remove_abandoned(folder)
+            files = []
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    files.append((status.st_mtime, status.st_size, name))
+            total = sum(size for _, size, _ in files)
+            for used, size, name in sorted(files):
+                if total + nbytes <= limit or used > time.time() - unused_seconds:
+                    break
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+                    total -= size
+            return total
 
     def check(self) -> None:
         """Create the folder if need be, refuse one that cannot be written, and remove what killed processes left."""
@@ -186,7 +222,13 @@ class Folder:
             raise self._unavailable("written", problem) from None
 
     def _content(self, folder: int, name: str) -> bytes:
-        """Return the bytes of a file; refuse one that another user owns or may write, and anything but a file."""
+        """Return the bytes of a file."""
+        with self._file(folder, name) as file, os.fdopen(file, "rb", closefd=False) as stream:
+            return stream.read()
+
+    @contextmanager
+    def _file(self, folder: int, name: str) -> Iterator[int]:
+        """Yield a descriptor of a file; refuse one that another user owns or may write, and anything but a file."""
         try:
             # Opening a pipe must not wait for a writer.
             own = own_fd(partial(os.open, dir_fd=folder), name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -202,8 +244,7 @@ class Folder:
                 raise self._refusal(self.path / name, f"belongs to another user (number {status.st_uid})", "Remove it.")
             if status.st_mode & 0o022:
                 raise self._refusal(self.path / name, "can be written by others", "Remove it.")
-            with os.fdopen(own.fileno(), "rb", closefd=False) as stream:
-                return stream.read()
+            yield own.fileno()
 
     def _unavailable(self, attempted: str, problem: OSError) -> Unavailable:
         """Return the error for a folder that could not be "read" or "written", whichever was attempted."""

@@ -30,7 +30,7 @@ from isthmus.engine.native.lowering.matmul import (
     stored_bias,
     without_common_floats,
 )
-from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, form_ending, limits, pack_panels
+from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, form_ending, limits, pack_groups
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import KINDS, SIZES
 from isthmus.engine.native.target import Target
@@ -129,9 +129,8 @@ def _emit_window(
     # a transposed convolution writes only some pixels.
     size = SIZES[kind]
     cut, groups = ConvBlocking.of(window, e.target, size), window.groups
-    width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups
-    packed = [_panels(weights, window, g, bias, width) for g in range(groups)]
+    panels, group_bytes = _panels(e, weights, window, bias, cut.tile)
     run = channels * (window.kernel[2] if cut.whole_rows else 1)
     least, most = limits(clamp)
     # The sums of 16-bit results are not divided: they would wait in the result, and be rounded there.
@@ -139,11 +138,11 @@ def _emit_window(
     nibbles = weights if isinstance(weights, FloatNibbles) else None
     e.emit(
         f"convolution:indirect.{cut.tile.variant}{form_ending(kind, nibbles is not None)}", x=source,
-        panels=e.constant(np.stack(packed)), result=result, zeros=e.constant(np.zeros(run * size, np.uint8)),
+        panels=panels, result=result, zeros=e.constant(np.zeros(run * size, np.uint8)),
         work=e.work(), work_bytes=_window_work(window, e.target, size, nibbles is not None), tile_block=cut.block,
         batches=window.batches, size=window.size, out=window.out, kernel=window.kernel, stride=window.stride,
         dilation=window.dilation, pad=window.pad, pixel=window.channels * size, channels=channels, groups=groups,
-        x_group=channels * size, panel_group=packed[0].nbytes, y_group=filters * size, columns=filters,
+        x_group=channels * size, panel_group=group_bytes, y_group=filters * size, columns=filters,
         y_strides=steps, whole_rows=int(cut.whole_rows),
         tap_block=divided if kind == "f32" else -(-window.depth // run),
         block=scale_block(nibbles, window.depth), floats=cut.work_bytes, least=least, most=most,
@@ -151,15 +150,20 @@ def _emit_window(
 
 
 def _panels(
-    weights: np.ndarray | FloatNibbles, window: ConvWindow, group: int, bias: np.ndarray | None, width: int
-) -> np.ndarray:
-    """Pack the weights of a group of filters into panels of `width` columns."""
-    filters = window.filters // window.groups
-    part = slice(group * filters, (group + 1) * filters)
-    own = None if bias is None else bias[part]
-    if isinstance(weights, FloatNibbles):
-        return weights.rearrange(lambda a: a.reshape(window.depth, -1)[:, part]).panels(own, width)
-    return pack_panels(weights.reshape(window.depth, -1)[:, part], own, width)
+    e: Emitter, weights: np.ndarray | FloatNibbles, window: ConvWindow, bias: np.ndarray | None, tile: PanelTile
+) -> tuple[Operand, int]:
+    """Pack the weights of each group of filters into panels; return them, and the bytes of a group."""
+    width, columns = tile.width(e.target), window.filters // window.groups
+    if isinstance(weights, np.ndarray):
+        matrix = weights.reshape(window.depth, -1)
+        nbytes = tile.matrix_bytes(window.depth, columns, e.target, min(4, matrix.itemsize))
+        return e.packed(pack_groups, matrix, bias, window.groups, width), nbytes
+    packed = []
+    for first in range(0, window.filters, columns):
+        part = slice(first, first + columns)
+        own = weights.rearrange(lambda a, part=part: a.reshape(window.depth, -1)[:, part])  # type: ignore[misc]
+        packed.append(own.panels(None if bias is None else bias[part], width))
+    return e.constant(np.stack(packed)), packed[0].nbytes
 
 
 def _has_nibbles(step: Step) -> bool:
@@ -208,8 +212,8 @@ def _emit(step: Step, e: Emitter) -> None:
         emit_grouped(step, e, bias)
     elif window.is_product:
         product = _as_product(window, e.target, kind)
-        panels = _panels(weights if nibbles is None else nibbles, window, 0, bias, product.tile.width(e.target))
-        emit_product(e, product, e.at(source), e.constant(panels), e.at(result), step.clamp, e.work(), nibbles)
+        panels, _ = _panels(e, weights if nibbles is None else nibbles, window, bias, product.tile)
+        emit_product(e, product, e.at(source), panels, e.at(result), step.clamp, e.work(), nibbles)
     else:
         steps = _result_steps(window.out, window.filters * SIZES[kind])
         packed = weights if nibbles is None else nibbles

@@ -6,10 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from isthmus.compiled.weights import Weights
 from isthmus.engine.native.lowering.delta_encoding import Instruction, encode_deltas
+from isthmus.engine.native.packing import Packing, as_stored, is_large
 from isthmus.engine.native.program import ABSENT, MAX_SEGMENTS, PIPELINE, REPEAT, SEGMENT_BYTES, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
@@ -112,6 +115,9 @@ class Emitter:
         self.first_segment = 0
         # The pool number of each segment by the checksum of its contents.
         self._segment_pools: dict[bytes, int] = {}
+        # Large packed constants, each made once, and their operands by what they are made of.
+        self._packing = Packing()
+        self._packed: dict[bytes, Operand] = {}
         self._by_tiles = by_tiles
         # The current step, the offset of its work space in scratch, and the shares of its instructions.
         self._step: Step | None = None
@@ -212,7 +218,7 @@ class Emitter:
             return ABSENT
         if tensor.is_static:
             assert tensor.data is not None
-            return Operand(self.constant(tensor.data) + offset)
+            return Operand(self.packed(as_stored, tensor.data) + offset)
         place = self._places[tensor]
         stride = self._advances.get(tensor)
         if stride is None:
@@ -232,13 +238,28 @@ class Emitter:
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if content.size < SEGMENT_BYTES or not self.first_segment:
             return self.offset_table(content)
-        key = hashlib.sha256(content.data).digest()
-        if key not in self._segment_pools:
+        return self._segment(Weights.of(content))
+
+    def packed(self, pack: Callable[..., np.ndarray], *arguments: Any) -> Operand:
+        """Return the operand of a constant that a function makes of its arguments, and of nothing else.
+
+        It is made once, however many steps ask for it. A large one is kept for other processes (see `packing`).
+        """
+        if not self.first_segment or not is_large(arguments):
+            return self.constant(pack(*arguments))
+        key = self._packing.key(pack, arguments)
+        if key not in self._packed:
+            self._packed[key] = self._segment(self._packing.make(key, pack, arguments))
+        return self._packed[key]
+
+    def _segment(self, weights: Weights) -> Operand:
+        """Return the operand of a segment; equal contents are stored once."""
+        if weights.digest not in self._segment_pools:
             if len(self.segments) == MAX_SEGMENTS:
-                return self.offset_table(content)
-            self._segment_pools[key] = self.first_segment + len(self.segments)
-            self.segments.append(content)
-        return Operand.at(self._segment_pools[key], 0)
+                return self.offset_table(weights.array)
+            self._segment_pools[weights.digest] = self.first_segment + len(self.segments)
+            self.segments.append(weights.array)
+        return Operand.at(self._segment_pools[weights.digest], 0)
 
     def offset_table(self, array: np.ndarray) -> Operand:
         """Return the operand of a constant that is no segment: instructions that access memory by it are checked."""

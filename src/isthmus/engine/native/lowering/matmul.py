@@ -14,7 +14,7 @@ from isthmus.engine.native.lowering.panels import (
     choose_tile,
     form_ending,
     limits,
-    pack_panels,
+    pack_matrices,
     row_vectors,
 )
 from isthmus.engine.native.program import ABSENT, Operand
@@ -237,7 +237,7 @@ def _emit(step: Step, e: Emitter) -> None:
         if b.row_step == 1 and b.column_step != 1:
             matrices = matrices.swapaxes(1, 2)
         matrices = matrices.reshape(-1, b.rows, b.columns)
-        panels = e.constant(np.concatenate([pack_panels(m, stored_bias(bias), width) for m in matrices]))
+        panels = e.packed(pack_matrices, matrices, stored_bias(bias), width)
     elif _packs_one_by_one(step, product):
         _emit_one_by_one(step, e, product)
         return

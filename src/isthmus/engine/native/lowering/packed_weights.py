@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.lowering.fixed_point import byte_parts
 from isthmus.engine.native.lowering.panels import split_panels
 from isthmus.engine.native.lowering.quantized_product import (
@@ -21,6 +22,7 @@ from isthmus.engine.native.lowering.quantized_product import (
     offsets,
     panels,
 )
+from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.geometry.layout import operand
@@ -133,7 +135,7 @@ def fits_unit(unit: int, bias: np.ndarray, scales: np.ndarray, depth: int) -> bo
 
 
 def nibble_panels(
-    matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, plan: NibblePlan,
+    matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, word_groups: int,
     factors: np.ndarray | None,
 ) -> np.ndarray:  # fmt: skip
     """Pack 4-bit weights [taps, depth, columns] into panels (see `split_panels`).
@@ -146,7 +148,7 @@ def nibble_panels(
     # The bit of a word where each of its eight weights begins: in the low or high half of a byte, or in one of the four
     # parts of a 16-bit number.
     element = np.arange(WORD)
-    if plan.word_groups == 2:
+    if word_groups == 2:
         bits = element % 4 * 8 + element // 4 * 4
     else:
         bits = element % 2 * 16 + element // 2 * 4
@@ -215,20 +217,26 @@ class PackedWeights:
             return (2 if self.plan.is_narrow else 4) * self.taps * self.plan.groups
         return self.taps * (4 * self.plan.groups // self.nibbles.word_groups + (self.factors is not None))
 
-    def panels(self, part: slice, heads: Sequence[np.ndarray], columns: int, lanes: int) -> np.ndarray:
-        """Return the panels of some columns, each with the heads in front."""
-        matrix = self.matrix[:, :, part]
+    def emit(self, e: Emitter, part: slice, heads: Sequence[np.ndarray], columns: int) -> Operand:
+        """Emit the panels of some columns as a constant, each with the heads in front."""
+        lanes, matrix = e.target.lanes, self.matrix[:, :, part]
         if self.plan.is_narrow:
-            taps, depth, width = matrix.shape
-            words = np.zeros((taps, self.plan.groups // 2, 2, 2, width), np.int8)
-            words.reshape(taps, -1, width)[:, :depth] = matrix
-            # The order of weights in a word (see `kernels.nibbles.NarrowForm`).
-            return panels(words.swapaxes(2, 3).reshape(taps, -1, width), heads, columns, lanes, 4, np.int8)
+            return e.packed(_narrow_panels, matrix, heads, columns, lanes, self.plan.groups)
         if self.nibbles is None:
             kind = np.int8 if self.size == 1 else np.int16
-            return panels(matrix, heads, columns, lanes, 4 // self.size, kind, self.plan.groups)
+            return e.packed(panels, matrix, heads, columns, lanes, 4 // self.size, kind, self.plan.groups)
         factors = None if self.factors is None else self.factors[:, part]
-        return nibble_panels(matrix, heads, columns, lanes, self.nibbles, factors)
+        return e.packed(nibble_panels, matrix, heads, columns, lanes, self.nibbles.word_groups, factors)
+
+
+def _narrow_panels(
+    matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, groups: int
+) -> np.ndarray:
+    """Return panels of weights in the order in which words of two hold them (see `kernels.nibbles.NarrowForm`)."""
+    taps, depth, width = matrix.shape
+    words = np.zeros((taps, groups // 2, 2, 2, width), np.int8)
+    words.reshape(taps, -1, width)[:, :depth] = matrix
+    return panels(words.swapaxes(2, 3).reshape(taps, -1, width), heads, columns, lanes, 4, np.int8)
 
 
 def pack_weights(

@@ -168,6 +168,20 @@ def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.nd
     return split_panels(columns, width, width, [front], rows)
 
 
+def pack_matrices(matrices: np.ndarray, bias: np.ndarray | None, width: int) -> np.ndarray:
+    """Pack matrices [count, depth, columns] into panels, those of each after those of the one before."""
+    packed = [pack_panels(matrix, bias, width) for matrix in matrices]
+    return packed[0] if len(packed) == 1 else np.concatenate(packed)
+
+
+def pack_groups(matrix: np.ndarray, bias: np.ndarray | None, groups: int, width: int) -> np.ndarray:
+    """Pack a matrix [depth, columns of all groups] into panels, those of each group after those of the one before."""
+    columns = matrix.shape[1] // groups
+    parts = [slice(first, first + columns) for first in range(0, columns * groups, columns)]
+    packed = [pack_panels(matrix[:, part], None if bias is None else bias[part], width) for part in parts]
+    return packed[0] if len(packed) == 1 else np.concatenate(packed)
+
+
 def limits(clamp: tuple[float, float] | None) -> tuple[float, float]:
     """Return the range of results: the step's clamp, or infinite."""
     return (float(clamp[0]), float(clamp[1])) if clamp is not None else (-np.inf, np.inf)

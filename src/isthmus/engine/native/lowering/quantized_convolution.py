@@ -87,7 +87,7 @@ def _emit(step: Step, e: Emitter) -> None:
         e.emit(
             fixed_point.rounding_kernel(e, step.op, f"quantized_convolution:{kernel}", variant),
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
-            weights=e.constant(packed.panels(part, heads, panel_columns, e.target.lanes)),
+            weights=packed.emit(e, part, heads, panel_columns),
             offsets=tap_offsets, work=e.work(), work_bytes=plan.work_bytes,
             **products.geometry_words(product, packed.plan, packed.taps, columns * (8 + packed.column_bytes)),
             padding=origin & 0xFF, input_zero=quantization_of(x).zero_point, **fixed_point.signed_result(step, output),

@@ -129,7 +129,7 @@ def _emit(step: Step, e: Emitter) -> None:
         e.emit(
             f"quantized_convolution:convolve_to_float.{packed.variant}",
             x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
-            weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
+            weights=packed.emit(e, part, heads, columns),
             offsets=e.offset_table(packed.offsets), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
             **products.geometry_words(out_product, plan, packed.taps, panel_bytes),
             padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,

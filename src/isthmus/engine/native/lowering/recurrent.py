@@ -88,7 +88,7 @@ def _emit_inputs(step: Step, e: Emitter, layer: PanelledLayer) -> None:
     """Emit the product that computes the input's part of all gates, for all steps at once, into work space."""
     product = layer.input_product(e.target)
     matrix, bias = geometry.input_weights(step, layer.padded), geometry.input_biases(step, layer.padded)
-    panels = e.constant(pack_panels(matrix, bias, product.tile.width(e.target)))
+    panels = e.packed(pack_panels, matrix, bias, product.tile.width(e.target))
     emit_product(e, product, e.at(step.inputs[0]), panels, e.work(layer.places()["input_gates"]), None)
 
 
@@ -145,7 +145,7 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
     _emit_inputs(step, e, layer)
     out, last_cell, last = _outputs(step, e, 3)
     words: dict[str, int | float] = {
-        **_common_words(step, e, layer), "panels": e.constant(pack_panels(recurrent, None, width)),
+        **_common_words(step, e, layer), "panels": e.packed(pack_panels, recurrent, None, width),
         "initial": _initial(step, e, 10, layer.batch * layer.hidden), "out": out, "last": last,
         "initial_cell": _initial(step, e, 11, layer.batch * layer.units), "cell": e.work(places["cell"]),
         "last_cell": last_cell, "peepholes": ABSENT, "coupled": int(layer.is_coupled),
@@ -156,7 +156,7 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         words["peepholes"] = e.constant(np.concatenate([none if p is None else p for p in peepholes]))
     if projection is not None:
         words["projected"] = layer.hidden
-        words["projection"] = e.constant(pack_panels(projection.T, geometry.constant(step, 23), width))
+        words["projection"] = e.packed(pack_panels, projection.T, geometry.constant(step, 23), width)
     _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, layer, 1 if projection is None else 3)
 
 
@@ -167,16 +167,15 @@ def _emit_gru(step: Step, e: Emitter) -> None:
     linear = bool(step.params["linear_before_reset"])
     _emit_inputs(step, e, layer)
     if linear:
-        panels = pack_panels(
-            geometry.gate_matrix(step, (4, 5, 6), padded), geometry.gate_biases(step, ((), (), (12,)), padded), width
-        )
+        biases = geometry.gate_biases(step, ((), (), (12,)), padded)
+        panels = e.packed(pack_panels, geometry.gate_matrix(step, (4, 5, 6), padded), biases, width)
         new_panels = ABSENT
     else:
-        panels = pack_panels(geometry.gate_matrix(step, (4, 5), padded), None, width)
-        new_panels = e.constant(pack_panels(geometry.gate_matrix(step, (6,), padded), None, width))
+        panels = e.packed(pack_panels, geometry.gate_matrix(step, (4, 5), padded), None, width)
+        new_panels = e.packed(pack_panels, geometry.gate_matrix(step, (6,), padded), None, width)
     out, last = _outputs(step, e, 2)
     words: dict[str, int | float] = {
-        **_common_words(step, e, layer), "panels": e.constant(panels), "out": out, "last": last,
+        **_common_words(step, e, layer), "panels": panels, "out": out, "last": last,
         "initial": _initial(step, e, 13, layer.batch * layer.units),
         "reset_hidden": e.work(layer.places()["hidden"]), "new_panels": new_panels,
     }  # fmt: skip

@@ -233,7 +233,7 @@ def _emit_product(
         e.emit(
             f"quantized_convolution:convolve_wide.{weights.width}_{plan.rows}x{plan.vectors}",
             x=e.at(x, places[0] + group * product.channels), y=e.at(output, places[1] + 2 * group * product.columns),
-            weights=e.constant(products.panels(weights.stored, heads, columns, e.target.lanes, 2, weights.dtype)),
+            weights=e.packed(products.panels, weights.stored, heads, columns, e.target.lanes, 2, weights.dtype),
             offsets=e.offset_table(tap_offsets), work=e.work(), work_bytes=plan.work_bytes,
             **products.geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **result_limits(step),
             few_rows=int(everything.stored.size > x.elements),

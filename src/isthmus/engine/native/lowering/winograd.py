@@ -13,7 +13,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.lowering.matmul import stored_bias
-from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels
+from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_matrices
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures.elementwise import KINDS
 from isthmus.engine.native.signatures.matmul import PRODUCT_KINDS
@@ -185,7 +185,7 @@ def emit(step: Step, e: Emitter) -> None:
     assert weights is not None
     cut = WinogradBlocking.of(window, step.winograd, e.target, e.threads)
     dtype = step.outputs[0].dtype
-    panels = e.constant(_transform(dtype.decode(weights), cut, e.target))
+    panels = e.packed(_transform, dtype.decode(weights), cut.m, cut.tile.width(e.target))
     bias = stored_bias(step.inputs[2] if len(step.inputs) > 2 else None)
     front = e.constant(np.zeros(window.filters, np.float32) if bias is None else bias.astype(np.float32))
     zeros, variant = e.constant(np.zeros(window.channels, dtype.numpy)), f"{cut.m}{'_halves' if dtype.is_half else ''}"
@@ -235,17 +235,16 @@ def _emit_products(e: Emitter, cut: WinogradBlocking, panels: Operand, part: tup
     )  # fmt: skip
 
 
-def _transform(weights: np.ndarray, cut: WinogradBlocking, target: Target) -> np.ndarray:
+def _transform(weights: np.ndarray, m: int, width: int) -> np.ndarray:
     """Return the panels of the transformed weights of all positions."""
-    matrix = np.kron(weight_transform(cut.m), weight_transform(cut.m))
+    matrix = np.kron(weight_transform(m), weight_transform(m))
     pixels = weights.reshape(9, -1)
-    every = np.empty((cut.positions, pixels.shape[1]), np.float32)
+    every = np.empty((len(matrix), pixels.shape[1]), np.float32)
     # By pieces that stay in the caches as 64-bit floats.
     for first in range(0, pixels.shape[1], _PIECE):
         piece = slice(first, first + _PIECE)
         every[:, piece] = matrix @ pixels[:, piece].astype(np.float64)
-    width = cut.tile.width(target)
-    return np.concatenate([pack_panels(each, None, width) for each in every.reshape(-1, *weights.shape[2:])])
+    return pack_matrices(every.reshape(-1, *weights.shape[2:]), None, width)
 
 
 def weight_transform(m: int) -> np.ndarray:
