@@ -27,7 +27,7 @@ PYTHON = re.compile(
 )
 
 
-PRINTERS = ("declarations.py", "headers.py", "layout.py", "notation.py", "saver_program.py")
+PRINTERS = ("declarations.py", "headers.py", "notation.py", "saver_program.py")
 """Modules whose texts are sources in C."""
 LOGGED = re.compile(r"(^|[._])(log|log_once|log_unused|debug|info|warning|error)$")
 """Functions that log a text."""
