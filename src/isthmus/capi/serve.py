@@ -83,14 +83,14 @@ class LibraryServer:
     ) -> None:
         self.library = library
         self.handles = Handles()
+        # The log for messages that belong to no object of the client.
         self.own_log = Log(None, LogLevel.WARN)
-        """The log for messages that belong to no object of the client."""
+        # The record of a client's calls, if they are validated.
         self.validation = validation.Validation(lambda: self._hints, lambda: self.facet)
-        """The record of a client's calls, if they are validated."""
+        # Objects that clients have pointers to, by address.
         self.client_objects: dict[int, Any] = {}
-        """Objects that clients have pointers to, by address."""
+        # Functions that end objects of no backend if the client has not freed them.
         self.endings: dict[int, Callable[[], object]] = {}
-        """Functions that end objects of no backend if the client has not freed them."""
         # Constant values that clients have pointers to, by a key, and the last reason of each error code.
         self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}

@@ -140,19 +140,18 @@ class Validation:
         self, hints: Callable[[], Sequence[tuple[str, str]]] = tuple, facet: Callable[[], CFacet] = CFacet
     ) -> None:
         self._hints = hints
+        # Returns what the library's backend declares for C.
         self.facet = facet
-        """Returns what the library's backend declares for C."""
         self.calls: dict[str, CallRecord] = {}
         self.mistakes: list[str] = []
+        # The client's objects by kind and handle: a library may number each kind separately.
         self.objects: dict[tuple[str, int], Object] = {}
-        """The client's objects by kind and handle: a library may number each kind separately."""
+        # The profiles of events, by the events' handles.
         self.events: dict[int, int] = {}
-        """The profiles of events, by the events' handles."""
+        # The features of contexts whose handles the client has from a callback, which validation cannot see.
+        #
+        # None as long as there can be none.
         self.adopted: dict[str, int] | None = None
-        """The features of contexts whose handles the client has from a callback, which validation cannot see.
-
-        None as long as there can be none.
-        """
         # The bytes of inputs and outputs of all executions: in the client's own memory, and in registered memory.
         self.raw_bytes = self.shared_bytes = 0
         # The number of the last call.

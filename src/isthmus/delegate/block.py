@@ -91,8 +91,8 @@ class NodeBlock:
         self._words = np.zeros(callback.BLOCK_BYTES // 8, np.int64)
         # What the words refer to, and so must live as long.
         self._references: tuple[object, ...] = ()
+        # Whether the interpreter's free call was answered.
         self.is_answered = False
-        """Whether the interpreter's free call was answered."""
         for offset, value in (
             (callback.FALLBACK, answering.fallback),
             (callback.PREPARE, answering.prepare),

@@ -82,13 +82,13 @@ class Partition:
         self._runner: NodeRunner | None = None
         # The totals of earlier graphs, and whether they include those of the current runner.
         self._earlier, self._is_counted = GraphStats(), False
+        # Whether an interpreter is known to have it.
         self.is_held = False
-        """Whether an interpreter is known to have it."""
         calls = [o.options["init_subgraph"] for o in self._operators if o.code == "CALL_ONCE"]
+        # The contexts of subgraphs that its nodes run once, at the start.
         self.initializers = frozenset(nodes.called[number].context for number in calls if number in nodes.called)
-        """The contexts of subgraphs that its nodes run once, at the start."""
+        # The graph's scratch plan, if the graph was prepared here and the backend reports one.
         self.plan: Plan | None = None
-        """The graph's scratch plan, if the graph was prepared here and the backend reports one."""
 
     # -- called by the interpreter -------------------------------------------------------------------------------------
 

@@ -82,13 +82,13 @@ class Graph:
         self.name = name
         # Those that every backend has are left out: their definitions cannot be pickled.
         self._operations = None if operations is OPERATIONS else operations
+        # The rounding of fixed-point results: "exact" to the nearest, "litert" or "onnxruntime" as these runtimes.
         self.numerics = "exact"
-        """The rounding of fixed-point results: "exact" to the nearest, "litert" or "onnxruntime" as these runtimes."""
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}
+        # The names in the model file of intermediate tensors that are called otherwise here.
         self.source_names: dict[str, str] = {}
-        """The names in the model file of intermediate tensors that are called otherwise here."""
         self.finalized = False
         # The names of the tensors that nodes write.
         self._written: set[str] = set()

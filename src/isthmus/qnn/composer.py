@@ -40,8 +40,8 @@ class Composer:
                 "graphAddNode",
             )
         }  # fmt: skip
+        # What the C structures point to.
         self.keeps: Keeps = []
-        """What the C structures point to."""
 
     def compose(self, graph: GraphEntry, configs: Any = None) -> ComposedGraph:
         """Compose a graph without finalizing it.

@@ -131,8 +131,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.table = FunctionTable()
+        # The first error.
         self.problem: QnnError | None = None
-        """The first error."""
         self._graphs: dict[int, Recording] = {}
         # The handle of the last graph; any number but 0 will do.
         self._handle = 0x1000

@@ -134,8 +134,8 @@ class Importer:
         self.unsupported = Unsupported(name)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.functions = {(function.domain, function.name): function for function in model.functions}
+        # The values of the model's names, complete after conversion.
         self.values: Mapping[str, OnnxValue | None] = {}
-        """The values of the model's names, complete after conversion."""
         # The nodes converted so far, counted by `_step`.
         self._steps = 0
         # By tensor name: the path and value under which it was defined first. Later values with it are views.

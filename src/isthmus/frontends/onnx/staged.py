@@ -50,10 +50,10 @@ class StagedModel:
         graph = model.graph
         self._mark = unused_mark(value_names(model))
         bound = bound_arrays(graph, self._constants)
+        # The inputs at their greatest shapes.
         self.inputs: Sequence[Input] = graph_inputs(graph, shapes or {}, bound)
-        """The inputs at their greatest shapes."""
+        # The names of the outputs, in order.
         self.output_names: Sequence[str] = [value.name for value in graph.output]
-        """The names of the outputs, in order."""
 
     def stage(self, shapes: Shapes, progress: StageProgress) -> ModelStage:
         """Convert the stage that follows; `shapes` are the true shapes of all inputs."""
