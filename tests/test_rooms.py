@@ -127,10 +127,24 @@ MAY_IMPORT_GUESTS = {
 CONTRIBUTING = SOURCE.parents[1] / "CONTRIBUTING.md"
 
 
+def section_of(title: str) -> str:
+    """Read a section of the guide for contributors."""
+    return CONTRIBUTING.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_an_addition_touches_at_most_four_files_which_exist() -> None:
+    rows = [
+        line.split("|")[3] for line in section_of("What an addition touches").splitlines() if line.startswith("| a")
+    ]
+    for row, limit in zip(rows[1:], (4, 4, 3, 3), strict=True):
+        files = re.findall("`([a-z_./0-9]+)`", row)
+        assert 0 < len(files) <= limit
+        assert all((SOURCE / file).is_file() for file in files), files
+
+
 def public_modules() -> tuple[str, ...]:
     """Read the list of what guests may use from the guide for contributors."""
-    section = CONTRIBUTING.read_text().partition("\n## Guests\n")[2].partition("\n## ")[0]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    rows = [line.split("|")[1] for line in section_of("Guests").splitlines() if line.startswith("| `")]
     return tuple(name.removeprefix("isthmus.") for row in rows for name in re.findall("`([a-z_.]+)`", row))
 
 
