@@ -16,6 +16,7 @@ from cabi.test_layouts import run_c
 from isthmus.backends.htp import c as htp_c
 from isthmus.cabi import notation, objects, other_backends, tables, types, writer
 from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType
 
 SCALARS = {
     "int8Value": "INT_8", "int16Value": "INT_16", "int32Value": "INT_32", "int64Value": "INT_64",
@@ -67,6 +68,12 @@ QNN = {
         "OPTIONAL_APP_READWRITE": 13,
     },
     types.TensorMemType: {"RAW": 0, "MEMHANDLE": 1, "RETRIEVE_RAW": 2},
+    DataType: {
+        "INT_8": 0x8, "INT_16": 0x16, "INT_32": 0x32, "INT_64": 0x64, "UINT_8": 0x108, "UINT_16": 0x116,
+        "UINT_32": 0x132, "UINT_64": 0x164, "FLOAT_16": 0x216, "BFLOAT_16": 0x226, "FLOAT_32": 0x232, "FLOAT_64": 0x264,
+        "SFIXED_POINT_8": 0x308, "SFIXED_POINT_16": 0x316, "SFIXED_POINT_32": 0x332, "UFIXED_POINT_8": 0x408,
+        "UFIXED_POINT_16": 0x416, "UFIXED_POINT_32": 0x432, "BOOL_8": 0x508,
+    },
     objects.BackendOption: {"CUSTOM": 0, "ERROR_REPORTING": 1, "PLATFORM": 2},
     objects.GraphOption: {
         "CUSTOM": 0, "PRIORITY": 3, "PROFILE_HANDLE": 4, "SET_PROFILING_STATE": 5, "SET_PROFILING_NUM_EXECUTIONS": 6,
