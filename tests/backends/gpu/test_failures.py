@@ -326,7 +326,7 @@ def test_a_forked_child_is_refused_and_does_not_touch_the_device() -> None:
 LEFT_OPEN = """
 import sys
 sys.path[:0] = {folders!r}
-from backends.gpu.harness import bound, buffer, descriptor, doubled, qnn, small_engine
+from backends.gpu.harness import bind_handles, buffer, descriptor, doubled, qnn, small_engine
 from isthmus.backends.gpu import prepare as gpu_prepare
 gpu_prepare.lower.prepare = small_engine
 backend = qnn.Backend("gpu")
@@ -335,7 +335,7 @@ graph = doubled(context)
 given = [graph.allocate("raw"), graph.allocate("memhandle")]
 for one in given:
     one.binding.execute()
-binding = bound(graph, *context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))]))
+binding = bind_handles(graph, *context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))]))
 event = binding.execute(wait_for=[])
 """
 

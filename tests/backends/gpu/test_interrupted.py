@@ -41,8 +41,8 @@ def backend():
         yield opened
 
 
-def unharmed(backend, action, most, more=lambda: ()):
-    """As `interruption.unharmed`, and no object of OpenCL stays in the context; what the backend has of it is freed."""
+def check_every_interrupt(backend, action, most, more=lambda: ()):
+    """As `interruption.check_every_interrupt`, and no object of OpenCL stays in the context."""
     context = backend.get_property(qnn.gpu.CL_CONTEXT)
 
     def counted():
@@ -82,7 +82,7 @@ def test_the_life_of_a_graph_may_be_interrupted_anywhere(backend, io) -> None:
             if made is not None:
                 surely(made.close)
 
-    unharmed(backend, action, most=24)
+    check_every_interrupt(backend, action, most=24)
 
 
 def test_a_registration_may_be_interrupted_anywhere(backend) -> None:
@@ -97,7 +97,7 @@ def test_a_registration_may_be_interrupted_anywhere(backend) -> None:
             handle.free()
         return [references(one.int_ptr) for one in given]
 
-    unharmed(backend, action, most=40, more=counted)
+    check_every_interrupt(backend, action, most=40, more=counted)
     context.mem_register([descriptor(one) for one in given])
 
 
@@ -120,7 +120,7 @@ def test_an_execution_may_be_interrupted_anywhere(backend, how) -> None:
         else:
             binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED) if how == "profiled" else None)
 
-    unharmed(backend, action, most=40)
+    check_every_interrupt(backend, action, most=40)
     binding.execute()
     result = np.empty(DIMS, np.float32)
     cl.enqueue_copy(opencl_queue(backend), result, given[1])

@@ -42,7 +42,7 @@ def held(context):
     return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
 
 
-def unharmed(action, count, most=40):
+def check_every_interrupt(action, count, most=40):
     """See that an action leaves nothing of OpenCL behind, no thread and no descriptor, wherever it is interrupted."""
     action()
     gc.collect()
@@ -65,7 +65,7 @@ def test_created_objects_are_never_leaked_and_never_released_twice(context) -> N
         del forgotten
         kept.close()
 
-    unharmed(action, lambda: held(context))
+    check_every_interrupt(action, lambda: held(context))
 
 
 def test_an_interrupt_loses_what_plain_calls_of_opencl_make() -> None:
@@ -93,7 +93,7 @@ def test_a_clients_object_is_retained_and_released_as_often(context) -> None:
         del kept
         Owned.keep("test", "MemoryObject", buffer.handle).close()
 
-    unharmed(action, lambda: (held(context), references(buffer.handle)))
+    check_every_interrupt(action, lambda: (held(context), references(buffer.handle)))
 
 
 def test_contexts_with_their_queues_may_be_interrupted_anywhere(context) -> None:
@@ -106,7 +106,7 @@ def test_contexts_with_their_queues_may_be_interrupted_anywhere(context) -> None
         made.close()
         ClContext.of_client(None, cl.CommandQueue.from_int_ptr(context.queue, retain=True))
 
-    unharmed(action, lambda: held(context))
+    check_every_interrupt(action, lambda: held(context))
 
 
 def test_building_programs_and_kernels_may_be_interrupted_anywhere(context) -> None:
@@ -116,7 +116,7 @@ def test_building_programs_and_kernels_may_be_interrupted_anywhere(context) -> N
         del programs
         made.close()
 
-    unharmed(action, lambda: held(context), most=10)
+    check_every_interrupt(action, lambda: held(context), most=10)
 
 
 def test_threads_that_release_the_same_reference_release_it_once() -> None:
