@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
 from isthmus import qnn
 from isthmus.graph import DataType, TensorMemType, TensorType
@@ -84,3 +88,45 @@ class Doubler:
 def kill(backend: qnn.Backend) -> None:
     """Kill the accelerator of a backend."""
     os.kill(backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
+
+
+def execute_in_turns(contexts: Sequence[qnn.Context], orders: Sequence[np.ndarray], rows: int) -> bool:
+    """Execute the chains of several contexts (see `chain_of`) in a thread each, several times.
+
+    Return whether all results are right, and no two executions overlap.
+    """
+    times, width = 6, len(orders[0])
+    x = np.random.default_rng(1).standard_normal((rows, width)).astype(np.float32)
+    results: list[bool] = []
+    profile = qnn.Profile(contexts[0].backend, qnn.ProfileLevel.DETAILED)
+
+    def execute(context: qnn.Context, order: np.ndarray) -> None:
+        y = np.zeros_like(x)
+        for _ in range(times):
+            context.retrieve("chain").execute([ClientTensor("x", x)], [ClientTensor("y", y)], profile)
+            results.append(bool((y == x[:, order]).all()))
+            y[...] = 0
+
+    threads = [threading.Thread(target=execute, args=pair) for pair in zip(contexts, orders, strict=True)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    executions = [each.timings.spans for each in profile.get_spans()]
+    spans = sorted((min(each.begin for each in steps), max(each.end for each in steps)) for steps in executions)
+    assert len(spans) == len(results) == times * len(contexts)
+    return all(results) and all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+
+
+def interrupt_after_unload(accelerator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the client once, when the accelerator has unloaded a graph and the client does not know yet."""
+    answer = accelerator.answer
+
+    def interrupted(request: Any, *more: Any) -> Any:
+        answered = answer(request, *more)
+        if request.name == "unload":
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return answered
+
+    monkeypatch.setattr(accelerator, "answer", interrupted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +21,7 @@ from backends.htp.client_memory import (
     mapped_by_accelerator,
     register,
 )
-from backends.htp.harness import doubler, kill
+from backends.htp.harness import doubler, execute_in_turns, kill
 from backends.htp.sized import WIDTH, binary_of, chain_of, chip, sizes_of, table_graph
 from backends.htp.test_spill_fill_groups import ROWS, anonymous, run
 from isthmus import qnn
@@ -177,10 +176,8 @@ def test_a_vtcm_backup_buffer_is_taken_though_nothing_is_saved_there(backend, ch
 
 def test_contexts_with_one_spill_fill_buffer_execute_in_turns(chains) -> None:
     """Executions take long enough that they would overlap without a lock of their own."""
-    rows, times = 1 << 15, 6
+    rows = 1 << 15
     longer = [chain_of(rows, seed) for seed in range(3)]
-    x = np.random.default_rng(1).standard_normal((rows, WIDTH)).astype(np.float32)
-    right: list[bool] = []
     with qnn.Backend("htp", {"htp": {"units": 4}}) as backend:
         contexts = [deferred(backend, content) for content, _ in longer]
         buffer = None
@@ -189,27 +186,7 @@ def test_contexts_with_one_spill_fill_buffer_execute_in_turns(chains) -> None:
             context.finalize()
         assert buffer is not None
         assert [number for number, _, _ in mapped_by_accelerator(backend)].count(inode(buffer)) == 1
-        profile = qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
-
-        def go(context: qnn.Context, order: np.ndarray) -> None:
-            y = np.zeros_like(x)
-            for _ in range(times):
-                context.retrieve("chain").execute([ClientTensor("x", x)], [ClientTensor("y", y)], profile)
-                right.append(bool((y == x[:, order]).all()))
-                y[...] = 0
-
-        threads = [
-            threading.Thread(target=go, args=(context, order))
-            for context, (_, order) in zip(contexts, longer, strict=True)
-        ]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        executions = [each.timings.spans for each in profile.get_spans()]
-    spans = sorted((min(each.begin for each in steps), max(each.end for each in steps)) for steps in executions)
-    assert (right, len(spans)) == ([True] * 3 * times, 3 * times)
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+        assert execute_in_turns(contexts, [order for _, order in longer], rows)
 
 
 def test_a_shared_spill_fill_buffer_outlives_the_context_that_registered_it_first(backend, chains) -> None:

@@ -18,7 +18,7 @@ import pytest
 from support.interruption import check_every_interrupt
 from support.processes import context_copies, forget_peak, mapped_bytes, peak_bytes
 
-from backends.htp.harness import DIMS, alloc, counter, doubler, ion, kill
+from backends.htp.harness import DIMS, alloc, counter, doubler, interrupt_after_unload, ion, kill
 from backends.htp.sized import binary_of, chip, sizes_of, table_graph
 from isthmus import qnn
 from isthmus.domains import applied, choices
@@ -512,17 +512,7 @@ def test_an_unload_whose_answer_is_interrupted_loses_nothing(four, monkeypatch) 
     """The accelerator has unloaded the graph, and the client's thread is interrupted before it knows."""
     with qnn.Backend("htp") as backend:
         context = backend.create_context_from_binary(four, persistent=True, memory_limit=1)
-        queue = context.driver.queue
-        answer = queue.accelerator.answer
-
-        def interrupted(request: Any, *more: Any) -> Any:
-            answered = answer(request, *more)
-            if request.name == "unload":
-                monkeypatch.undo()
-                raise KeyboardInterrupt
-            return answered
-
-        monkeypatch.setattr(queue.accelerator, "answer", interrupted)
+        interrupt_after_unload(context.driver.queue.accelerator, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             value(context, "B")
         assert backend.get_property(htp.LOADED_GRAPHS) == ()
@@ -585,16 +575,8 @@ def test_a_graph_is_released_though_the_persistent_binary_has_changed(it: Switch
 
 def test_a_release_that_failed_can_be_repeated(it: Switched, four, monkeypatch) -> None:
     context = it.switching(four)
-    graph, answer = context.retrieve("A"), context.driver.queue.accelerator.answer
-
-    def interrupted(request: Any, *more: Any) -> Any:
-        answered = answer(request, *more)
-        if request.name == "unload":
-            monkeypatch.undo()
-            raise KeyboardInterrupt
-        return answered
-
-    monkeypatch.setattr(context.driver.queue.accelerator, "answer", interrupted)
+    graph = context.retrieve("A")
+    interrupt_after_unload(context.driver.queue.accelerator, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         context.release_graph(graph)
     context.release_graph(graph)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from backends.htp.harness import execute_in_turns
 from backends.htp.sized import binary_of, chain_of, charge_of, chip, sizes_of
 from backends.htp.test_provided_weights import Reader
 from backends.htp.test_spill_fill_groups import NEED, ROWS, run
@@ -18,7 +17,7 @@ from isthmus.backends.htp.list_groups import shared_by
 from isthmus.backends.seam.driver import ListEntry
 from isthmus.errors import Code, QnnError
 from isthmus.memory import statistics
-from isthmus.qnn import ClientTensor, htp
+from isthmus.qnn import htp
 
 SHARED = {htp.SHARE_RESOURCES: True}
 IN_TURNS = {**SHARED, htp.SHARE_RESOURCES_OPTIMIZATION_TYPE: 1}
@@ -57,33 +56,11 @@ def test_contexts_of_a_list_compute_in_one_buffer_of_the_largest_need(backend, c
 
 def test_graphs_of_a_list_never_run_at_once() -> None:
     """Executions take long enough that they would overlap without the lock."""
-    rows, times = 1 << 15, 5
+    rows = 1 << 15
     longer = [chain_of(rows, seed) for seed in range(2)]
-    x = np.random.default_rng(1).standard_normal((rows, 64)).astype(np.float32)
-    right: list[bool] = []
     with qnn.Backend("htp", {"htp": {"units": 4}}) as backend:
         contexts = backend.create_contexts_from_binaries([content for content, _ in longer], IN_TURNS)
-        profile = qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
-
-        def execute(context: qnn.Context, order: np.ndarray) -> None:
-            y = np.zeros_like(x)
-            for _ in range(times):
-                context.retrieve("chain").execute([ClientTensor("x", x)], [ClientTensor("y", y)], profile)
-                right.append(bool((y == x[:, order]).all()))
-                y[...] = 0
-
-        threads = [
-            threading.Thread(target=execute, args=(context, order))
-            for context, (_, order) in zip(contexts, longer, strict=True)
-        ]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        executions = [each.timings.spans for each in profile.get_spans()]
-    spans = sorted((min(each.begin for each in steps), max(each.end for each in steps)) for steps in executions)
-    assert (right, len(spans)) == ([True] * 2 * times, 2 * times)
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+        assert execute_in_turns(contexts, [order for _, order in longer], rows)
 
 
 @pytest.mark.parametrize("option", [htp.SHARE_RESOURCES, htp.SHARE_RESOURCES_OPTIMIZATION_TYPE])

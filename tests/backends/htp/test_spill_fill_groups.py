@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.htp.harness import kill
+from backends.htp.harness import execute_in_turns, kill
 from backends.htp.sized import WIDTH, binary_of, chain_of, charge_of, chip, sizes_of
 from isthmus import qnn
 from isthmus.errors import Code, QnnError
@@ -131,34 +129,12 @@ def test_the_accelerator_has_no_other_memory_for_members(backend) -> None:
 
 def test_graphs_of_a_group_never_run_at_once() -> None:
     """Executions take long enough that they would overlap without the group's lock."""
-    rows, times = 1 << 15, 6
+    rows = 1 << 15
     longer = [chain_of(rows, seed) for seed in range(3)]
-    x = np.random.default_rng(1).standard_normal((rows, WIDTH)).astype(np.float32)
-    right: list[bool] = []
     with qnn.Backend("htp", {"htp": {"units": 4}}) as backend:
         first = grouped(backend, longer[0][0], None, sizes_of(longer[0][0]).spill_fill)
         contexts = [first, *(grouped(backend, content, first) for content, _ in longer[1:])]
-        profile = qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
-
-        def execute(context: qnn.Context, order: np.ndarray) -> None:
-            y = np.zeros_like(x)
-            for _ in range(times):
-                context.retrieve("chain").execute([ClientTensor("x", x)], [ClientTensor("y", y)], profile)
-                right.append(bool((y == x[:, order]).all()))
-                y[...] = 0
-
-        threads = [
-            threading.Thread(target=execute, args=(context, order))
-            for context, (_, order) in zip(contexts, longer, strict=True)
-        ]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        executions = [each.timings.spans for each in profile.get_spans()]
-    spans = sorted((min(each.begin for each in steps), max(each.end for each in steps)) for steps in executions)
-    assert (right, len(spans)) == ([True] * 3 * times, 3 * times)
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+        assert execute_in_turns(contexts, [order for _, order in longer], rows)
 
 
 def test_the_buffer_outlives_its_founder_and_none_joins_any_more(backend, chains) -> None:
