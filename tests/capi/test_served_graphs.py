@@ -832,9 +832,9 @@ def test_configs_that_cannot_be_are_refused(composing: Composing, monkeypatch: p
     assert composing.failed(configs=nowhere, count=1) == NULL
     assert composing.failed(configs=0, count=1) == NULL
     monkeypatch.setattr(dlc, "MAX_CONFIGS", 2)
-    assert composing.failed(configs=wrong, count=3) == "graph configs: 3 of them are too many"
+    assert composing.failed(configs=wrong, count=3) == "graph configs: 3 are too many, 2 at most"
     three = configs_of(served, (b"first", served.number(served.listed(0, 0, 0)), 3))
-    assert composing.failed(configs=three, count=1) == "configs of graph 'first': they are too many"
+    assert composing.failed(configs=three, count=1) == "configs of graph 'first': 3 are too many, 2 at most"
     fine = configs_of(served, (b"first", 0, 0), (b"second", 0, 0))
     assert composing(configs=fine, count=2) == 0
 

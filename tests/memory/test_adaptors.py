@@ -229,7 +229,7 @@ def test_nothing_leaks_whichever_allocation_of_a_backend_fails(name, io, fresh_t
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: MemoryCap(Host(), -1), "less than none"),
+        (lambda: MemoryCap(Host(), -1), "must not be negative, is -1"),
         (lambda: FaultSchedule(0), "both count from 1"),
         (lambda: FaultSchedule(1, 0), "both count from 1"),
         (lambda: resource.provide(object()), "it is none"),

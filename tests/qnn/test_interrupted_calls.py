@@ -313,6 +313,7 @@ def test_a_wait_for_an_asynchronous_execution_may_be_interrupted_anywhere(backen
 
 def test_an_execution_with_a_time_limit_may_be_interrupted_anywhere(backend, given, request) -> None:
     with qnn.Signal(backend, timeout_us=600_000_000) as signal:
+        # After the signal exists, because the check frees whatever the backend has that it did not have here.
         as_before = request.getfixturevalue("as_before")
         check_every_interrupt(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)
 

@@ -328,6 +328,7 @@ def test_keys_choose_operations_and_enter_shows_their_memory(browser, large) -> 
 
 
 def test_times_are_at_the_operations_and_in_the_map(browser, large) -> None:
+    # The input is node 0, so node 5 is the step that writes block 4, which takes 1 + 4 % 5 µs.
     browser.open(large)
     assert browser.evaluate("document.querySelectorAll('.node')[5].querySelector('.amount').textContent") == "5.00 µs"
     browser.evaluate(f"{MAP}.choose({MAP}.plan.blocks[4])")

@@ -315,7 +315,7 @@ def _table(interface: int) -> Any:
 def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
     """Return the configs by graph, in the form that graphCreate takes: a null-terminated list of pointers."""
     if count > MAX_CONFIGS:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} of them are too many")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} are too many, {MAX_CONFIGS} at most")
     by_graph: dict[str, Any] = {}
     for entry in listed_all(configs, system.DlcGraphConfigInfo, count) if count else []:
         name = text(pointer(entry, "graphName")) or ""
@@ -323,7 +323,8 @@ def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
             known_names = ", ".join(f"'{each}'" for each in sorted(names))
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", f"the DLC has {known_names}")
         if entry.numGraphConfigs > MAX_CONFIGS:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", "they are too many")
+            rule = f"{entry.numGraphConfigs} are too many, {MAX_CONFIGS} at most"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", rule)
         listed = [
             read(pointer(entry, "graphConfigs"), ctypes.c_uint64, index).value for index in range(entry.numGraphConfigs)
         ]

@@ -171,7 +171,7 @@ class MemoryCap(Adaptor):
         super().__init__(upstream)
         self.nbytes = as_int(nbytes, "limit of memory")
         if self.nbytes < 0:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "limit of memory", f"{self.nbytes} bytes are less than none")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "limit of memory", f"must not be negative, is {self.nbytes}")
         self._lock = Lock()
         self._live = 0
 

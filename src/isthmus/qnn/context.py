@@ -512,7 +512,7 @@ class Context(Handle):
     def _check_name(self, name: str) -> None:
         """Refuse a graph's name that is empty or taken."""
         if not isinstance(name, str) or not name:
-            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph {name!r}", "a graph's name is a text that is not empty")
+            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph {name!r}", "its name must be a text that is not empty")
         if name in self.graphs:
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "the context has one of that name")
 
@@ -544,7 +544,7 @@ def _texts(names: Any) -> tuple[str, ...]:
     """Return the names of an order of retention; refuse what are none."""
     listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (None,)
     if not all(isinstance(name, str) for name in listed):
-        rule = f"an order of retention is a list of names, is {names!r}"
+        rule = f"an order of retention must be a list of names, is {names!r}"
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
     return listed
 
@@ -557,7 +557,7 @@ def _loading(
 ) -> Loading:
     """Return how graphs of a binary are loaded: as a client says, or as is usual."""
     if memory_limit is not None and (not is_int(memory_limit) or not 0 <= memory_limit <= _MAX_HINT):
-        rule = f"a memory limit hint is a number of MB, is {memory_limit!r}"
+        rule = f"a memory limit hint must be a number of MB from 0 to {_MAX_HINT}, is {memory_limit!r}"
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
     return Loading(
         usual.is_persistent if persistent is None else bool(persistent),

@@ -131,7 +131,7 @@ class QnnGraph(Handle):
         if any(tensor is not None and not isinstance(tensor, ir.Tensor) for tensor in (*inputs, *outputs)):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be tensors")
         if not isinstance(name, str) or not isinstance(op, str) or not isinstance(params, (dict, type(None))):
-            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its name and operation are texts, its params a dict")
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its name and operation must be texts, params a dict")
         graph = self.driver.graph
         folding.add_node(graph, graph.fresh_node(name), op, inputs, outputs, params)
 

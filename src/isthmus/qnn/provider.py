@@ -44,7 +44,10 @@ class FileProvider(BinaryProvider):
         try:
             with reading.open_file(self._path) as stream:
                 target = buffer.window(0, section.nbytes).view(np.uint8, (section.nbytes,)).data
-                count = os.preadv(stream.fileno(), [target], section.offset)
+                # A single call reads 2 GiB at most.
+                count = 0
+                while read := os.preadv(stream.fileno(), [target[count:]], section.offset + count):
+                    count += read
         except OSError as problem:
             buffer.close()
             rule = f"it cannot be read: {problem.strerror}"

@@ -73,8 +73,11 @@ def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch) ->
     with gpu() as backend:
         graph = doubled(backend.create_context())
         x, y = values(), np.zeros_like(values())
-        raw(graph, x, y).execute()
+        binding = raw(graph, x, y)
+        binding.execute()
         np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
+        assert not pins(binding)
+        assert len(binding._driver._copies_in) == len(binding._driver._copies_out) == 1
 
 
 def apart(array):

@@ -164,7 +164,7 @@ def test_an_instruction_of_an_iteration_is_not_divided_between_threads() -> None
 def test_iterations_on_more_threads_than_a_program_has_are_refused() -> None:
     program = pipelined_program()
     table = program.table.copy()
-    table[program.pipelines[0], 2] = 3
+    table[program.pipelines[0], 2] = 3  # its shares
     with pytest.raises(QnnError, match="more shares than there are threads"):
         from_bytes(to_bytes(replace(program, table=table)))
 

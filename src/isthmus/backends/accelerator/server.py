@@ -203,8 +203,10 @@ class AcceleratorServer:
     def do_open(self, fds: Sequence[int]) -> dict[str, Any]:
         """Open a queue: map its doorbell's page and start a thread that serves it; reply with its number."""
         service = self._service
-        if os.fstat(fds[0]).st_size < doorbell.PAGE_BYTES:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "doorbell", "it is too short")
+        nbytes = os.fstat(fds[0]).st_size
+        if nbytes < doorbell.PAGE_BYTES:
+            rule = f"it has {nbytes} bytes, {doorbell.PAGE_BYTES} are needed"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "doorbell", rule)
         page = np.frombuffer(mmap.mmap(fds[0], doorbell.PAGE_BYTES), np.int64)
         queue = _Queue(page, host(0))
         arguments = page.ctypes.data, service.block.ctypes.data, doorbell.IDLE_SPINS, queue.block.ctypes.data

@@ -204,6 +204,7 @@ class Executor:
         for before in self.program.varies:
             if before < index:
                 self._call(before)
+        # The first word of a repetition is the number of instructions that it repeats.
         for repeat in (*self.program.repeats, *self.program.pipelines):
             if repeat < index <= repeat + self.program.words[self.program.table[repeat, 1]]:
                 self.step(repeat)

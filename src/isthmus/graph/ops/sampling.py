@@ -80,7 +80,8 @@ def _yuv_to_rgb(call: Call) -> list[Dims]:
     out = call.declared_dims()
     call.number("output_order", below=2)
     if len(out) != 4 or out[0] != batch or out[3] != 3 or out[1] % 2 or out[2] % 2 or out[1] * out[2] * 3 // 2 != size:
-        call.refuse(f"out[0] {list(out)} must be [{batch},height,width,3], even, with {size} bytes of luma and chroma")
+        rule = f"must be [{batch},height,width,3] with even height and width, 3 bytes of in[0] for 2 pixels"
+        call.refuse(f"out[0] {list(out)} {rule}, which has {size}")
     return [out]
 
 

@@ -67,10 +67,8 @@ def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
 
 def _cancel(work: Work, step: Step) -> None:
     """Replace a Dequantize and a Quantize by a Convert, or by nothing if both have the same quantization."""
-    stored, result = _dequantize(work, step.inputs[0]), step.outputs[0]
-    if stored is None or stored.quantization is None or stored.quantization.axis is not None:
-        return
-    if stored.dtype not in ACTIVATIONS or result.dtype not in ACTIVATIONS:
+    stored, result = _activation(work, step.inputs[0]), step.outputs[0]
+    if stored is None or result.dtype not in ACTIVATIONS:
         return
     params = {"dynamic_input_data": False, "dynamic_output_data": False}
     work.replace(step, "Convert", [stored], params)

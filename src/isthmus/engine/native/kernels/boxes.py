@@ -254,7 +254,8 @@ def _put(results, corners, index, box, class_, score):
 def _by_boxes(results, all_scores, columns, classes, corners, scores, rest, chosen, count, kept, per_box, least, limit):
     """Compare boxes by their best class, and write each kept box with its best classes; return the number kept.
 
-    `corners`, `scores`, `rest` and `chosen` are work space, with an entry for each of `count` boxes.
+    `corners` has the decoded boxes. `all_scores` has a row of `columns` scores for each, of which `classes` are read.
+    `scores`, `rest` and `chosen` are work space, with an entry for each of `count` boxes.
     """
     for i in range(count):
         own = all_scores + 4 * columns * i

@@ -174,7 +174,8 @@ def pack(target: Target, variant: str) -> Any:
     """Pack matrices into panels, each with its bias in front. The variant is the number of vectors in a panel, and for
     elements of 16 bits their kind, ``2_f16``. The bias in front is float32.
 
-    Rows (`column` is an element) are copied; columns (`row` is an element) are transposed in squares.
+    `row` and `column` are the bytes from one row or column to the next. Contiguous rows are copied, contiguous columns
+    are transposed in squares.
     """
     lanes = target.lanes
     vectors, kind, _ = form_of(variant)

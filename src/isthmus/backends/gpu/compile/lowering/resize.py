@@ -1,4 +1,4 @@
-"""Lowering of resizing."""
+"""Lowering of resizing: nearest pixels as a movement, bilinear in one kernel, anything else axis by axis."""
 
 from __future__ import annotations
 
