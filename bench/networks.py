@@ -153,6 +153,11 @@ class Result:
         return min(medians, key=lambda name: medians[name]) if medians else None
 
     @property
+    def is_wrong(self) -> bool:
+        """Whether our results differ too much; 8-bit ones may round otherwise at every step."""
+        return self.numbers != "int8" and not self.errors.get(OURS, 0.0) <= MAX_ERROR
+
+    @property
     def ratio(self) -> float | None:
         """Our time divided by that of the fastest peer: the median of the rounds' ratios."""
         ours, peer = self.seconds.get(OURS), self.fastest
@@ -202,7 +207,10 @@ def field_of(path: Path, feeds: oracles.Feeds, threads: int, max_error: float = 
             continue
         if peer == REFERENCE:
             wanted = results
-        elif wanted:
+        elif not wanted:
+            field.absent[peer] = f"there are no results of {REFERENCE} to compare with"
+            continue
+        else:
             field.errors[peer] = error = worst_difference(results, wanted)
             if not error <= max_error:
                 field.absent[peer] = f"its results are wrong by {error:.0e}"
@@ -254,6 +262,8 @@ def show(results: Sequence[Result]) -> None:
         peers = max((error for name, error in r.errors.items() if name in r.seconds and name != OURS), default=nan)
         ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
         print(f"{r.name:20}{r.numbers:>9}{r.threads:>8}{times}{ratio:>14}{r.errors.get(OURS, nan):>9.0e}{peers:>9.0e}")
+        if r.is_wrong:
+            print(f"    WRONG: our results differ by {r.errors[OURS]:.0e}")
         for name, reason in r.absent.items():
             print(f"    without {name}: {reason}")
     for numbers, threads in dict.fromkeys((r.numbers, r.threads) for r in results):
@@ -379,6 +389,7 @@ def main() -> None:
     if arguments.json:
         races: list[dict[str, Any]] = [vars(r) | {"fastest": r.fastest, "ratio": r.ratio} for r in results]
         arguments.json.write_text(json.dumps({"versions": versions(), "races": races}, indent=1) + "\n")
+    sys.exit(any(result.is_wrong for result in results))
 
 
 if __name__ == "__main__":

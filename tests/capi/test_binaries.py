@@ -16,6 +16,7 @@ from support.processes import context_copies
 from capi.qnn_calls import Client, at, doubling, opened
 from isthmus import qnn
 from isthmus.cabi import objects, types
+from isthmus.cabi.system import BinaryInfo
 from isthmus.capi import serve
 from isthmus.capi.context import ClientContext
 from isthmus.errors import Code
@@ -39,10 +40,10 @@ def test_a_binary_is_described_checked_and_restored(client: Client, libraries: P
     system = Client(libraries / "libQnnSystem.so")
     handle = ctypes.c_void_p()
     assert system.systemContextCreate(ctypes.byref(handle)) == 0
-    info, info_size = ctypes.POINTER(system.BinaryInfo)(), ctypes.c_uint64()
+    info, info_size = ctypes.POINTER(BinaryInfo)(), ctypes.c_uint64()
     arguments = (binary, len(binary), ctypes.byref(info), ctypes.byref(info_size))
     assert system.systemContextGetBinaryInfo(handle, *arguments) == 0
-    assert info_size.value == ctypes.sizeof(system.BinaryInfo)
+    assert info_size.value == ctypes.sizeof(BinaryInfo)
     v1 = info.contents.contextBinaryInfoV1
     assert (info.contents.version, v1.backendId, v1.numGraphs) == (1, 3, 1)
     graph_info = v1.graphs[0].graphInfoV3
@@ -191,7 +192,7 @@ def test_malformed_binaries_answer_by_the_systems_codes(libraries: Path) -> None
     system = Client(libraries / "libQnnSystem.so")
     handle = ctypes.c_void_p()
     assert system.systemContextCreate(ctypes.byref(handle)) == 0
-    info = ctypes.POINTER(system.BinaryInfo)()
+    info = ctypes.POINTER(BinaryInfo)()
     wrong = ctypes.create_string_buffer(b"no binary", 64)
     assert system.systemContextGetBinaryInfo(handle, wrong, 64, ctypes.byref(info), None) == 30010
     for nbytes in (0, (1 << 64) - 1):

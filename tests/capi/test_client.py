@@ -13,6 +13,7 @@ import pytest
 from capi.qnn_calls import Client, at, doubling, opened
 from isthmus.cabi import client as memory
 from isthmus.cabi import types
+from isthmus.cabi.system import BinaryInfo
 from isthmus.errors import Code
 
 PAGE = mmap.PAGESIZE
@@ -71,7 +72,7 @@ def test_a_binary_with_unreadable_pages_is_answered_with_an_error(client: Client
     # Nor is memory allocated for a size that nothing confirms.
     assert restore(backend, None, None, pages.address, 1 << 39, ctypes.byref(out), None) == 5000
     system = Client(libraries / "libQnnSystem.so")
-    handle, info = ctypes.c_void_p(), ctypes.POINTER(system.BinaryInfo)()
+    handle, info = ctypes.c_void_p(), ctypes.POINTER(BinaryInfo)()
     system.do("systemContextCreate", ctypes.byref(handle))
     answer = system.systemContextGetBinaryInfo(handle, pages.address, pages.nbytes, ctypes.byref(info), None)
     assert answer == Code.COMMON_INVALID_ARGUMENT

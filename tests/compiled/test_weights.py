@@ -221,3 +221,29 @@ def test_writers_and_removers_at_once_all_have_right_weights(folder) -> None:
     for child in children:
         child.stdout.close()
     assert np.array_equal(folder.keep(KEY, Weights.of(CONTENT)).array, CONTENT)
+
+
+def test_nothing_is_written_where_it_could_not_be_mapped(folder, monkeypatch) -> None:
+    monkeypatch.setattr(weights_module, "is_remote", lambda file: True)
+    assert np.array_equal(folder.keep(KEY, Weights.of(CONTENT)).array, CONTENT)
+    assert list(folder.folder.path.iterdir()) == []
+
+
+def test_a_file_that_is_not_in_memory_stays_as_it_is(folder, file, monkeypatch) -> None:
+    before = file.stat()
+    monkeypatch.setattr(MappedFile, "is_in_memory", lambda mapped: False)
+    assert np.array_equal(folder.keep(KEY, Weights.of(CONTENT)).array, CONTENT)
+    after = file.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_folders_that_are_made_belong_to_the_user_alone_whatever_the_umask(tmp_path) -> None:
+    umask = os.umask(0o002)
+    try:
+        folder = Folder(tmp_path / "cache" / "isthmus" / "weights")
+        assert WeightFolder(folder, 1 << 20).keep(KEY, Weights.of(CONTENT)).array.base is not None
+    finally:
+        os.umask(umask)
+    for made in (folder.path, folder.path.parent):
+        assert made.stat().st_mode & 0o777 == 0o700
+    Folder(folder.path.parent).write("a.o", "key", b"code")

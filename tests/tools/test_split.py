@@ -57,7 +57,7 @@ def test_the_check_is_one_line_that_states_how_far_results_are_apart(model, tmp_
     assert capsys.readouterr().out.count("as written: the same bits; optimized: the same bits\n") == 1
     other = onnx.load(model)
     other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.zeros((4, 32, 3, 3), np.float32), "b"))
-    monkeypatch.setattr(OnnxFile, "written", lambda *_: other.SerializeToString())
+    monkeypatch.setattr(OnnxFile, "write", lambda *_: other.SerializeToString())
     assert main(["split", str(model), "--out", str(out), "--check"]) == 1
     [line] = [line for line in capsys.readouterr().out.splitlines() if "checked" in line]
     assert re.search(r"written: OTHER BITS, up to [\d.e+]+ apart where results reach [\d.e+]+; optimized: OTHER", line)
@@ -67,7 +67,7 @@ def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_p
     out = tmp_path / "out.onnx"
     damaged = onnx.load(model)
     damaged.graph.node[1].input[0] = "nothing"
-    monkeypatch.setattr(OnnxFile, "written", lambda *_: damaged.SerializeToString())
+    monkeypatch.setattr(OnnxFile, "write", lambda *_: damaged.SerializeToString())
     assert main(["split", str(model), "--out", str(out), "--check"]) == 2
     said = capsys.readouterr().err
     assert "the split file: ONNX Runtime cannot load it" in said

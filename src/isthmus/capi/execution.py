@@ -114,7 +114,7 @@ def _bind_tensors(
     check_finalized(graph.handle)
     info = graph.handle.info
     tensors = read_tensors(server, graph, inputs, input_count, outputs, output_count, info.inputs, info.outputs)
-    graph.handle.binding_of(*tensors)
+    graph.handle.bound(*tensors)
     return tensors
 
 
@@ -133,7 +133,7 @@ def graph_execute(
     graph.handle.execute(given_inputs, given_outputs, signal=signal)
     if signal is not None or audit_log.active:
         return None
-    return _repetition(server, graph, graph.handle.binding_of(given_inputs, given_outputs))
+    return _repetition(server, graph, graph.handle.bound(given_inputs, given_outputs))
 
 
 def _repetition(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:

@@ -99,7 +99,7 @@ class Folder:
     @shielded
     def write_pieces(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Keep bytes, given in pieces, under a name; other processes see the whole file or none."""
-        with self._writable() as folder:
+        with self.writable() as folder:
             temporary = _UNFINISHED + os.urandom(8).hex()
             try:
                 with (
@@ -120,7 +120,7 @@ class Folder:
 
         Files that were used within these seconds are not removed. Returns the bytes of the files that remain.
         """
-        with self._writable() as folder:
+        with self.writable() as folder:
             _remove_abandoned(folder)
             files = []
             for name in os.listdir(folder):
@@ -138,7 +138,7 @@ class Folder:
 
     def check(self) -> None:
         """Create the folder if need be, refuse one that cannot be written, and remove what killed processes left."""
-        with self._writable() as folder:
+        with self.writable() as folder:
             temporary = _UNFINISHED + os.urandom(8).hex()
             own_fd(partial(os.open, dir_fd=folder), temporary, _CREATE, 0o600).close()
             os.unlink(temporary, dir_fd=folder)
@@ -151,7 +151,7 @@ class Folder:
         The claim ends with this process, however that ends. A file system without locks gives a claim to every process:
         work may be done twice, but the folder stays consistent.
         """
-        with self._writable() as folder:
+        with self.writable() as folder:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             while True:
                 lock = own_fd(partial(os.open, dir_fd=folder), name + _LOCK, flags, 0o600)
@@ -212,10 +212,13 @@ class Folder:
             yield folder
 
     @contextmanager
-    def _writable(self) -> Iterator[int]:
+    def writable(self) -> Iterator[int]:
         """Yield a descriptor of the folder, which is created first; every `OSError` becomes `Unavailable`."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Parents that `mkdir` makes by itself have the permissions of the process, which may let a group write.
+            for folder in (*reversed(self.path.parents), self.path):
+                if not folder.exists():
+                    folder.mkdir(exist_ok=True, mode=0o700)
             with self._open() as folder:
                 yield folder
         except OSError as problem:

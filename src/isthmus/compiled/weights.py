@@ -53,16 +53,24 @@ class WeightFolder:
     _nbytes: int | None = field(default=None, init=False)
     """The size of all files, once it is known."""
     _is_writable: bool = field(default=True, init=False)
+    _on_disk: set[bytes] = field(default_factory=set, init=False)
+    """The keys of files that are there, but not in memory."""
 
     def find(self, key: bytes) -> Weights | None:
         """Return the weights that are kept under a key, mapped; None if there are none, or the disk would be slower."""
         try:
             with self.folder.opened(_name(key)) as file:
                 status = os.fstat(file)
-                if status.st_size <= _HEADER or is_remote(file):
+                if is_remote(file):
+                    self._is_writable = False
+                    return None
+                if status.st_size <= _HEADER:
                     return None
                 mapped = MappedFile(file, status.st_size)
                 if not mapped.is_in_memory():
+                    # For a later process. This one packs them sooner than a disk reads them.
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+                    self._on_disk.add(key)
                     return None
                 if status.st_mtime < time.time() - _UNUSED / 4:
                     _mark_used(file)
@@ -80,8 +88,8 @@ class WeightFolder:
         try:
             # Another process may have packed them meanwhile; else the folder is made.
             found = self.find(key)
-            if found is not None:
-                return found
+            if found is not None or key in self._on_disk or self._is_on_another_machine():
+                return found or weights
             if not self._has_room(_HEADER + weights.array.nbytes):
                 return weights
             self.folder.write_pieces(_name(key), [_header(key, weights.digest, weights.array), weights.array.data])
@@ -89,6 +97,12 @@ class WeightFolder:
             self._is_writable = False
             return weights
         return self.find(key) or weights
+
+    def _is_on_another_machine(self) -> bool:
+        """Return whether the folder is, whose files could vanish while they are mapped; then nothing is kept."""
+        with self.folder.writable() as folder:
+            self._is_writable = not is_remote(folder)
+        return not self._is_writable
 
     def _has_room(self, nbytes: int) -> bool:
         """Return whether a file of this size may be written, after removing what has not been used for long."""

@@ -288,7 +288,7 @@ class QnnGraph(Handle):
             self._check()
             raise
 
-    def binding_of(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> DriverBinding:
+    def bound(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> DriverBinding:
         """Return the binding that `execute` uses for this memory, creating it with all checks if needed.
 
         It is closed when it is evicted from the cache; `execute` then creates another.

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support import tile_networks
 
+from engine.native.harness import GuardedBuffer
 from engine.native.test_tiles import Guarded
 from isthmus.backends.seam import native
-from isthmus.engine.native.program import BRANCHES, MAX_SHARES, Operand, Program
+from isthmus.engine.native import executor
+from isthmus.engine.native.program import BRANCHES, MAX_SHARES, VARY, Program
 from isthmus.engine.native.serialization import from_bytes, to_bytes
+from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.timed import TimedExecutor
 from isthmus.engine.native.verification import Unsafe, accesses, verify
 from isthmus.errors import QnnError
@@ -45,13 +51,45 @@ def test_shares_of_instructions_together_are_those_of_each() -> None:
         assert program.table[index, 2] == program.table[group.start : group.stop, 2].sum() > 3
 
 
-def test_none_of_them_writes_what_another_one_accesses() -> None:
-    program = branching()
-    found = list(accesses(program))
+def test_their_order_does_not_matter() -> None:
+    program = branching(3)
+    model = Guarded(program)
+    expected = [model.run(seed) for seed in range(3)]
+    model.close()
     for group in groups(program):
-        for one in group:
-            for other in range(one + 1, group.stop):
-                assert not found[one].conflict(found[other], program)
+        for order in itertools.permutations(group):
+            table = program.table.copy()
+            table[group.start : group.stop] = program.table[list(order)]
+            other = Guarded(replace(program, table=table))
+            assert [other.run(seed) for seed in range(3)] == expected
+            other.close()
+
+
+def test_no_run_touches_anything_behind_the_control_block(monkeypatch) -> None:
+    blocks = []
+
+    def guarded(nbytes: int, alignment: int) -> SimpleNamespace:
+        assert nbytes % alignment == 0
+        blocks.append(GuardedBuffer(nbytes))
+        return SimpleNamespace(array=blocks[-1].bytes, address=blocks[-1].address)
+
+    monkeypatch.setattr(executor, "host", guarded)
+    model = Guarded(branching(2))
+    model.run(0)
+    model.close()
+    assert blocks
+
+
+def test_an_aborted_run_computes_none_of_them() -> None:
+    model = Guarded(branching(2))
+    model.run(0)
+    expected = model.outputs()
+    word = ctypes.c_int64(1)
+    for buffer in model.io[len(model.program.inputs) :]:
+        buffer.bytes[:] = 0
+    assert not model.executor.run_abortable(word)
+    assert model.outputs() != expected
+    model.close()
 
 
 @pytest.mark.parametrize("name", ["a_step", "a_count_of_too_many", "other_shares", "branches_in_branches"])
@@ -116,10 +154,20 @@ def test_an_input_is_not_read_beside_an_output_that_clients_may_put_into_its_mem
     assert one.conflict(other, program)
 
 
-def test_operands_are_where_an_instruction_finds_them() -> None:
+def test_no_instruction_changes_how_many_are_shared_together() -> None:
     program = branching()
-    found = list(accesses(program))
-    pools = {span[0] for each in found for span in (*each.reads, *each.writes)}
-    assert all(isinstance(pool, int) for pool in pools)
-    assert any(Operand(word).pool in pools for word in program.words.tolist())
-    assert np.all(program.table[:, 2] <= MAX_SHARES)
+    index = program.branches[0]
+    first = int(program.table[index, 1])
+    # It is inserted at the front, so the words of all others move by as many as it has itself.
+    own = len(KERNELS[VARY].encode({"firsts": [0], "masks": [1], "values": [2]}))
+    words = KERNELS[VARY].encode({"firsts": [first + own], "masks": [1], "values": [2]})
+    rows = program.table + np.array([0, len(words), 0])
+    forgery = replace(
+        program,
+        kernels=(*program.kernels, VARY),
+        table=np.concatenate([[[len(program.kernels), 0, 1]], rows]),
+        words=np.concatenate([words, program.words]),
+        labels=("", *program.labels),
+    )
+    with pytest.raises(Unsafe, match="its words may not be changed"):
+        verify(forgery)

@@ -256,3 +256,24 @@ def test_damaged_weights_are_packed_again(weights, tmp_path) -> None:
     before = {file.name: hashlib.sha256(file.read_bytes()).digest() for file in weights.iterdir()}
     assert outputs(path) == expected
     assert {file.name: hashlib.sha256(file.read_bytes()).digest() for file in weights.iterdir()} == before
+
+
+def test_contents_that_change_while_they_are_packed_are_not_kept(weights) -> None:
+    array = random(300, 300)
+
+    def change_and_pack(values: np.ndarray) -> np.ndarray:
+        values[...] = 7
+        return values.copy()
+
+    packing = Packing()
+    key = packing.key(change_and_pack, (array,))
+    packing.make(key, change_and_pack, (array,))
+    assert not list(weights.glob("*.packed"))
+
+
+def test_what_may_be_encrypted_on_a_disk_is_not_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("ISTHMUS_CACHE_WEIGHTS", "1MiB")
+    with packing.keep_nothing():
+        assert packing.weight_folder() is None
+    assert packing.weight_folder() is not None

@@ -21,6 +21,7 @@ from isthmus.backends.seam.provided import ProvidedBinary
 from isthmus.backends.seam.provider import BinarySection, ProvidedBuffer
 from isthmus.domains import GraphNeeds
 from isthmus.domains.sizes import rounded_up, spill_fill_property, weights_property
+from isthmus.engine.native.packing import keep_nothing
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
@@ -129,7 +130,8 @@ class BinarySource:
             return graphs, self._programs
         # The client's buffers get the constants as kernels have them, and nothing else keeps them.
         provided = {name: each for name, each in graphs.items() if isinstance(each, PlannedGraph)}
-        programs = list(map(native.lowered, provided.values()))
+        with keep_nothing():
+            programs = list(map(native.lowered, provided.values()))
         return {name: each.bare() for name, each in provided.items()}, programs
 
     def end_deferral(self) -> None:

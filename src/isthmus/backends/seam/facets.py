@@ -173,7 +173,9 @@ class UnionOption(IntEnum):
     def read(self, config: ctypes.Structure, kind: Callable[..., Any]) -> Any:
         """Return the value in a config that has this option; a structure as a `kind`, made from its members."""
         value = getattr(config, self.field)
-        return kind(*(getattr(value, name) for name, *_ in value._fields_)) if self.structure else value
+        if not isinstance(value, ctypes.Structure):
+            return value
+        return kind(*(getattr(value, name) for name, *_ in value._fields_))
 
     def show(self, config: ctypes.Structure) -> str:
         """Describe the value in a config that has this option, for the log."""

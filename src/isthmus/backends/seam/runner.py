@@ -81,7 +81,7 @@ class Abortable(Protocol):
     """A program, or several, bound to memory."""
 
     def run_abortable(self, word: ctypes.c_int64) -> bool:
-        """Run once, or until 1 is written into `word`; return whether the run was not abort_error."""
+        """Run once, or until 1 is written into `word`; return whether the run was not aborted."""
 
     def check(self, what: str) -> None:
         """Raise an error if the last run failed."""
@@ -94,7 +94,7 @@ def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None
     abort_word = ctypes.c_int64(0)
     # Locked until the program has ended.
     running = _thread.allocate_lock()
-    # Has an element if the program was abort_error because its time was over.
+    # Has an element if the program was aborted because its time was over.
     timed_out: list[bool] = []
 
     def abort() -> None:

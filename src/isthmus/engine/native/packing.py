@@ -12,7 +12,9 @@ import hashlib
 import itertools
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,18 @@ _VARIABLE = "ISTHMUS_CACHE_WEIGHTS"
 _LIMIT = 2 << 30
 _PLAIN = (int, float, str, bool, type(None), np.generic, enum.Enum, type)
 """The types of arguments that their `repr` describes."""
+# Whether packed constants may be written to a disk.
+_are_kept = ContextVar("packed constants are kept", default=True)
+
+
+@contextmanager
+def keep_nothing() -> Iterator[None]:
+    """Write no packed constants to a disk inside the block: they may come from a file that is encrypted there."""
+    token = _are_kept.set(False)
+    try:
+        yield
+    finally:
+        _are_kept.reset(token)
 
 
 class Packing:
@@ -51,7 +65,13 @@ class Packing:
         """Return what a function makes of its arguments: mapped, if it is kept or can be."""
         if self._folder is None:
             return Weights.of(pack(*arguments))
-        return self._folder.find(key) or self._folder.keep(key, Weights.of(pack(*arguments)))
+        found = self._folder.find(key)
+        if found is not None:
+            return found
+        weights = Weights.of(pack(*arguments))
+        # A client's memory or a file may have been written since the key was made.
+        self._known.clear()
+        return self._folder.keep(key, weights) if self.key(pack, arguments) == key else weights
 
     def _describe(self, value: Any) -> Any:
         """Return what tells an argument from all others, as an object with a `repr` that is the same everywhere."""
@@ -91,13 +111,13 @@ def is_large(arguments: tuple[Any, ...]) -> bool:
 
 
 def weight_folder() -> WeightFolder | None:
-    """Return the user's folder of packed weights; None if ``ISTHMUS_CACHE_WEIGHTS`` is 0 or there is no folder."""
+    """Return the user's folder of packed weights; None if ``ISTHMUS_CACHE_WEIGHTS`` is 0, or nothing may be kept."""
     text = os.environ.get(_VARIABLE)
     limit = parse_size(text) if text else _LIMIT
     if limit is None:
         rule = "must be a size: a number of bytes, or with a unit as in 500MiB or 2GiB"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{_VARIABLE} '{text}'", rule)
-    if limit == 0:
+    if limit == 0 or not _are_kept.get() or not _version():
         return None
     try:
         return WeightFolder(Folder(Folder.of_user().path / "weights"), limit)
@@ -112,8 +132,10 @@ def as_stored(array: np.ndarray) -> np.ndarray:
 
 @cache
 def _version() -> str:
-    """Return a hash of everything that packs: the modules in `lowering`, and numpy."""
+    """Return a hash of everything that packs, with numpy's version; empty without sources."""
+    folder = Path(__file__).parent
+    files = sorted(file for room in ("", "lowering", "signatures") for file in (folder / room).glob("*.py"))
     digest = hashlib.sha256(np.__version__.encode())
-    for file in sorted((Path(__file__).parent / "lowering").glob("*.py")):
+    for file in files:
         digest.update(file.read_bytes())
-    return digest.hexdigest()
+    return digest.hexdigest() if files else ""

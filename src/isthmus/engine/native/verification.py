@@ -97,6 +97,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
         if repeats and index <= end:
             raise Unsafe(f"instruction {index} repeats others, and is itself repeated")
         varies = program.kernels[number] == VARY
+        joins = program.kernels[number] == BRANCHES
         if varies and (index <= end or shares != 1):
             raise Unsafe(f"instruction {index} changes others, and is itself repeated or shared")
         if index > end:
@@ -105,7 +106,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
             raise Unsafe(f"instruction {index} is shared, inside a pipelined repetition")
         memory.accesses = Accesses()
         try:
-            changed.begin(start, repeats or varies)
+            changed.begin(start, repeats or varies or joins)
             after = check(words, start, shares, target.lanes, parts, memory)
         except Unsafe as problem:
             raise Unsafe(f"instruction {index}, kernel '{program.kernels[number]}': {problem}") from None
@@ -126,7 +127,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
                 raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, but fewer follow")
             pipelining = pipelined
             memory.begin_repeat(index, words[start:after], shares)
-        if program.kernels[number] == BRANCHES:
+        if joins:
             if index <= end:
                 raise Unsafe(f"instruction {index} shares those after it together, and is itself repeated")
             branches.begin(index, words[start], shares)

@@ -94,9 +94,9 @@ def _take_shares(control):  # type: ignore[no-untyped-def]
 
 @device
 def _begin_pipeline(control, body, abort, number, threads):  # type: ignore[no-untyped-def]
-    """Initialize what pipelining threads share, while no thread computes.
+    """Initialize what an instruction that executes those after it needs, while no thread computes.
 
-    `body` is the address of the first repeated row; `abort` and `number` are those of `run`.
+    `body` is the address of the first of their rows; `abort` and `number` are those of `run`.
     """
     store_i64(control + BODY, 0, body)
     store_i64(control + ABORT, 0, abort)
@@ -147,7 +147,7 @@ def run(target: Target, variant: str) -> Any:
             if skip > 0:
                 # This many of the following instructions are executed by the shares of this one.
                 shares = _shares(row)
-                _begin_pipeline(control, row + 8 * ROW_WORDS, abort, number, shares)
+                _begin_pipeline(control, row + 8 * ROW_WORDS, abort, number, min(shares, nt))
             atomic_store(control + DONE, 0)
             shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
             shared &= (1 << COUNT_BITS) - 1

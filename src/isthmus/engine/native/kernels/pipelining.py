@@ -83,14 +83,18 @@ def take(target: Target, variant: str) -> Any:
 def branches(target: Target, variant: str) -> Any:
     """Compute a share of one of the following instructions, whose shares are counted one after the other.
 
-    With one thread nothing is computed, as for `take`.
+    With one thread nothing is computed, as for `take`; nor in an aborted run.
     """
 
     @kernel(BRANCHES)
     def execute(instructions, bases, tid, nt):
         if nt == 1:
             return
-        row, share = load_i64(load_i64(bases, layout.CONTROL) + layout.BODY, 0), tid
+        control = load_i64(bases, layout.CONTROL)
+        abort, number = load_i64(control + layout.ABORT, 0), load_i64(control + layout.ABORT_NUMBER, 0)
+        if abort != 0 and atomic_load(abort) == number:
+            return
+        row, share = load_i64(control + layout.BODY, 0), tid
         for _ in range(instructions):
             shares = load_i64(row, 2)
             if share < shares:

@@ -1,6 +1,6 @@
 """The signatures of all kernels that programs may call, by name; there are no other kernels.
 
-Each module here has those of the kernels' module with its name.
+Each module here has those of the kernels' module with its name; `tiles` has those of `pipelining` too.
 """
 
 from __future__ import annotations
