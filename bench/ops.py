@@ -352,6 +352,10 @@ def _lite_rt(case: Any, data: list[np.ndarray], threads: int) -> Callable[[], An
     return interpreter.invoke
 
 
+TURNS = 4_000_000
+"""What each thread multiplies and adds in a call: some milliseconds, beside which handing it over takes no time."""
+
+
 @functools.cache
 def multiply_and_add() -> Callable[[int, int], int]:
     """Return the function of `fma_peak.c`, with vectors as wide as the target's."""
@@ -373,7 +377,7 @@ def _peak(threads: int) -> tuple[Callable[[], Any], int]:
     pool, function = ThreadPoolExecutor(threads), multiply_and_add()
 
     def work() -> int:
-        return sum(pool.map(lambda sink: function(100_000, sink.ctypes.data), sinks))
+        return sum(pool.map(lambda sink: function(TURNS, sink.ctypes.data), sinks))
 
     return work, work()
 

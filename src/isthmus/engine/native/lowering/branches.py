@@ -43,24 +43,21 @@ def join_branches(program: Program, io_offsets: Sequence[int]) -> Program:
 
 
 def _groups(program: Program, of: list[Accesses]) -> Iterator[range]:
-    """Yield the instructions in groups that are independent and, if they are several, worth sharing."""
+    """Yield the instructions, those together that may be shared together."""
     begin = 0
     for index in range(1, len(of) + 1):
-        group = range(begin, index)
-        if index == len(of) or not _may_join(program, of, group, index):
-            # To hand over instructions that take less time than that is no gain.
-            if (program.table[begin:index, 2] > 1).any():
-                yield group
-            else:
-                yield from (range(each, each + 1) for each in group)
+        if index == len(of) or not _may_join(program, of, range(begin, index), index):
+            yield range(begin, index)
             begin = index
 
 
 def _may_join(program: Program, of: list[Accesses], group: range, index: int) -> bool:
     """Return whether an instruction may be shared together with those before it."""
-    shares = int(program.table[group.start : index + 1, 2].sum())
+    shares = program.table[group.start : index + 1, 2]
     return (
         len(group) < MAX_BRANCHES
-        and shares <= MAX_SHARES
+        # Instructions that a single thread computes take less time than handing them over.
+        and bool((shares > 1).all())
+        and int(shares.sum()) <= MAX_SHARES
         and not any(of[index].conflict(of[each], program) for each in group)
     )
