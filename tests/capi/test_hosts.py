@@ -85,6 +85,7 @@ def test_hardware_that_lpai_does_not_simulate_is_refused(
 
 
 def test_what_a_program_names_comes_before_the_configuration(libraries: Path, build: Build, tmp_path: Path) -> None:
+    """The program names version 5; another one names none (0), so the configuration's v4 applies."""
     config = lpai_config(tmp_path, "ddr", enable_hw_ver="v4")
     done = execute(build("lpai_hardware"), libraries, 0, "5", ISTHMUS_LPAI_CONFIG=config)
     assert "alignment 64 64\n" in done.stdout

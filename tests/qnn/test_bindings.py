@@ -415,9 +415,9 @@ def test_executions_go_on_while_others_push_their_bindings_out(context) -> None:
     def work():
         x = arrays()[0]
         try:
-            for _ in range(60):
-                for _ in range(6):
-                    graph.execute(*tensors(x, np.zeros(DIMS, np.float32)))
+            # Each output is new memory, so its binding pushes out an older one.
+            for _ in range(360):
+                graph.execute(*tensors(x, np.zeros(DIMS, np.float32)))
         except QnnError as problem:
             problems.append(problem)
 

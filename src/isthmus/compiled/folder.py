@@ -216,9 +216,10 @@ class Folder:
         """Yield a descriptor of the folder, which is created first; every `OSError` becomes `Unavailable`."""
         try:
             # Parents that `mkdir` makes by itself have the permissions of the process, which may let a group write.
-            for path in (*reversed(self.path.parents), self.path):
-                if not path.exists():
-                    path.mkdir(exist_ok=True, mode=0o700)
+            for parent in reversed(self.path.parents):
+                if not parent.exists():
+                    parent.mkdir(exist_ok=True, mode=0o700)
+            self.path.mkdir(exist_ok=True, mode=0o700)
             with self._open() as folder:
                 yield folder
         except OSError as problem:

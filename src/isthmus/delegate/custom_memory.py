@@ -106,7 +106,7 @@ def free(memory: Any) -> None:
     with _lock:
         owned = _memories.get(int(address)) if is_int(address) else None
         if owned is None or (isinstance(memory, CustomMemory) and owned is not memory):
-            hint = "Free each once, by what alloc_custom_mem has answered."
+            hint = "Free each once, by what alloc_custom_mem has returned."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is not allocated", hint)
         if owned.is_freed:
             rule, hint = "it has been freed", "It ends with the interpreter that has a tensor there."

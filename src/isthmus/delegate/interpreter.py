@@ -186,7 +186,7 @@ def _check_allocation(what: str, allocation: Any) -> tuple[CustomMemory, int, in
     address = data.address if isinstance(data, CustomMemory) else int(data)
     memory = custom_memory.find(address)
     if memory is None or memory.is_freed or (isinstance(data, CustomMemory) and memory is not data):
-        hint = "Only what alloc_custom_mem has answered, and is not freed yet, is shared with an accelerator."
+        hint = "Only what alloc_custom_mem has returned, and is not freed yet, is shared with an accelerator."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{address:#x} is not an address of custom memory", hint)
     if address + nbytes > memory.address + memory.nbytes:
         rule = f"{nbytes} bytes at {address:#x} reach beyond the {memory.nbytes} bytes at {memory.address:#x}"

@@ -103,7 +103,7 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
 def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
     """Allocate shared memory of any size (rpcmem_alloc2)."""
     if not (is_int(heap_id) and is_int(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
-        rule = f"heap id {heap_id!r} and flags {flags!r} must be integers and not negative"
+        rule = f"heap id {heap_id!r} and flags {flags!r} must be integers and not negative, flags less than 2**32"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"rpcmem allocation of {size!r} bytes", rule)
     buffer = current("rpcmem").fulfil(RpcmemRequest(size, mmap.PAGESIZE, int(heap_id), int(flags)))
     if not isinstance(buffer, RpcBuffer):

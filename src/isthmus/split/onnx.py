@@ -289,6 +289,7 @@ class _OnnxWriter:
         for entry in graph.input:
             dims = self._file._inputs.get(entry.name)
             if dims is None:
+                # A constant, which old files list among the inputs.
                 continue
             shape = entry.type.tensor_type.shape
             del shape.dim[:]

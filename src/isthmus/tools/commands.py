@@ -301,7 +301,7 @@ def _error_line(problem: OSError) -> str:
 
 def _module(command: str) -> Any:
     """Load the module of a subcommand."""
-    # An interrupt takes effect when it is loaded: extension modules such as numpy's would turn it into an
+    # An interrupt waits until it is loaded: extension modules such as numpy's would turn it into an
     # `ImportError`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

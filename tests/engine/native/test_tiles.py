@@ -260,7 +260,7 @@ def test_tiles_of_little_work_are_not_shared() -> None:
     graph = tile_networks.squeezed(False)
     whole, split = native.prepare(graph, 2), native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
     shared, alone = (
-        {label for label, row in zip(program.labels, program.table.tolist(), strict=True) if row[2] == number}
+        {label for label, shares in zip(program.labels, program.table[:, 2], strict=True) if shares == number}
         for program, number in ((whole.program, 2), (split.program, 1))
     )
     assert shared & alone

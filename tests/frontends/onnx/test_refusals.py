@@ -184,6 +184,7 @@ REFUSED: list[tuple[ModelProto, str]] = [
     (one("GroupNormalization", IMAGE, {"s": zeros(4), "b": zeros(4)}, 21, num_groups=3), "must divide 4 channels"),
     (one("GroupNormalization", IMAGE, {"s": zeros(4), "b": zeros(4)}, 21, num_groups=0), "must divide 4 channels"),
     (one("LayerNormalization", (2, 4), {"s": zeros(2, 2, 4)}), r"a scale or bias of dimensions \[2, 2, 4\]"),
+    (one("LayerNormalization", (2, 4), {"s": zeros(2)}), r"a scale or bias of dimensions \[2\]"),
     (one("LpNormalization", (2, 4), p=3), "p = 3"),
     (one("LRN", IMAGE, size=2), "size 2 over rank 4"),
     (one("LRN", IMAGE, size=-1), "size -1 over rank 4"),

@@ -39,7 +39,8 @@ def window_of(what: str, custom: HtpDescriptor, least: int) -> Window:
     name = custom.type.name
     for field, value in (("offset", custom.offset), ("size", custom.size)):
         if not is_int(value) or value < 0:
-            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{field} {value!r} of its {name} must not be negative")
+            rule = f"{field} {value!r} of its {name} must be an integer and not negative"
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule)
     offset, size = int(custom.offset), int(custom.size)
     if offset % BUFFER_ALIGNMENT:
         rule = f"its {name} begins at {offset}, which is not a multiple of {BUFFER_ALIGNMENT}"

@@ -225,7 +225,7 @@ def _tile(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     repeats = node.ints(1) or []
     if len(repeats) != x.rank or any(not 0 <= r < 1 << 31 for r in repeats):
-        node.refuse(f"repeats {repeats[:8]} do not fit rank {x.rank}")
+        node.refuse(f"repeats {repeats[:8]} do not fit rank {x.rank}: one for each axis, from 0 to {(1 << 31) - 1}")
     return _repeat(node, x, repeats)
 
 
@@ -250,7 +250,7 @@ def expand(node: OnnxNode, x: OnnxValue, dims: Sequence[int]) -> OnnxValue:
 def _expand(node: OnnxNode) -> OnnxValue:
     dims = node.ints(1) or []
     if any(not 0 <= d < 1 << 31 for d in dims):
-        node.refuse(f"shape {dims[:8]} must not be negative")
+        node.refuse(f"shape {dims[:8]} must not be negative, and each size less than {1 << 31}")
     return expand(node, node.value(0), dims)
 
 

@@ -87,11 +87,11 @@ def _affine(node: OnnxNode, value: OnnxValue | None, dims: tuple[int, ...]) -> T
     while len(own_dims) > len(dims) and own_dims[0] == 1:
         own_dims = own_dims[1:]
     own_dims = (1,) * (len(dims) - len(own_dims)) + own_dims
-    tensor = node.materialize(node.reshape_to(value, own_dims))
-    if len(own_dims) != len(dims):
+    if len(own_dims) != len(dims) or any(k not in (1, d) for d, k in zip(dims, own_dims, strict=True)):
         node.unsupported(f"a scale or bias of dimensions {list(value.dims)}")
+    tensor = node.materialize(node.reshape_to(value, own_dims))
     if own_dims != dims:
-        multiples = [d // max(k, 1) for d, k in zip(dims, own_dims, strict=True)]
+        multiples = [d if k == 1 else 1 for d, k in zip(dims, own_dims, strict=True)]
         tensor = node.emit("Tile", [tensor], {"multiples": multiples})
     return tensor
 

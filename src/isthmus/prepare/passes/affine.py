@@ -118,6 +118,7 @@ def _fold_into_producer(work: Work, step: Step) -> None:
     weights = None
     if factor is not None:
         weights = _weights(linear)
+        # Those of a grouped transposed convolution have no axis of all output channels.
         if weights is None or (product_of(linear) is ProductKind.TRANSPOSED and linear.params["group"] != 1):
             return
         weights = weights * _along(factor, output_axis(linear), weights.ndim)
@@ -127,9 +128,8 @@ def _fold_into_producer(work: Work, step: Step) -> None:
     # Do not add a bias of zeros.
     if operand(linear, 2) is None and term is None:
         bias = None
-    clamp = step.clamp
     _set_weights(work, linear, weights, bias)
-    work.set_clamp(linear, clamp)
+    work.set_clamp(linear, step.clamp)
     work.absorb(linear, step)
 
 

@@ -133,6 +133,7 @@ def _least(candidates: Sequence[Candidate], slower: float, unsplit: Schedule) ->
     budget = Budget(slower)
     best: tuple[int, Candidate, RegionSearch, list[RegionChoice]] | None = None
     for candidate in candidates:
+        # First an estimate for which there is a schedule; then each search looks for a smaller one.
         for search in candidate.searches:
             smaller = search.least(budget, None if best is None else min(best[0], search.peak))
             if smaller is not None:

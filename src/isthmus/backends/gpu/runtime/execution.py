@@ -163,7 +163,7 @@ class Commands:
                 for command, event in zip(self.commands, events.handles, strict=True)
                 if event and command.kind in _TIMED
             ]
-            return outcome, clock.on_host(pair, measured, begin, end, begin - compared)
+            return outcome, clock.on_host(pair, measured, begin, end, preparation=begin - compared)
         finally:
             words[CommandWord.QUEUE] = self.context.queue
             events.close()

@@ -245,7 +245,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
-    """Return the cost of tiles; the kernel's tiles run over all pixels."""
+    """Return the cost of a fused region's tiles; the kernel's own tiles run over all pixels."""
     window = window_of(step)
     if window.pixels == 0:
         return None

@@ -96,7 +96,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _diagonal(matrix: np.ndarray, product: QuantizedProduct, filters: int) -> np.ndarray:
-    """Return the weights of groups with so many filters as those of all channels of a panel."""
+    """Extend weights of groups, of so many filters each, by zeros for the other groups' channels of their panel."""
     taps, depth, columns = matrix.shape
     result = np.zeros((taps, product.panel_channels // depth, depth, columns), matrix.dtype)
     for first in range(0, columns, filters):

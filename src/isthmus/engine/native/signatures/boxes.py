@@ -47,7 +47,8 @@ POST_PROCESS = Signature(
         Write("boxes", "kept * per_box * 16"),
         *(Write(name, "kept * per_box * 4") for name in ("classes", "best")),
         Write("found", "4"),
-        # Corners of all boxes; a score, a mark and an index for each; and the best of all classes so far.
+        # Corners of all boxes; a score for each; lists of the boxes that remain and that are chosen; the best of all
+        # classes so far.
         WorkSpace("work", "count * 28 + (kept + per_class) * 8"),
         # Boxes, scores per box, and how many of these, at the end, are class scores.
         *Number.each("count columns class_count", 1, _MAX_COUNT),
