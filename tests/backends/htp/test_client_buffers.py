@@ -299,7 +299,7 @@ WRONG = {
     ),
     "misaligned": ({"offset": 64, "size": 3 << 20}, Code.MEM_INVALID_ARGUMENT, "begins at 64, .* multiple of 4096"),
     "a size that it has not": ({"size": 16 << 20}, Code.MEM_MAPPING, "said to have 16777216 bytes, it has 8388608"),
-    "a negative size": ({"size": -1}, Code.MEM_INVALID_ARGUMENT, "must not be negative"),
+    "a negative size": ({"size": -1}, Code.MEM_INVALID_ARGUMENT, "must be an integer and not negative"),
     "no descriptor": ({"fd": -1}, Code.MEM_INVALID_ARGUMENT, "file descriptor -1"),
     "a descriptor of no memory": ({"fd": 0}, Code.MEM_INVALID_ARGUMENT, "file descriptor 0"),
 }  # fmt: skip
