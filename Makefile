@@ -24,8 +24,9 @@ say-test:
 	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
 
 # All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.
+# In the order of files: those of few and long tests would come last, one after the other.
 test-long: say-test-long $(VENV)/test.stamp models
-	$(PYTEST) -m long
+	$(PYTEST) --no-loadscope-reorder -m long
 
 say-test-long:
 	@echo 'make test-long: runs the 7,900 tests that make test leaves out, in about 15 minutes on two cores.'
