@@ -72,6 +72,9 @@ def test_versions_operations_and_build_can_be_read(client: Client) -> None:
     listed = {(names[i].packageName, names[i].name) for i in range(count.value)}
     assert len(listed) == count.value > 100
     assert (b"qti.aisw", b"Conv2d") in listed
+    is_qnns = [names[i].packageName == b"qti.aisw" for i in range(count.value)]
+    assert is_qnns == sorted(is_qnns, reverse=True), "operations of QNN's package come first"
+    assert not all(is_qnns)
     client.do("backendFree", backend)
 
 

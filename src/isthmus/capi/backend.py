@@ -19,6 +19,7 @@ from isthmus.capi.functions import handle_type, serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
+from isthmus.graph.operation import QTI
 from isthmus.graph.package import qualify
 from isthmus.log import Log, LogLevel
 from isthmus.version import build_id
@@ -122,9 +123,10 @@ def backend_register_op_package(
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_supported_operations(server: LibraryServer, backend: qnn.Backend, count: int, out: int) -> None:
-    """Write the supported operations by package and name."""
-    names = backend.get_supported_operations()
-    packages = [backend.driver.definitions[name].package for name in names]
+    """Write the supported operations by package and name: those of QNN's own package first, as by its libraries."""
+    definitions = backend.driver.definitions
+    names = sorted(backend.get_supported_operations(), key=lambda name: definitions[name].package != QTI)
+    packages = [definitions[name].package for name in names]
 
     def operations() -> ctypes.Array[OperationName]:
         return (OperationName * len(names))(
