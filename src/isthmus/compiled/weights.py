@@ -19,12 +19,12 @@ from isthmus.errors import QnnError
 from isthmus.system.mapping import MappedFile, is_remote
 
 _MAGIC = b"ISTHPACK\x01"
+# The size of what precedes the contents in a file; they begin at a multiple of a cache line.
 _HEADER = 128
-"""The size of what precedes the contents in a file; they begin at a multiple of a cache line."""
 _DIGEST = hashlib.sha256().digest_size
 _PAGE = 4096
+# The seconds without use after which a file may be removed for another. Models in turn do not remove each other's.
 _UNUSED = 3600.0
-"""The seconds without use after which a file may be removed for another. Models in turn do not remove each other's."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class WeightFolder:
 
     folder: Folder
     limit: int
+    # The size of all files, once it is known.
     _nbytes: int | None = field(default=None, init=False)
-    """The size of all files, once it is known."""
     _is_writable: bool = field(default=True, init=False)
+    # The keys of files that are there, but not in memory.
     _on_disk: set[bytes] = field(default_factory=set, init=False)
-    """The keys of files that are there, but not in memory."""
 
     def find(self, key: bytes) -> Weights | None:
         """Return the weights that are kept under a key, mapped; None if there are none, or the disk would be slower."""

@@ -15,13 +15,12 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 _libc.fstatfs.argtypes = [ctypes.c_int, ctypes.c_void_p]
 _FAILED = ctypes.c_void_p(-1).value
+# The numbers of NFS, SMB (three), Ceph, AFS (two), Lustre, GPFS, 9P, the shared folders of virtual machines (two), and
+# FUSE, which may be anything.
 _REMOTE = {
     0x6969, 0x517B, 0xFF534D42, 0xFE534D42, 0x00C36400, 0x5346414F, 0x6B414653, 0x0BD00BD0, 0x47504653, 0x01021997,
     0x6A656A63, 0x786F4256, 0x65735546,
 }  # fmt: skip
-"""The numbers of NFS, SMB (three), Ceph, AFS (two), Lustre, GPFS, 9P, the shared folders of virtual machines (two), and
-FUSE, which may be anything.
-"""
 
 
 class MappedFile:

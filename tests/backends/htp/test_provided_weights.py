@@ -464,3 +464,15 @@ def test_a_file_provider_refuses_a_file_that_ends_too_early(tmp_path) -> None:
                 qnn.FileProvider(tmp_path / name).provide(qnn.BinarySection(0, 101))
             assert refused.value.code is code
     assert counted.live_bytes == 0
+
+
+def test_a_section_that_the_system_reads_in_parts_is_whole(tmp_path, monkeypatch) -> None:
+    """A call of the system reads 2 GiB at most; here it reads a hundred bytes."""
+    content = bytes(number % 251 for number in range(5000))
+    (tmp_path / "binary").write_bytes(content)
+    read = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, parts, offset: read(fd, [parts[0][:100]], offset))
+    provider = qnn.FileProvider(tmp_path / "binary")
+    buffer = provider.provide(qnn.BinarySection(1000, 3210))
+    assert bytes(buffer.memory.array[:3210]) == content[1000:4210]
+    provider.release(buffer)

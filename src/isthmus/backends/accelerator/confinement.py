@@ -78,7 +78,7 @@ def _close_all_but(keep: int) -> None:
     """Close all descriptors but `keep` and the first three, and allow as many new ones as the system permits."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(3, keep)
-    # Whoever started this process has closed most already. A limit may be 1 << 30, too many to close one by one.
+    # The process that started this one has closed most of them. A limit may be 2**30: too many to close one by one.
     os.closerange(keep + 1, min(soft_limit, 1 << 20) if soft_limit >= 0 else 1 << 20)
     # Every buffer that it sees takes a descriptor.
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))

@@ -30,8 +30,8 @@ KEPT_BYTES = 1 << 16
 """The size from which packed constants are kept."""
 _VARIABLE = "ISTHMUS_CACHE_WEIGHTS"
 _LIMIT = 2 << 30
+# The types of arguments that their `repr` describes.
 _PLAIN = (int, float, str, bool, type(None), np.generic, enum.Enum, type)
-"""The types of arguments that their `repr` describes."""
 # Whether packed constants may be written to a disk.
 _are_kept = ContextVar("packed constants are kept", default=True)
 
